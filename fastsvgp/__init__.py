@@ -1,0 +1,1 @@
+"""Sparse variational Gaussian processes as fast array functions with closed-form gradients."""

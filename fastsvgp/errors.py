@@ -1,0 +1,49 @@
+"""The exceptions and warnings of our own; everything else is a plain ``ValueError`` or ``TypeError``."""
+
+import numpy as np
+
+
+class NotPositiveDefinite(np.linalg.LinAlgError):
+    """A matrix that should be positive definite could not be factorised.
+
+    Attributes
+    ----------
+    batch : tuple of int
+        Index of the failing matrix among the leading batch axes; ``()`` for a single matrix.
+    pivot : int
+        Zero-based row at which the factorisation broke down.
+    jitter : float
+        The absolute amount that had been added to the diagonal.
+    size : int
+        Number of rows of the matrix.
+    """
+
+    def __init__(self, batch, pivot, jitter, size, dtype):
+        self.batch, self.pivot, self.jitter, self.size = tuple(batch), int(pivot), float(jitter), int(size)
+        where = f" of batch entry {self.batch}" if self.batch else ""
+        super().__init__(
+            f"the {size} x {size} matrix{where} is not positive definite: factorisation broke down at pivot {self.pivot} "
+            f"with jitter {self.jitter:g} in {np.dtype(dtype).name}. Likely causes, in order: "
+            "(1) duplicated or nearly equal inducing inputs; "
+            "(2) inputs on a much smaller scale than the lengthscales (standardise them, or shorten the lengthscales); "
+            "(3) float32 where float64 is needed; "
+            "(4) NaN or infinity in the parameters. Raise `jitter` (ten times as much is a fair first try) or mend the cause."
+        )
+
+    def __reduce__(self):
+        return (_rebuild, (self.args, self.__dict__))
+
+
+def _rebuild(args, state):
+    error = NotPositiveDefinite.__new__(NotPositiveDefinite)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class VarianceClampWarning(RuntimeWarning):
+    """Rounding drove some marginal variances below eps * kff; they were set to that floor and counted."""
+
+
+class DataFileError(ValueError):
+    """A file of data, or a saved model, that cannot be read as what it should be."""

@@ -1,0 +1,1 @@
+"""CPU twins: Numba and SciPy's BLAS/LAPACK. Reached through the front door, ``fastsvgp.kernels``."""

@@ -1,0 +1,247 @@
+"""Immutable records of arrays: models, their parts, and the gradients of both.
+
+A record is a frozen dataclass whose fields are *leaves* (arrays or Python numbers, of a stated kind), other records,
+tuples of records, or *static* settings. Nothing is validated here: a gradient is a record of the same type, may be
+negative, and holds ``None`` for what nobody asked for.
+"""
+
+import dataclasses
+import importlib
+import json
+import os
+import tempfile
+import zipfile
+from typing import Any, dataclass_transform
+
+import numpy as np
+
+from .errors import DataFileError
+
+FORMAT = "fastsvgp-record-1"
+REGISTRY: dict[str, type] = {}
+
+
+def leaf(kind="real", default=dataclasses.MISSING):
+    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal)."""
+    return dataclasses.field(default=default, metadata={"kind": kind})
+
+
+def static(default=dataclasses.MISSING):
+    """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients."""
+    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=default is not dataclasses.MISSING)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
+def record(cls):
+    """Turn a class into a frozen record and make its name known to ``load``."""
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    cls.__repr__ = _repr
+    cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
+    REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def is_record(x):
+    return hasattr(type(x), "_record_fields")
+
+
+def leaves(tree, prefix=""):
+    """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too."""
+    for name, kind in tree._record_fields:
+        value = getattr(tree, name)
+        if kind == "static":
+            continue
+        if is_record(value):
+            yield from leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, tuple):
+            for i, part in enumerate(value):
+                yield from leaves(part, f"{prefix}{name}.{i}.")
+        elif kind != "record":
+            yield prefix + name, kind, value
+        elif value is not None:
+            yield prefix + name, "real", value
+
+
+def tree_map(f, tree, *others):
+    """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``."""
+
+    def go(value, kind, rest):
+        if kind == "static":
+            return value
+        if value is None or any(r is None for r in rest):
+            return None
+        if is_record(value):
+            return tree_map(f, value, *rest)
+        if isinstance(value, tuple):
+            return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
+        return f(value, *rest)
+
+    return type(tree)(
+        **{name: go(getattr(tree, name), kind, [getattr(o, name) for o in others]) for name, kind in tree._record_fields}
+    )
+
+
+def replace(tree, **changes):
+    """A copy of a record with some fields changed."""
+    return dataclasses.replace(tree, **changes)
+
+
+def replace_at(tree, path, value):
+    """A copy of a record with the leaf at a dotted path (``"covariance.parts.0.variance"``) changed."""
+    head, _, rest = path.partition(".")
+    current = tree[int(head)] if isinstance(tree, tuple) else getattr(tree, head)
+    new = replace_at(current, rest, value) if rest else value
+    if isinstance(tree, tuple):
+        return tuple(new if i == int(head) else part for i, part in enumerate(tree))
+    return dataclasses.replace(tree, **{head: new})
+
+
+def matches(path, names):
+    """Whether a dotted leaf path is one of ``names`` or lies below one of them."""
+    return any(path == name or path.startswith(name + ".") for name in names)
+
+
+@record
+class Blocks:
+    """Covariance blocks of inducing inputs Z (M) and a batch X (N): the seam between covariances and posteriors.
+
+    ``Kuu`` (M, M), ``Kuf`` (M, N), ``kff`` (N,) = diag K(X, X); ``Kff`` (N, N) only for full predictive covariances.
+    """
+
+    Kuu: Any = leaf()
+    Kuf: Any = leaf()
+    kff: Any = leaf()
+    Kff: Any = leaf(default=None)
+
+
+@record
+class Marginals:
+    """Gaussian marginals of the latent function at a batch: ``mean`` and ``var``, both (..., N). The second seam."""
+
+    mean: Any = leaf()
+    var: Any = leaf()
+
+
+def _repr(self):
+    def show(value):
+        if isinstance(value, tuple):
+            return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
+        if is_record(value) or np.ndim(value) == 0:
+            return str(value) if isinstance(value, np.generic) else repr(value)
+        return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
+
+    return f"{type(self).__name__}({', '.join(f'{n}={show(getattr(self, n))}' for n, _ in self._record_fields)})"
+
+
+# --- persistence: one .npz, a JSON header and the leaves under their dotted paths; no pickle ---------------------------
+
+
+def _header(value):
+    if is_record(value):
+        return {"type": type(value).__name__, "fields": {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}}
+    if isinstance(value, tuple):
+        return {"parts": [_header(v) for v in value]}
+    if value is None:
+        return None
+    return "float" if isinstance(value, (int, float)) else "array"
+
+
+def _field_header(kind, value):
+    return {"static": value} if kind == "static" else _header(value)
+
+
+def _resolve(name):
+    if name not in REGISTRY:
+        getattr(importlib.import_module(__package__), name, None)  # public names load lazily
+    if name not in REGISTRY:
+        raise DataFileError(f"the file holds a record of type {name!r}, which this version of fastsvgp does not know")
+    return REGISTRY[name]
+
+
+def _build(header, arrays, path):
+    if header is None:
+        return None
+    if header in ("float", "array"):
+        value = arrays[path]
+        return float(value) if header == "float" else value[()] if value.ndim == 0 else value
+    if "parts" in header:
+        return tuple(_build(h, arrays, f"{path}.{i}") for i, h in enumerate(header["parts"]))
+    fields = {}
+    for name, h in header["fields"].items():
+        if isinstance(h, dict) and "static" in h:
+            fields[name] = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
+        else:
+            fields[name] = _build(h, arrays, f"{path}.{name}" if path else name)
+    return _resolve(header["type"])(**fields)
+
+
+def write_atomically(path, write):
+    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was."""
+    path = os.fspath(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix="." + os.path.basename(path) + ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def save(path, tree, **extra):
+    """Write a record to ``path`` as .npz: all of it or nothing.
+
+    Parameters
+    ----------
+    path : path-like
+        Written exactly as given; no suffix is added.
+    tree : record
+        Arrays may be on any device; they are stored as NumPy arrays.
+    **extra : JSON-serialisable
+        Stored beside it; ``load_with_extra`` returns them.
+
+    Raises
+    ------
+    OSError
+        Disk full, no such folder...: an existing file at ``path`` is left as it was.
+    """
+    if not is_record(tree):
+        raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra})
+    arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
+    write_atomically(path, lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays))
+
+
+def load_with_extra(path):
+    """Read what ``save`` wrote: ``(record, extra)``."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if "__fastsvgp__" not in file:
+                raise DataFileError(f"{path} is not a fastsvgp model: it has no fastsvgp header. Write models with fastsvgp.save")
+            header = json.loads(str(file["__fastsvgp__"]))
+            if header.get("format") != FORMAT:
+                raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
+            return _build(header["tree"], file, ""), header["extra"]
+    except (zipfile.BadZipFile, EOFError, KeyError, AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, DataFileError):
+            raise
+        raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
+
+
+def load(path):
+    """Read a record that ``save`` wrote.
+
+    Raises
+    ------
+    OSError
+        No such file, or it cannot be read.
+    DataFileError
+        Not a file of ours, damaged, or of another format version.
+    """
+    return load_with_extra(path)[0]
