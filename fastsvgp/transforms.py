@@ -1,0 +1,73 @@
+"""Positive numbers and their unconstrained coordinates; used at the optimiser's door only.
+
+Each transform is three functions. ``forward(u)`` is positive and finite for every finite u: it stops at the smallest normal and
+the largest number of the dtype, instead of rounding to zero or infinity there. ``inverse(x)`` is its inverse for x > 0.
+``derivative(u)`` is d forward / d u. All are elementwise, keep the dtype (float32 or float64), accept scalars, and warn of
+nothing at either end.
+
+``softplus``: x = log(1 + e^u). Like e^u for small x, like u for large x, so that a bold step towards large values cannot
+multiply a variance by thousands. The default.
+
+``log``: x = e^u. Free of scale: a step of 0.01 is one per cent, wherever x is. For data that cannot be standardised.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Transform(NamedTuple):
+    """The three functions of a transform."""
+
+    forward: object
+    inverse: object
+    derivative: object
+
+
+def _floating(values):
+    values = np.asarray(values)
+    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+
+
+def _softplus(u):
+    # log(1 + e^u) = max(u, 0) + log1p(e^-|u|): neither term overflows, and for u << 0 what is left is e^u to full precision
+    u = _floating(u)
+    tiny = np.finfo(u.dtype).tiny
+    small = np.exp(-np.minimum(np.abs(u), -np.log(tiny)))
+    return np.maximum(np.maximum(u, 0) + np.log1p(small), tiny)
+
+
+def _softplus_inverse(x):
+    # u = log(e^x - 1) = x + log(1 - e^-x): neither overflows for large x nor cancels for small x
+    x = _floating(x)
+    return x + np.log(-np.expm1(-x))
+
+
+def _softplus_derivative(u):
+    # the logistic function; e^-|u| <= 1 on either side of zero
+    u = _floating(u)
+    small = np.exp(-np.minimum(np.abs(u), -np.log(np.finfo(u.dtype).tiny)))
+    return np.where(u >= 0, 1, small) / (1 + small)
+
+
+def _exp(u):
+    u = _floating(u)
+    info = np.finfo(u.dtype)
+    return np.clip(np.exp(np.clip(u, np.log(info.tiny), np.log(info.max) - 1e-3)), info.tiny, info.max)
+
+
+def _log(x):
+    return np.log(_floating(x))
+
+
+softplus = Transform(_softplus, _softplus_inverse, _softplus_derivative)
+log = Transform(_exp, _log, _exp)
+
+TRANSFORMS = {"softplus": softplus, "log": log}
+
+
+def named(name):
+    """The transform called "softplus" or "log"; ``ValueError`` for any other name."""
+    if name not in TRANSFORMS:
+        raise ValueError(f'`transform` must be "softplus" or "log", got {name!r}')
+    return TRANSFORMS[name]
