@@ -1,0 +1,85 @@
+"""What every likelihood offers, and the few things they share."""
+
+import numpy as np
+
+from .. import kernels
+
+CHUNK = 4096  # data whose (nodes, data) temporaries exist at one time: 20 nodes make 640 kB
+
+
+class Likelihood:
+    """p(y | f) for data that are independent given the latent values; subclasses are records.
+
+    Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean, var) elementwise. A
+    multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have the dtype of ``f.mean``; sums over data are
+    accumulated in float64. Nothing that comes in is modified.
+    """
+
+    num_latent = None  # number of latent functions; None: one per output, any number of outputs
+
+    def expected_log_prob(self, Y, f, rng=None, need=True):
+        """Sum over the data of E_q(f)[log p(y | f)], and its derivatives.
+
+        Parameters
+        ----------
+        Y, f : see the class
+        rng : None, int or numpy.random.Generator
+            Only read by likelihoods that sample.
+        need : bool
+            False: the value alone.
+
+        Returns
+        -------
+        ell : float
+        f_bar : Marginals
+            Derivatives in ``f.mean`` and ``f.var``, of the very number that is returned as ``ell``: where a rule or samples
+            stand in for the integral, they are derivatives of that sum. None without ``need``.
+        likelihood_bar : record of the type of the likelihood
+            Derivatives in its own parameters. None without ``need``.
+        """
+        raise NotImplementedError
+
+    def predict_mean_and_var(self, f):
+        """Mean and variance of y under q(f), in the shape of ``f.mean``."""
+        raise NotImplementedError
+
+    def predict_log_density(self, Y, f):
+        """log E_q(f)[p(y | f)] per datum, (N,): the sum over outputs where there are several."""
+        raise NotImplementedError
+
+    def check_targets(self, Y):
+        """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood. Any real number is one here."""
+
+
+def total(values):
+    """Sum of an array as a Python float, accumulated pairwise in float64."""
+    return float(np.add.reduce(values, axis=None, dtype=np.float64))
+
+
+def sum_outputs(values):
+    """(P, N) -> (N,), and (N,) as it is."""
+    return values if values.ndim == 1 else values.sum(axis=0)
+
+
+def refuse(Y, bad, what, advice):
+    """Raise ``ValueError`` when any entry of the mask ``bad`` is set: the first such target is quoted."""
+    if np.any(bad):
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        at = at[0] if len(at) == 1 else at
+        raise ValueError(f"`Y` must hold {what}; got {np.asarray(Y)[at]!s} at index {at}. {advice}")
+
+
+def log_expectation(log_density, Y, f, num_nodes):
+    """log E_q(f)[exp log_density(y, f)] by Gauss-Hermite, elementwise, through log-sum-exp so that tails do not vanish.
+
+    ``log_density(Y, F)`` gets targets (n,) and nodes (num_nodes, n), float64. Returns the shape and dtype of ``f.mean``.
+    """
+    out = np.empty(f.mean.shape, f.mean.dtype)
+    y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
+    for start in range(0, mean.size, CHUNK):
+        part = slice(start, start + CHUNK)
+        nodes = kernels.gauss_hermite_nodes(mean[part], var[part], num_nodes)
+        logs = log_density(y[part], nodes)
+        top = logs.max(axis=0)
+        flat[part] = top + np.log(kernels.gauss_hermite(np.exp(logs - top)))
+    return out

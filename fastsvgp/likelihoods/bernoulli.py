@@ -1,0 +1,71 @@
+"""Binary labels: the probit and the logistic link."""
+
+import numpy as np
+from scipy.special import expit, log_expit, log_ndtr, ndtr
+
+from .. import kernels
+from ..records import Marginals, record, static
+from .base import CHUNK, Likelihood, log_expectation, refuse, sum_outputs, total
+
+
+class Bernoulli(Likelihood):
+    """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link, g(-f) = 1 - g(f), named by ``link``."""
+
+    link = None
+
+    def expected_log_prob(self, Y, f, rng=None, need=True):
+        # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean takes another factor s.
+        sign = 2 * np.asarray(Y, f.mean.dtype) - 1
+        value, d_mean, d_var = kernels.expectation(self.link, sign * f.mean, f.var, self.num_nodes, need)
+        if not need:
+            return total(value), None, None
+        return total(value), Marginals(np.multiply(sign, d_mean, out=d_mean), d_var), self
+
+    def check_targets(self, Y):
+        Y = np.asarray(Y)
+        advice = "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
+        refuse(Y, (Y != 0) & (Y != 1), "labels 0 or 1", advice)
+
+
+@record
+class BernoulliProbit(Bernoulli):
+    """p(y = 1 | f) = Phi(f), labels 0 and 1; Phi is the normal distribution function, with nothing added to it.
+
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is 2e-10 at marginal
+    variance 1 and 5e-6 at 4. Predictions are in closed form: P(y = 1) = Phi(mean / sqrt(1 + var)).
+    """
+
+    num_nodes: int = static(20)
+    link = "log_ndtr"
+
+    def predict_mean_and_var(self, f):
+        p = ndtr(f.mean / np.sqrt(1 + f.var))
+        return p, p * (1 - p)
+
+    def predict_log_density(self, Y, f):
+        sign = 2 * np.asarray(Y, f.mean.dtype) - 1
+        return sum_outputs(log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
+
+
+@record
+class BernoulliLogit(Bernoulli):
+    """p(y = 1 | f) = 1 / (1 + exp(-f)), labels 0 and 1.
+
+    Expected log density and predictions are Gauss-Hermite rules of ``num_nodes``; the error of the former with 20 nodes is
+    2e-10 at marginal variance 1 and 5e-6 at 4.
+    """
+
+    num_nodes: int = static(20)
+    link = "log_sigmoid"
+
+    def predict_mean_and_var(self, f):
+        p = np.empty(f.mean.shape, f.mean.dtype)
+        mean, var, flat = np.ravel(f.mean), np.ravel(f.var), p.reshape(-1)
+        for start in range(0, mean.size, CHUNK):
+            part = slice(start, start + CHUNK)
+            flat[part] = kernels.gauss_hermite(expit(kernels.gauss_hermite_nodes(mean[part], var[part], self.num_nodes)))
+        return p, p * (1 - p)
+
+    def predict_log_density(self, Y, f):
+        sign = 2 * np.asarray(Y, np.float64) - 1
+        return sum_outputs(log_expectation(lambda s, F: log_expit(s * F), sign, f, self.num_nodes))
