@@ -101,6 +101,17 @@ def matches(path, names):
     return any(path == name or path.startswith(name + ".") for name in names)
 
 
+def _repr(self):
+    def show(value):
+        if isinstance(value, tuple):
+            return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
+        if is_record(value) or np.ndim(value) == 0:
+            return str(value) if isinstance(value, np.generic) else repr(value)
+        return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
+
+    return f"{type(self).__name__}({', '.join(f'{n}={show(getattr(self, n))}' for n, _ in self._record_fields)})"
+
+
 @record
 class Blocks:
     """Covariance blocks of inducing inputs Z (M) and a batch X (N): the seam between covariances and posteriors.
@@ -120,17 +131,6 @@ class Marginals:
 
     mean: Any = leaf()
     var: Any = leaf()
-
-
-def _repr(self):
-    def show(value):
-        if isinstance(value, tuple):
-            return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
-        if is_record(value) or np.ndim(value) == 0:
-            return str(value) if isinstance(value, np.generic) else repr(value)
-        return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
-
-    return f"{type(self).__name__}({', '.join(f'{n}={show(getattr(self, n))}' for n, _ in self._record_fields)})"
 
 
 # --- persistence: one .npz, a JSON header and the leaves under their dotted paths; no pickle ---------------------------
