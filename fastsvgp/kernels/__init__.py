@@ -7,6 +7,157 @@ in ``fastsvgp.check``. Matrices may have any strides; results are C-contiguous a
 
 from .dispatch import twin
 
+# --- triangular: lower factors. The strict upper triangle of a factor is never read --------------------------------------
+
+
+def solve_triangular(L, B, transpose=False, overwrite_b=False):
+    """Solve ``L X = B``, or ``L' X = B`` with ``transpose``.
+
+    Parameters
+    ----------
+    L : (..., M, M)
+        Lower factors. One factor (M, M) for many right-hand sides is one call however many axes ``B`` has.
+    B : (..., M, R)
+    overwrite_b : bool
+        The result may take the place of ``B`` (it does where ``B`` is C-contiguous).
+
+    Returns
+    -------
+    X : (..., M, R)
+
+    Cost: M^2 R flops an entry of the batch. The 64-row diagonal blocks are inverted explicitly, the rest is products.
+    """
+    return twin("triangular", L, B).solve_triangular(L, B, transpose, overwrite_b)
+
+
+def solve_triangular_vjp(X_bar, L, X, transpose=False):
+    """``(L_bar, B_bar)`` from the solution ``X``: B_bar = L^-T X_bar, L_bar = -tril(B_bar X'). 2 M^2 R flops."""
+    return twin("triangular", L, X_bar).solve_triangular_vjp(X_bar, L, X, transpose)
+
+
+def multiply_triangular(L, B, transpose=False, overwrite_b=False):
+    """``L B``, or ``L' B`` with ``transpose``; arguments as in ``solve_triangular``. M^2 R flops."""
+    return twin("triangular", L, B).multiply_triangular(L, B, transpose, overwrite_b)
+
+
+def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
+    """``(L_bar, B_bar)`` of ``multiply_triangular``: L_bar = tril(Y_bar B'), B_bar = L' Y_bar. 2 M^2 R flops."""
+    return twin("triangular", L, B).multiply_triangular_vjp(Y_bar, L, B, transpose)
+
+
+def inverse_triangular(L):
+    """``L^-1`` (..., M, M), lower, zeros above the diagonal. M^3 / 3 flops."""
+    return twin("triangular", L).inverse_triangular(L)
+
+
+def inverse_triangular_vjp(X_bar, X):
+    """``L_bar`` from the inverse ``X``: -tril(X' X_bar X'). 2 M^3 flops."""
+    return twin("triangular", X).inverse_triangular_vjp(X_bar, X)
+
+
+def tril_product(A, B):
+    """Lower triangle of ``A B'`` for A, B (..., M, K), zeros above the diagonal. M^2 K flops, half of the full product."""
+    return twin("triangular", A, B).tril_product(A, B)
+
+
+# --- cholesky: factors of positive definite matrices. Only lower triangles are read --------------------------------------
+
+
+def cholesky(A, jitter=0.0):
+    """Lower Cholesky factors: ``L L' = A + jitter I``, positive diagonal, zeros above it.
+
+    Parameters
+    ----------
+    A : (..., M, M)
+        Not modified.
+    jitter : float
+        Absolute amount added to the diagonal. It is never changed behind your back.
+
+    Raises
+    ------
+    NotPositiveDefinite
+        Names the batch entry, the pivot and the jitter; NaN and infinity come out here too.
+
+    Cost: M^3 / 3 flops an entry.
+    """
+    return twin("cholesky", A).cholesky(A, jitter)
+
+
+def cholesky_vjp(L_bar, L):
+    """``A_bar`` (symmetric) for the factor L of A: L^-T (Phi(P) + Phi(P)') L^-1 / 2, P = L' L_bar. 2 M^3 flops.
+
+    Phi keeps the lower triangle and halves the diagonal (Murray 2016, "Differentiation of the Cholesky decomposition").
+    """
+    return twin("cholesky", L).cholesky_vjp(L_bar, L)
+
+
+def whitening_vjp(C, L, overwrite_c=False):
+    """``A_bar = -L^-T (Phi(C) + Phi(C)') L^-1 / 2``: the gradient of anything that sees A only through X_k = L^-1 Y_k.
+
+    With L = chol(A) and C = sum_k X_k_bar X_k' (only its lower triangle is read) no derivative of the factor is needed: a
+    change dA moves X_k by -Phi(L^-1 dA L^-T) X_k. The cotangents of the Y_k are L^-T X_k_bar.
+
+    Parameters
+    ----------
+    C, L : (..., M, M)
+    overwrite_c : bool
+        The result may take the place of ``C``.
+
+    Returns
+    -------
+    A_bar : (..., M, M), symmetric
+
+    Cost: M^3 flops (a symmetric congruence by blocks; two triangular solves would take 2 M^3).
+    """
+    return twin("cholesky", L).whitening_vjp(C, L, overwrite_c)
+
+
+def cholesky_inverse(L):
+    """``(L L')^-1`` (..., M, M), symmetric, from a lower factor. 4/3 M^3 flops."""
+    return twin("cholesky", L).cholesky_inverse(L)
+
+
+def cholesky_inverse_vjp(Y_bar, L, Y):
+    """``L_bar`` of ``Y = cholesky_inverse(L)``: -tril(Y (Y_bar + Y_bar') L^-T). 3 M^3 flops."""
+    return twin("cholesky", L).cholesky_inverse_vjp(Y_bar, L, Y)
+
+
+def cholesky_of_inverse(A, jitter=0.0):
+    """Lower ``W`` with ``W W' = (A + jitter I)^-1`` and a positive diagonal, without forming the inverse. 2/3 M^3 flops.
+
+    Raises ``NotPositiveDefinite``; its pivot counts from the last row upwards.
+    """
+    return twin("cholesky", A).cholesky_of_inverse(A, jitter)
+
+
+# --- products: the one BLAS, and the fused passes over (M, N) arrays between its calls -----------------------------------
+
+
+def matmul(A, B, transpose_a=False, transpose_b=False):
+    """``op(A) op(B)`` for matrices (..., m, k), (..., k, n): the same BLAS, the same threads as all the rest. 2 m n k flops."""
+    return twin("products", A, B).matmul(A, B, transpose_a, transpose_b)
+
+
+def weighted_gram(A, w):
+    """``A diag(w) A'`` (M, M), symmetric, for A (M, N) and weights w (N,) of either sign. M^2 N flops, one (M, N) copy."""
+    return twin("products", A, w).weighted_gram(A, w)
+
+
+def column_moments(A, x):
+    """``(A' x, sum_i A[i]^2)``, both (N,), in one pass over A (M, N), summed in float64. 4 M N flops."""
+    return twin("products", A, x).column_moments(A, x)
+
+
+def scale_columns(A, w, out=None):
+    """``A diag(w)`` for A (M, N); ``out`` may be A itself. One pass."""
+    return twin("products", A, w).scale_columns(A, w, out)
+
+
+def add_outer_minus_scaled(T, x, a, A, w):
+    """In place ``T += x a' - A diag(w)`` for T, A (M, N) C-contiguous, x (M,), a, w (N,); returns T. One pass."""
+    return twin("products", T, A).add_outer_minus_scaled(T, x, a, A, w)
+
+
 # --- quadrature: Gauss-Hermite rules ------------------------------------------------------------------------------------
 
 
