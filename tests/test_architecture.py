@@ -1,0 +1,179 @@
+"""The rooms and the direction of imports between them, held by reading the source.
+
+    kernels -> covariances -+
+            -> likelihoods -+-> bounds -> layers -> train, distributed, sklearn -> cli
+            -> posteriors  -+      optim -----------^
+    records, transforms, check, errors: below everything; they import nothing of ours but each other
+"""
+
+import ast
+import pathlib
+import sys
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "fastsvgp"
+FILES = sorted(p for p in PACKAGE.rglob("*.py"))
+
+FLOOR = {"records", "transforms", "check", "errors"}
+MAY_IMPORT = {
+    **{room: FLOOR for room in FLOOR},
+    "kernels": {"errors"},
+    "covariances": FLOOR | {"kernels"},
+    "likelihoods": FLOOR | {"kernels"},
+    "posteriors": FLOOR | {"kernels"},
+    "means": FLOOR | {"kernels"},
+}
+MAY_IMPORT["bounds"] = FLOOR | {"kernels", "covariances", "likelihoods", "posteriors", "means"}
+MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim"}
+MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train"}
+
+# What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
+LIGHT = {"numpy"}
+HEAVY_ALLOWED = {
+    "kernels/cpu": LIGHT | {"numba", "llvmlite", "scipy"},
+    "likelihoods": LIGHT | {"scipy.special"},  # resolved lazily by the package's __init__
+    "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
+}
+HOT = [PACKAGE / "kernels" / "cpu", PACKAGE / "posteriors"]
+
+
+def name_of(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def parse(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_of(path):
+    """The dotted parts of the package a file's relative imports start from."""
+    return ["fastsvgp", *path.relative_to(PACKAGE).parts[:-1]]
+
+
+def imports(path, tree):
+    """(absolute dotted name, node) of every import, wherever it stands; ``from a import b`` counts as a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = module_of(path)
+            base = here[: len(here) - node.level + 1] if node.level else []
+            base = base + ([node.module] if node.module else [])
+            yield from ((".".join([*base, alias.name]), node) for alias in node.names)
+
+
+def rooms_imported(path, tree):
+    for name, node in imports(path, tree):
+        parts = name.split(".")
+        if parts[0] == "fastsvgp":
+            yield parts[1], node
+
+
+every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+@every_file
+def test_imports_point_one_way(path):
+    room = room_of(path)
+    if room in ("__init__", "__main__"):  # the front door resolves names lazily; see below
+        return
+    assert room in MAY_IMPORT, f"{name_of(path)} is in no room of this test; give it one"
+    for target, node in rooms_imported(path, parse(path)):
+        assert target == room or target in MAY_IMPORT[room], f"{name_of(path)}:{node.lineno} imports {target}"
+
+
+def functions(tree):
+    return [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+@every_file
+def test_no_import_of_ours_hides_in_a_function(path):
+    """A hidden import that breaks a cycle is the sign of a missing room. The command line may load late what it may not need."""
+    if room_of(path) in ("cli", "__main__"):
+        return
+    for function in functions(parse(path)):
+        for target, node in rooms_imported(path, function):
+            raise AssertionError(f"{name_of(path)}:{node.lineno} imports {target} inside {function.name}()")
+
+
+def uses_importlib(tree):
+    return any(isinstance(n, ast.Attribute) and n.attr == "import_module" for n in ast.walk(tree))
+
+
+def test_names_are_resolved_at_run_time_in_three_places_only():
+    found = {name_of(p) for p in FILES if uses_importlib(parse(p)) and room_of(p) != "cli"}
+    assert found <= {"__init__.py", "records.py", "kernels/dispatch.py"}
+
+
+def module_level(tree):
+    """The tree without the bodies of functions: what runs when the module is imported."""
+    tree = ast.parse(ast.unparse(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.body = [ast.Pass()]
+    return tree
+
+
+@every_file
+def test_modules_load_light(path):
+    where = name_of(path)
+    allowed = next((names for prefix, names in HEAVY_ALLOWED.items() if where.startswith(prefix)), LIGHT)
+    for name, _ in imports(path, module_level(parse(path))):
+        root = name.split(".")[0]
+        if root == "fastsvgp" or root in sys.stdlib_module_names:
+            continue
+        assert root in allowed or any(name.startswith(a) for a in allowed if "." in a), f"{where} imports {name} at module level"
+
+
+@every_file
+def test_numba_stays_in_the_kernels(path):
+    if name_of(path).startswith("kernels/cpu") or room_of(path) == "cli":
+        return
+    names = {name.split(".")[0] for name, _ in imports(path, parse(path))}
+    assert not names & {"numba", "llvmlite"}, name_of(path)
+
+
+@every_file
+def test_one_pool_of_threads(path):
+    """An OpenMP or TBB pool beside OpenBLAS's spins against it: no prange, no parallel=True; see threads.py."""
+    for node in ast.walk(parse(path)):
+        assert "prange" not in (getattr(node, "id", ""), getattr(node, "attr", "")), f"{name_of(path)}:{node.lineno}"
+        if isinstance(node, ast.keyword) and node.arg in ("parallel", "fastmath"):
+            assert not (isinstance(node.value, ast.Constant) and node.value.value is True), f"{name_of(path)}:{node.value.lineno}"
+
+
+SECOND_BLAS = {"dot", "matmul", "einsum", "tensordot", "vdot", "inner"}
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if any(h in p.parents for h in HOT) or room_of(p) == "bounds"], ids=name_of)
+def test_one_blas(path):
+    """NumPy carries an OpenBLAS of its own, whose threads spin against SciPy's: no @, np.dot, np.linalg in hot paths."""
+    for node in ast.walk(parse(path)):
+        line = f"{name_of(path)}:{getattr(node, 'lineno', '?')}"
+        assert not (isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.MatMult)), f"{line} uses @"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "np":
+            assert node.attr not in SECOND_BLAS | {"linalg"}, f"{line} uses np.{node.attr}"
+
+
+@every_file
+def test_files_hold_one_idea_each(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 450, name_of(path)
+
+
+def test_oracles_import_nothing_of_ours():
+    for path in sorted((PACKAGE.parent / "tests" / "oracles").glob("*.py")):
+        names = {name.split(".")[0] for name, _ in imports(PACKAGE / "x.py", parse(path))}
+        assert "fastsvgp" not in names, path.name
+
+
+def test_nothing_left_undone():
+    marks = ["TO" + "DO", "FIX" + "ME"]
+    for path in FILES:
+        found = [mark for mark in marks if mark in path.read_text(encoding="utf-8")]
+        assert not found, f"{name_of(path)}: {found}"
