@@ -1,7 +1,12 @@
 """``python -m pytest bench --benchmark-only`` collects the functions ``bench_*`` of the files ``bench_*.py`` here."""
 
+import pathlib
+import sys
+
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))  # the oracles
 
 
 def pytest_configure(config):

@@ -1,0 +1,130 @@
+"""One full training step, value and all gradients, of each posterior; the collapsed bound; a natural step; a prediction."""
+
+import numpy as np
+import pytest
+from harness import record, relative_error
+from oracles import gp_gradients
+from problems import STEP_SIZES, step_flops, step_problem
+
+import fastsvgp as fs
+
+JITTER = {"float64": 1e-6, "float32": 1e-4}
+COLLAPSED_SIZES = [(100, 1000), (512, 2048), (1000, 2000)]
+every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+
+
+def ours(p, posterior):
+    return fs.SVGP(
+        covariance=fs.RBF(variance=p["variance"], lengthscales=p["lengthscales"]),
+        inducing=p["Z"],
+        posterior=posterior(mean=p["mean"], scale_tril=p["scale_tril"]),
+        likelihood=fs.Gaussian(variance=p["noise"]),
+    )
+
+
+def worst_error(value, grad, truth, truth_grad):
+    """The largest error of the value and of each gradient, each against float64 by other formulas."""
+    errors = [relative_error(value, truth)]
+    errors += [relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path]) for path, kind, g in fs.records.leaves(grad)]
+    return max(errors)
+
+
+def unwhiten(p, jitter):
+    """The same q, as one of u = L v."""
+    L = np.linalg.cholesky(gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1])
+    return p | dict(mean=L @ p["mean"], scale_tril=L @ p["scale_tril"])
+
+
+@every_dtype
+@pytest.mark.parametrize("M, B", STEP_SIZES)
+@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
+def bench_step(benchmark, posterior, M, B, dtype):
+    jitter = JITTER[dtype]
+    p = step_problem(M, B, np.float64)
+    if posterior == "marginal":
+        p = unwhiten(p, jitter)
+    truth = getattr(gp_gradients, posterior)(**p, jitter=jitter, scale=10.0)
+    p = {name: a.astype(dtype) for name, a in p.items()}
+    model = ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior])
+
+    def step():
+        return fs.elbo_and_grad(model, p["X"], p["y"], num_data=10.0 * B, jitter=jitter)
+
+    record(
+        benchmark,
+        step,
+        floor_flops=step_flops(M, B),
+        error=worst_error(*step(), *truth),
+        gemm=(M, B, dtype),
+        unit=(M * M + M * B) * np.dtype(dtype).itemsize,
+    )
+
+
+@every_dtype
+@pytest.mark.parametrize("M, N", COLLAPSED_SIZES)
+def bench_collapsed(benchmark, M, N, dtype):
+    jitter = JITTER[dtype]
+    p = step_problem(M, N, np.float64)
+    arguments = [p[name] for name in ("Z", "X", "y", "variance", "lengthscales", "noise")]
+    truth = gp_gradients.collapsed(*arguments, jitter)
+    Z, X, y, variance, lengthscales, noise = (a.astype(dtype) for a in arguments)
+    model = fs.SGPR(covariance=fs.RBF(variance=variance, lengthscales=lengthscales), inducing=Z, noise_variance=noise)
+
+    def step():
+        return fs.collapsed_bound_and_grad(model, X, y, jitter=jitter)
+
+    record(
+        benchmark,
+        step,
+        floor_flops=4 * M**2 * N + 13 / 3 * M**3,
+        error=worst_error(*step(), *truth),
+        gemm=(M, N, dtype),
+        unit=(M * M + M * N) * np.dtype(dtype).itemsize,
+    )
+
+
+@pytest.mark.parametrize("M, B", STEP_SIZES)
+@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
+def bench_natural_step(benchmark, posterior, M, B):
+    """Floor: L^-1 Kuf, W' Lam, Lam diag(b) Lam' (3 M^2B); factors of Kuu and of the precision of q, and its inverse (5/3 M^3)."""
+    p = step_problem(M, B)
+    if posterior == "marginal":
+        p = unwhiten(p, 1e-6)
+    model = ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior])
+    sgpr = fs.SGPR(covariance=model.covariance, inducing=model.inducing, noise_variance=p["noise"])
+
+    def step(size=0.5):
+        return fs.natural_step(model, p["X"], p["y"], step_size=size, jitter=1e-6)[0]
+
+    optimum = fs.collapsed_bound_and_grad(sgpr, p["X"], p["y"], jitter=1e-6)[0]
+    record(
+        benchmark,
+        step,
+        floor_flops=3 * M**2 * B + 5 / 3 * M**3,
+        error=relative_error(fs.elbo(step(1.0), p["X"], p["y"], jitter=1e-6), optimum),  # a unit step reaches the collapsed bound
+        gemm=(M, B, "float64"),
+        unit=(M * M + M * B) * 8,
+    )
+
+
+@pytest.mark.parametrize("full_cov", [False, True], ids=["marginal", "full_cov"])
+@pytest.mark.parametrize("M, N", [(512, 1024), (1000, 1000)])
+def bench_predict(benchmark, M, N, full_cov):
+    p = step_problem(M, N)
+    model = ours(p, fs.Whitened)
+    K, Kuu, Kuf, kff = gp_gradients.blocks(p["Z"], p["X"], p["variance"], p["lengthscales"], 1e-6)
+    Lam = np.linalg.solve(np.linalg.cholesky(Kuu), Kuf)
+    truth = Lam.T @ p["mean"], kff - (Lam**2).sum(axis=0) + ((p["scale_tril"].T @ Lam) ** 2).sum(axis=0)
+
+    def predict():
+        return fs.predict_f(model, p["X"], full_cov=full_cov)
+
+    mean, var = predict()
+    record(
+        benchmark,
+        predict,
+        floor_flops=2 * M**2 * N + M**3 / 3 + (2 * M * N**2 if full_cov else 0),
+        error=max(relative_error(mean, truth[0]), relative_error(np.diag(var) if full_cov else var, truth[1])),
+        gemm=(M, N, "float64"),
+        unit=(M * M + M * N) * 8,
+    )

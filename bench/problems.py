@@ -1,0 +1,30 @@
+"""The training step that every benchmark times: ARD RBF, D = 8, Gaussian noise, a q that has left the prior."""
+
+import numpy as np
+
+D = 8
+STEP_SIZES = [(100, 256), (512, 1024), (256, 8192), (1000, 1000), (2000, 1000)]
+
+
+def step_problem(M, B, dtype=np.float64, seed=0):
+    """Arrays and numbers of one whitened step; Kuu has a condition number of about 1e3 at M = 1000."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((B, D))
+    W = np.tril(rng.standard_normal((M, M))) * (0.1 / np.sqrt(M))
+    W[np.diag_indices(M)] = rng.uniform(0.5, 1.0, M)
+    arrays = dict(
+        Z=rng.standard_normal((M, D)),
+        X=X,
+        y=np.sin(X).sum(axis=1) + 0.3 * rng.standard_normal(B),
+        variance=np.asarray(1.3),
+        lengthscales=rng.uniform(0.9, 1.5, D),
+        noise=np.asarray(0.2),
+        mean=0.5 * rng.standard_normal(M),
+        scale_tril=W,
+    )
+    return {name: a.astype(dtype)[()] for name, a in arrays.items()}
+
+
+def step_flops(M, B):
+    """Value and all gradients of a whitened step: the cheaper of the two arrangements of the products with scale_tril."""
+    return min(5 * M**2 * B + 13 / 3 * M**3, 7 * M**2 * B + 7 / 3 * M**3)
