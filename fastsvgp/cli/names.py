@@ -1,0 +1,16 @@
+"""The names that the command line knows, and what each stands for in the library."""
+
+COVARIANCES = {"rbf": "RBF", "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52"}
+REGRESSION = {"gaussian": "Gaussian", "student-t": "StudentT", "laplace": "Laplace"}
+COUNTS = {"poisson": "Poisson"}
+BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLogit"}
+MULTICLASS = {"robustmax": "RobustMax", "softmax": "Softmax"}
+LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS
+
+
+def kind_of(likelihood):
+    """ "regression", "counts", "binary" or "multiclass"."""
+    for kind, names in (("regression", REGRESSION), ("counts", COUNTS), ("binary", BINARY)):
+        if likelihood in names:
+            return kind
+    return "multiclass"

@@ -1,0 +1,354 @@
+"""Tables of data from files: csv, csv.gz, npy and npz become one ``Table`` of numbers and text columns.
+
+A csv of plain numbers goes through NumPy's C reader. Whatever that refuses (quotes, text columns, missing cells, ragged
+rows) is read again cell by cell, which is slower and knows the line of every row.
+"""
+
+import csv
+import difflib
+import gzip
+import itertools
+import os
+import zipfile
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import DataFileError
+from .errors import UsageError, shown
+
+DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
+
+
+@dataclass
+class Table:
+    """Rows and columns of a file.
+
+    ``numbers`` (N, C) float64, NaN where a cell is missing or text; ``text`` maps the columns that hold text to their N
+    cells; ``named`` says whether the column names came from the file; ``target`` is the ``y`` of an npz file, or None.
+    """
+
+    path: str
+    names: list
+    named: bool
+    numbers: np.ndarray
+    text: dict = field(default_factory=dict)
+    target: np.ndarray | None = None
+    lines: list | None = None
+    layout: "Layout | None" = None
+
+    @property
+    def num_rows(self):
+        return self.numbers.shape[0]
+
+    @property
+    def num_columns(self):
+        return self.numbers.shape[1]
+
+    def index_of(self, column, option):
+        """Position of a column given by its name or by its index from 0 (negative: from the end)."""
+        matching = [i for i, name in enumerate(self.names) if name == column] if self.named else []
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise UsageError(f"{option}: {self.path} has {len(matching)} columns named {column!r}; give the index of one, from 0")
+        try:
+            index = int(column)
+        except ValueError:
+            close = difflib.get_close_matches(column, self.names, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close and self.named else ""
+            kind = f"columns {shown(self.names)}" if self.named else f"no header, columns 0 to {self.num_columns - 1}"
+            raise UsageError(f"{option}: no column {column!r} in {self.path} ({kind}){hint}") from None
+        if not -self.num_columns <= index < self.num_columns:
+            raise UsageError(f"{option}: no column {index} in {self.path}: its columns are 0 to {self.num_columns - 1}")
+        return index % self.num_columns
+
+    def place(self, row):
+        """Where a row is in the file, in words."""
+        if self.layout is None:
+            return f"row {row}"
+        if self.lines is None:
+            line, _ = next(itertools.islice(_rows(self.path, self.layout), row, None))
+            return f"line {line}"
+        return f"line {self.lines[row]}"
+
+    def inputs(self, columns):
+        """The given columns as a finite (N, len(columns)) float64 array, or an error that names what stands in the way."""
+        texts = [i for i in columns if i in self.text]
+        if texts:
+            named = ", ".join(f"{self.names[i]!r} (such as {self.text[i][0]!r})" for i in texts[:6])
+            more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
+            commas = all(_with_decimal_comma(self.text[i][0]) for i in texts)
+            todo = (
+                "these look like decimal commas: write the numbers with decimal points"
+                if commas
+                else f"encode them as numbers, or leave them out with --ignore {','.join(self.names[i] for i in texts[:6])}"
+            )
+            raise UsageError(
+                f"{self.path}: inputs must be numbers, but text is in column{'s'[: len(texts) > 1]} {named}{more}; {todo}"
+            )
+        X = np.ascontiguousarray(self.numbers[:, columns])
+        self._check_finite(X, columns)
+        return X
+
+    def _check_finite(self, X, columns):
+        finite = np.isfinite(X)
+        if finite.all():
+            return
+        row, j = np.unravel_index(np.argmin(finite), X.shape)
+        bad = int(finite.size - finite.sum())
+        what = "missing or NaN" if np.isnan(X[row, j]) else "infinite"
+        raise DataFileError(
+            f"{self.path}, {self.place(row)}, column {self.names[columns[j]]!r}: the value is {what}"
+            f"{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells or remove their rows, "
+            "or leave the column out with --ignore"
+        )
+
+    def target_column(self, column):
+        """One column as it is: float64 numbers, or an array of text."""
+        if column not in self.text:
+            values = self.numbers[:, column]
+            self._check_finite(values[:, None], [column])
+            return values
+        cells = self.text[column]
+        missing = next((row for row, cell in enumerate(cells) if cell.strip().lower() in MISSING), None)
+        if missing is not None:
+            raise DataFileError(
+                f"{self.path}, {self.place(missing)}: the target {self.names[column]!r} is missing; fill it in or remove the row"
+            )
+        return np.array(cells)
+
+
+@dataclass
+class Layout:
+    """How a text file is laid out: ``delimiter`` (None: runs of white space), ``skip`` leading lines, and the header's cells."""
+
+    delimiter: str | None
+    skip: int
+    header: list | None
+
+
+def read_table(path, delimiter="auto", header="auto"):
+    """Read a table of data.
+
+    Parameters
+    ----------
+    path : path-like
+        .npy (a 2-D array), .npz (``X`` and perhaps ``y``), anything else as delimited text, gzipped or not.
+    delimiter : str
+        "auto", a name of ``DELIMITERS``, or one character.
+    header : str
+        "auto", "yes" or "no": whether the first line holds column names.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    DataFileError
+        The file cannot be read as a table; the message has its name, and the line where there is one.
+    """
+    path = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            magic = file.read(6)
+        if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
+            return _read_npz(path)
+        if magic == b"\x93NUMPY":
+            return _from_array(path, np.load(path, allow_pickle=False), "the array")
+        return _read_text(path, delimiter, header)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataFileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeDecodeError as error:
+        raise DataFileError(
+            f"{path} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read"
+        ) from error
+    except zipfile.BadZipFile as error:
+        raise DataFileError(f"{path} is a damaged npz file: {error}") from error
+
+
+# --- NumPy files -------------------------------------------------------------------------------------------------------
+
+
+def _read_npz(path):
+    with np.load(path, allow_pickle=False) as file:
+        if "__fastsvgp__" in file:
+            raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
+        keys = {name.lower(): name for name in file.files}
+        if "x" not in keys:
+            raise DataFileError(
+                f"{path} holds {shown(file.files) or 'nothing'}; an npz file of data needs X (rows, columns) and y"
+            )
+        try:
+            X, y = file[keys["x"]], file[keys["y"]] if "y" in keys else None
+        except ValueError as error:
+            raise DataFileError(
+                f"{path}: {error}; X and y must be plain arrays of numbers or text, without pickled objects"
+            ) from error
+    table = _from_array(path, X, "X")
+    if y is not None:
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        if y.shape != (table.num_rows,):
+            raise DataFileError(f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must be one value per row")
+        table.target = y
+    return table
+
+
+def _from_array(path, array, name):
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.dtype.kind not in "fiub" or 0 in array.shape:
+        raise DataFileError(f"{path}: {name} must be numbers of shape (rows, columns), got {array.dtype} of shape {array.shape}")
+    return Table(path, [f"x{i}" for i in range(array.shape[1])], False, np.asarray(array, np.float64))
+
+
+# --- text --------------------------------------------------------------------------------------------------------------
+
+
+def _open_text(path):
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    opener = gzip.open if zipped else open
+    return opener(path, "rt", encoding="utf-8-sig", newline="")
+
+
+def _read_text(path, delimiter, header):
+    with _open_text(path) as file:
+        head = list(itertools.islice(file, 60))
+    layout = _layout(path, head, _delimiter(delimiter, head), header)
+    names = layout.header
+    try:
+        with _open_text(path) as file:
+            for _ in range(layout.skip):
+                next(file)
+            numbers = np.loadtxt(_nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2)
+        lines, text = None, {}
+        if names and numbers.shape[1] != len(names):
+            raise ValueError("ragged")
+    except ValueError as error:
+        if isinstance(error, (DataFileError, UnicodeDecodeError)):
+            raise
+        numbers, text, lines = _read_cells(path, layout)
+    names = [n or f"column {i}" for i, n in enumerate(names)] if names else [f"x{i}" for i in range(numbers.shape[1])]
+    return Table(path, names, layout.header is not None, numbers, text, None, lines, layout)
+
+
+def _nonempty(path, file):
+    first = next((line for line in file if line.strip()), None)
+    if first is None:
+        raise DataFileError(f"{path} holds no rows of data")
+    return itertools.chain([first], file)
+
+
+def _delimiter(delimiter, head):
+    if delimiter in DELIMITERS:
+        return DELIMITERS[delimiter]
+    if delimiter != "auto":
+        if len(delimiter) != 1:
+            raise UsageError(f"--delimiter: expected auto, one character, or {shown(DELIMITERS)}, got {delimiter!r}")
+        return delimiter
+    sample = [line for line in head if line.strip() and not line.startswith("#")][:20]
+
+    def agreement(candidate):
+        widths = Counter(len(cells) for _, cells in _split(sample, candidate))
+        width, count = max(widths.items(), key=lambda item: item[1], default=(1, 0))
+        return count if width > 1 else 0
+
+    best = max(DELIMITERS.values(), key=agreement)  # the first of the best: a tab or semicolon beats the comma inside a cell
+    return best if sample and agreement(best) else ","
+
+
+def _split(lines, delimiter):
+    """Yield ``(line number from 1, cells)`` for each row; blank lines and lines that begin with # are no rows."""
+    if delimiter is None:
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not line.startswith("#"):
+                yield number, line.split()
+        return
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    start = 1
+    for cells in reader:
+        if cells and not (len(cells) == 1 and not cells[0].strip()) and not cells[0].startswith("#"):
+            yield start, [cell.strip() for cell in cells]
+        start = reader.line_num + 1
+
+
+def _layout(path, head, delimiter, header):
+    rows = list(_split(head, delimiter))
+    comments = [line for line in itertools.takewhile(lambda text: text.startswith("#") or not text.strip(), head)]
+    if not rows:
+        raise DataFileError(f"{path} is empty: it holds no rows of data")
+    first_line, first = rows[0]
+    if header == "yes" or (header == "auto" and _is_header(first, rows[1][1] if len(rows) > 1 else [])):
+        skip = rows[1][0] - 1 if len(rows) > 1 else first_line
+        return Layout(delimiter, skip, first)
+    return Layout(delimiter, first_line - 1, _commented_header(comments, delimiter, len(first)) if header == "auto" else None)
+
+
+def _is_header(first, second):
+    """Names have no numbers among them, or stand where the next row has a number, or are the counts 0, 1, 2... of pandas."""
+    is_text = [not _is_number(cell) for cell in first]
+    if all(is_text) or any(t and cell and _is_number(other) for t, cell, other in zip(is_text, first, second, strict=False)):
+        return True
+    return len(first) > 2 and first == [str(i) for i in range(len(first))]
+
+
+def _commented_header(comments, delimiter, width):
+    """Column names in a # line right above the data, as numpy.savetxt writes them."""
+    cells = next((cells for _, cells in _split([c.lstrip("# ") for c in comments[-1:]], delimiter)), [])
+    return cells if len(cells) == width and not any(map(_is_number, cells)) else None
+
+
+def _is_number(cell):
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _with_decimal_comma(cell):
+    return cell.count(",") == 1 and _is_number(cell.replace(",", "."))
+
+
+def _rows(path, layout):
+    """Yield ``(line, cells)`` for the rows of data of a text file."""
+    with _open_text(path) as file:
+        for _ in range(layout.skip):
+            next(file)
+        try:
+            for number, cells in _split(file, layout.delimiter):
+                yield number + layout.skip, cells
+        except csv.Error as error:
+            raise DataFileError(f"{path}: {error}") from error
+
+
+def _read_cells(path, layout):
+    """Read cell by cell: numbers (N, C), the text columns, and the line of each row."""
+    rows, lines, width = [], [], len(layout.header) if layout.header else None
+    for line, cells in _rows(path, layout):
+        width = width or len(cells)
+        if len(cells) != width:
+            reference = f"the header names {width} columns" if layout.header else f"line {lines[0]} has {width}"
+            raise DataFileError(
+                f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference}; every row must have as many "
+                "cells (is the delimiter right? see --delimiter)"
+            )
+        rows.append(cells)
+        lines.append(line)
+    if not rows:
+        raise DataFileError(f"{path} has column names but no rows of data")
+    numbers, text = np.full((len(rows), width), np.nan), {}
+    for j, cells in enumerate(zip(*rows, strict=True)):
+        try:
+            numbers[:, j] = np.array(cells, dtype=np.float64)
+        except ValueError:
+            present = [cell.lower() not in MISSING for cell in cells]
+            if all(_is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
+                numbers[:, j] = [float(cell) if there else np.nan for cell, there in zip(cells, present, strict=True)]
+            else:
+                text[j] = list(cells)
+    return numbers, text, lines

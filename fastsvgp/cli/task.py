@@ -1,0 +1,249 @@
+"""From tables to a task: which column is the target, what kind of target it is, which rows are held out, and the scaling."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..errors import DataFileError
+from .errors import UsageError, shown
+from .names import BINARY, MULTICLASS, REGRESSION, kind_of
+from .tables import read_table
+
+FEW_INTEGERS = 20
+
+
+@dataclass
+class Task:
+    """What is to be learnt.
+
+    ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test`` (N,) bool marks the rows
+    that are held out. ``reason`` says in words why this likelihood was chosen.
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    likelihood: str
+    reason: str
+    classes: list | None
+    input_names: list
+    target_name: str
+    columns: dict
+    test: np.ndarray | None = None
+    split: str = ""
+
+    @property
+    def kind(self):
+        return kind_of(self.likelihood)
+
+
+def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None, delimiter="auto", header="auto"):
+    """Read the data and decide what the target is.
+
+    Parameters
+    ----------
+    path, target_file : path-like
+        ``target_file`` holds the target in the rows' order; without it the target is a column of ``path`` (or ``y`` of an npz).
+    target : str, optional
+        Name or index of the target column; default the last.
+    ignore : sequence of str
+        Columns to leave out, by name or index.
+    likelihood : str, optional
+        One of ``names.LIKELIHOODS``; inferred from the target by default.
+    """
+    table = read_table(path, delimiter, header)
+    ignored = {table.index_of(column, "--ignore") for column in ignore}
+    columns = [i for i in range(table.num_columns) if i not in ignored]
+    values, name, position = _find_target(table, target, target_file, columns, delimiter, header)
+    if position in ignored:
+        raise UsageError(f"--ignore: {name!r} is the target; ignore inputs only, or choose another --target")
+    columns = [i for i in columns if i != position]
+    if not columns:
+        raise UsageError(
+            f"{table.path} has no column left for the inputs: it has {table.num_columns}, one of them the target "
+            f"{name!r}; give the target with --target or --target-file"
+        )
+    y, chosen, reason, classes = interpret_target(values, name, likelihood)
+    layout = {
+        "named": table.named and len(set(table.names)) == len(table.names),
+        "width": table.num_columns,
+        "inputs": columns,
+        "target": position,
+    }
+    return Task(table.inputs(columns), y, chosen, reason, classes, [table.names[i] for i in columns], name, layout)
+
+
+def _find_target(table, target, target_file, columns, delimiter, header):
+    """The target's values, its name, and its column in ``table`` (None: it is not among them)."""
+    if target_file is not None:
+        other = read_table(target_file, delimiter, header)
+        if other.target is None and target is None and other.num_columns > 1:
+            raise UsageError(f"--target-file: {other.path} has {other.num_columns} columns; say which one with --target")
+        values = other.target if other.target is not None else other.target_column(other.index_of(target or "0", "--target"))
+        if len(values) != table.num_rows:
+            raise DataFileError(f"--target-file: {other.path} has {len(values)} rows, but {table.path} has {table.num_rows}")
+        name = other.names[other.index_of(target or "0", "--target")] if other.named else "y"
+        return values, name, None
+    if table.target is not None:
+        if target is not None:
+            raise UsageError(f"--target: {table.path} already has the target as y; leave --target out")
+        return table.target, "y", None
+    if target is None:
+        if table.num_columns == 1:
+            raise UsageError(
+                f"{table.path} has one column only, so there is no target; give one with --target-file, or the right --delimiter"
+            )
+        position = columns[-1] if columns else table.num_columns - 1
+    else:
+        position = table.index_of(target, "--target")
+    name = table.names[position] if table.named else f"column {position}"
+    return table.target_column(position), name, position
+
+
+def interpret_target(values, name, likelihood=None):
+    """Decide what kind of target this is.
+
+    Parameters
+    ----------
+    values : (N,) array of numbers, booleans or text
+    name : str
+        For messages.
+    likelihood : str, optional
+        What the user asked for.
+
+    Returns
+    -------
+    y, likelihood, reason, classes
+        Values or class codes; the likelihood; why; the class names or None.
+    """
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise DataFileError(f"the target {name!r} is {values[row]} in row {row}; fill it in or remove the row")
+    distinct = np.unique(values)
+    if len(distinct) < 2:
+        raise UsageError(
+            f"the target {name!r} is constant: all {len(values)} values are {distinct[0]}, so there is nothing to "
+            "learn; choose another column with --target"
+        )
+    if likelihood is None:
+        likelihood, reason = _infer(values, distinct)
+    else:
+        reason = "as asked"
+    kind = kind_of(likelihood)
+    if kind in ("regression", "counts"):
+        if values.dtype.kind in "US":
+            raise UsageError(
+                f"--likelihood {likelihood} needs numbers, but the target {name!r} is text such as {str(values[0])!r}; "
+                f"choose a classification likelihood ({shown(BINARY | MULTICLASS)}) or another --target"
+            )
+        y = values.astype(np.float64)
+        if kind == "counts" and (y.min() < 0 or np.any(y != np.round(y))):
+            raise UsageError(
+                f"--likelihood poisson needs counts 0, 1, 2..., but the target {name!r} runs from {y.min():g} to "
+                f"{y.max():g}{'' if np.any(y < 0) else ' with fractions'}; choose {shown(REGRESSION)}"
+            )
+        return y, likelihood, reason, None
+    if kind == "binary" and len(distinct) != 2:
+        raise UsageError(
+            f"--likelihood {likelihood} needs two classes, but the target {name!r} has {len(distinct)} values: "
+            f"{shown(map(class_name, distinct), 5)}; choose {shown(MULTICLASS)} or {shown(REGRESSION)}"
+        )
+    if 2 * len(distinct) > len(values) or len(distinct) > 1000:
+        raise UsageError(
+            f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, too many for classes; "
+            "choose another --target" + ("" if values.dtype.kind in "US" else ", or --likelihood gaussian")
+        )
+    y = np.searchsorted(distinct, values)
+    return y, likelihood, reason, [class_name(value) for value in distinct]
+
+
+def _infer(values, distinct):
+    if values.dtype.kind in "US":
+        what = "text"
+    elif values.dtype.kind == "b":
+        what = "booleans"
+    elif len(distinct) <= FEW_INTEGERS and np.all(distinct == np.round(distinct)) and 4 * len(distinct) <= len(values):
+        what = "integers"
+    else:
+        return "gaussian", "the target is real-valued"
+    if len(distinct) == 2:
+        return "bernoulli-probit", f"the target has two values ({what})"
+    return "softmax", f"the target has {len(distinct)} different values ({what})"
+
+
+def class_name(value):
+    if isinstance(value, (float, np.floating)) and value == round(value):
+        return str(int(value))
+    return str(value)
+
+
+# --- held-out rows -----------------------------------------------------------------------------------------------------
+
+
+def split(task, *, fraction=0.1, mask=None, seed=0):
+    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``."""
+    num = len(task.y)
+    if mask is not None:
+        task.test, task.split = _read_mask(mask, num), f"test mask {mask}"
+    else:
+        count = min(max(round(fraction * num), 1), num - 1) if fraction else 0
+        order = np.random.default_rng([seed, num]).permutation(num)
+        task.test = np.zeros(num, bool)
+        task.test[order[:count]] = True
+        task.split = f"a random {100 * fraction:g} % held out, seed {seed}" if count else "nothing held out"
+    if num - task.test.sum() < 2:
+        raise UsageError(f"only {num - task.test.sum()} row is left for training; at least two are needed")
+    if len(np.unique(task.y[~task.test])) < 2:
+        raise UsageError(
+            f"the target {task.target_name!r} is constant over the training rows; choose another split (--seed, "
+            "--test-mask) or another --target"
+        )
+    return task
+
+
+def _read_mask(argument, num):
+    path, colon, column = argument.rpartition(":")
+    path, column = (path, column) if colon else (argument, None)
+    table = read_table(path)
+    if column is None and table.num_columns > 1:
+        raise UsageError(f"--test-mask: {path} has {table.num_columns} columns; say which, as in {path}:0")
+    index = table.index_of(column or "0", "--test-mask")
+    values = table.inputs([index])[:, 0]
+    if table.num_rows != num:
+        raise DataFileError(f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}")
+    if not np.isin(values, (0, 1)).all():
+        wrong = values[~np.isin(values, (0, 1))][0]
+        raise DataFileError(f"--test-mask: column {column or 0} of {path} must be 0 (train) or 1 (test), got {wrong:g}")
+    return values == 1
+
+
+# --- scaling -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Standardisation:
+    """Affine scaling by the training part's mean and standard deviation; a column that never varies keeps scale 1."""
+
+    x_mean: np.ndarray
+    x_scale: np.ndarray
+    y_mean: float = 0.0
+    y_scale: float = 1.0
+
+    @classmethod
+    def of(cls, X, y, scale_target):
+        x_mean, x_scale = X.mean(axis=0), X.std(axis=0)
+        constant = x_scale <= 1e-12 * np.abs(X).max(axis=0)
+        x_scale = np.where(constant, 1.0, x_scale)
+        return cls(x_mean, x_scale, float(y.mean()), float(y.std())) if scale_target else cls(x_mean, x_scale)
+
+    def inputs(self, X):
+        return (X - self.x_mean) / self.x_scale
+
+    def target(self, y):
+        return (y - self.y_mean) / self.y_scale
+
+    def to_json(self):
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values):
+        return cls(np.asarray(values["x_mean"]), np.asarray(values["x_scale"]), values["y_mean"], values["y_scale"])

@@ -1,0 +1,147 @@
+"""Reading tables: formats, delimiters, headers, and a clear message for everything that is not a table."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from fastsvgp.cli.errors import UsageError
+from fastsvgp.cli.tables import read_table
+from fastsvgp.errors import DataFileError
+
+NUMBERS = np.array([[1.5, -2.0, 3e-4], [4.0, 5.25, 6.0]])
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text, name="data.csv"):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        return str(path)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "oddly.named"])
+@pytest.mark.parametrize("header", [None, "a,b,c", "0,1,2", "# a,b,c", "# a remark"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|", " ", "   "])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_text_of_every_layout(write, name, header, delimiter, newline):
+    lines = ([header] if header else []) + ["1.5,-2.0,3e-4", "4,5.25,6"]
+    table = read_table(write(newline.join(line.replace(",", delimiter) for line in lines) + newline, name))
+    np.testing.assert_array_equal(table.numbers, NUMBERS)
+    assert table.named == (header in ("a,b,c", "0,1,2", "# a,b,c"))
+    assert table.names == (
+        ["a", "b", "c"] if header in ("a,b,c", "# a,b,c") else ["0", "1", "2"] if table.named else ["x0", "x1", "x2"]
+    )
+
+
+def test_numpy_savetxt_header_and_remarks_above_it(write):
+    table = read_table(write("# written in May\n# a b c\n1 2 3\n4 5 6\n"))
+    assert table.names == ["a", "b", "c"] and table.numbers.shape == (2, 3)
+
+
+def test_bom_blank_lines_quotes_and_text(write):
+    table = read_table(write('\ufeff"size, cm",colour\n\n1.5,"dark ""red"""\n2.5, blue\n\n'))
+    assert table.names == ["size, cm", "colour"]
+    assert table.text == {1: ['dark "red"', "blue"]}
+    np.testing.assert_array_equal(table.numbers[:, 0], [1.5, 2.5])
+
+
+def test_header_can_be_forced(write):
+    path = write("1,2\n3,4\n")
+    assert read_table(path, header="yes").names == ["1", "2"]
+    assert read_table(path, header="yes").numbers.shape == (1, 2)
+    path = write("a,b\n3,4\n")
+    assert read_table(path, header="no").text == {0: ["a", "3"], 1: ["b", "4"]}
+
+
+def test_one_column_and_one_row(write):
+    assert read_table(write("1\n2\n3\n")).numbers.shape == (3, 1)
+    assert read_table(write("1,2,3")).numbers.shape == (1, 3)
+
+
+def test_numpy_files(tmp_path):
+    np.save(tmp_path / "a.npy", NUMBERS.astype(np.float32))
+    np.savez(tmp_path / "b.npz", X=NUMBERS, y=np.array(["no", "yes"]))
+    assert read_table(tmp_path / "a.npy").numbers.dtype == np.float64
+    table = read_table(tmp_path / "b.npz")
+    assert list(table.target) == ["no", "yes"] and table.numbers.shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a,b,c\n1,2,3\n4,5\n", r"line 3: 2 cells, but the header names 3 columns"),
+        ("1,2,3\n\n4,5,6,7\n", r"line 3: 4 cells, but line 1 has 3"),
+        ('1,2\n"multi\nline",3\n4,5,6\n', r"line 4: 3 cells"),
+        ("", "holds no rows of data"),
+        ("\n\n", "holds no rows of data"),
+        ("a,b\n", "no rows of data"),
+        ("# only a remark\n", "holds no rows of data"),
+    ],
+)
+def test_ragged_and_empty_files(write, text, message):
+    with pytest.raises(DataFileError, match=message):
+        read_table(write(text))
+
+
+@pytest.mark.parametrize("cell", ["nan", "", "NA", "?", "inf"])
+@pytest.mark.parametrize("header", ["", "a,b\n"])
+def test_missing_cells_say_line_and_column(write, cell, header):
+    table = read_table(write(f"{header}1,2\n\n3,{cell}\n5,{cell}\n"))
+    line = 4 if header else 3
+    with pytest.raises(DataFileError, match=rf"line {line}, column '{'b' if header else 'x1'}'.*first of 2"):
+        table.inputs([0, 1])
+    np.testing.assert_array_equal(table.inputs([0])[:, 0], [1, 3, 5])
+
+
+def test_text_columns_are_named_with_what_to_do(write):
+    table = read_table(write("name,size,colour\nann,1,red\nbob,2,blue\n"))
+    with pytest.raises(UsageError, match=r"columns 'name' \(such as 'ann'\), 'colour'.*--ignore name,colour"):
+        table.inputs([0, 1, 2])
+    table = read_table(write("1,5;2\n2,5;3\n"))
+    with pytest.raises(UsageError, match="decimal comma"):
+        table.inputs([0, 1])
+
+
+def test_columns_by_name_and_index(write):
+    table = read_table(write("a,b,b\n1,2,3\n4,5,6\n"))
+    assert [table.index_of(c, "--target") for c in ("a", "0", "-1")] == [0, 0, 2]
+    for column, message in (("b", "2 columns named 'b'"), ("3", "0 to 2"), ("aa", "did you mean 'a'"), ("-4", "no column -4")):
+        with pytest.raises(UsageError, match=f"--target: .*{message}"):
+            table.index_of(column, "--target")
+
+
+def test_files_that_are_no_tables(tmp_path):
+    cases = {
+        "png.csv": (b"\x89PNG\r\n\x1a\n\x00\x01\xff\xfe", "no UTF-8"),
+        "cut.csv.gz": (gzip.compress(b"1,2\n" * 500)[:-12], "cannot read"),
+        "bad.npz": (b"PK\x03\x04 and then nothing", "damaged"),
+    }
+    for name, (content, message) in cases.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataFileError, match=message):
+            read_table(tmp_path / name)
+    with pytest.raises(DataFileError, match="cannot read .*No such file"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(DataFileError, match="cannot read"):
+        read_table(tmp_path)
+    np.savez(tmp_path / "keys.npz", A=NUMBERS)
+    np.savez(tmp_path / "rows.npz", X=NUMBERS, y=np.ones(3))
+    np.savez(tmp_path / "object.npz", X=np.array([{}, {}]), y=np.ones(2))
+    np.save(tmp_path / "cube.npy", np.ones((2, 2, 2)))
+    for name, message in (
+        ("keys.npz", "holds A; .*needs X"),
+        ("rows.npz", r"y has shape \(3,\)"),
+        ("object.npz", "pickled"),
+        ("cube.npy", r"\(2, 2, 2\)"),
+    ):
+        with pytest.raises(DataFileError, match=message):
+            read_table(tmp_path / name)
+
+
+def test_unknown_delimiter(write):
+    with pytest.raises(UsageError, match="--delimiter.*'::'"):
+        read_table(write("1,2\n"), delimiter="::")
+    assert read_table(write("1:2\n3:4\n"), delimiter=":").numbers.shape == (2, 2)
