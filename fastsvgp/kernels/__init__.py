@@ -45,6 +45,19 @@ def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     return twin("triangular", L, B).multiply_triangular_vjp(Y_bar, L, B, transpose)
 
 
+def solve_tril(L, W):
+    """``L^-1 W`` for lower triangular L and W (..., M, M): lower, zeros above the diagonal. M^3 / 3 flops.
+
+    The strict upper triangles of both are never read.
+    """
+    return twin("triangular", L, W).solve_tril(L, W)
+
+
+def solve_tril_vjp(X_bar, L, X):
+    """``(L_bar, W_bar)`` from the result ``X``: with S = L^-T tril(X_bar), W_bar = tril(S), L_bar = -tril(S X')."""
+    return twin("triangular", L, X).solve_tril_vjp(X_bar, L, X)
+
+
 def inverse_triangular(L):
     """``L^-1`` (..., M, M), lower, zeros above the diagonal. M^3 / 3 flops."""
     return twin("triangular", L).inverse_triangular(L)
@@ -125,7 +138,7 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
 def cholesky_of_inverse(A, jitter=0.0):
     """Lower ``W`` with ``W W' = (A + jitter I)^-1`` and a positive diagonal, without forming the inverse. 2/3 M^3 flops.
 
-    Raises ``NotPositiveDefinite``; its pivot counts from the last row upwards.
+    Raises ``NotPositiveDefinite``; the elimination runs from the last row upwards.
     """
     return twin("cholesky", A).cholesky_of_inverse(A, jitter)
 
@@ -156,6 +169,19 @@ def scale_columns(A, w, out=None):
 def add_outer_minus_scaled(T, x, a, A, w):
     """In place ``T += x a' - A diag(w)`` for T, A (M, N) C-contiguous, x (M,), a, w (N,); returns T. One pass."""
     return twin("products", T, A).add_outer_minus_scaled(T, x, a, A, w)
+
+
+def tril_sum_of_squares(L):
+    """Sum of squares over the lower triangles of L (..., M, M), in float64: a float. The upper triangle is never read."""
+    return twin("products", L).tril_sum_of_squares(L)
+
+
+def tril_update(C, L, scale, shift, transpose=False):
+    """``scale tril(C) + shift (L - diag(1 / L_ii))`` for C, L (M, M), as a new array; ``transpose``: with C' for C.
+
+    Only the lower triangles of L and op(C) are read; zeros above the diagonal. One pass.
+    """
+    return twin("products", C, L).tril_update(C, L, scale, shift, transpose)
 
 
 # --- quadrature: Gauss-Hermite rules ------------------------------------------------------------------------------------
@@ -261,3 +287,75 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     Cost: 13 flops, one square root and one division an entry.
     """
     return twin("updates", vector).adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
+
+
+# --- pairwise ----------------------------------------------------------------------------------------------------------
+
+def stationary(family, X1, X2, variance, lengthscales):
+    """Matrix of a stationary function of r^2 = sum_d ((x_d - x'_d) / l_d)^2 between the rows of two arrays.
+
+    Parameters
+    ----------
+    family : "rbf", "matern12", "matern32" or "matern52"
+        s exp(-r^2/2); s exp(-r); s (1 + t) exp(-t), t = sqrt(3) r; s (1 + t + t^2/3) exp(-t), t = sqrt(5) r.
+    X1, X2 : (..., N1, D), (..., N2, D), the same leading axes
+        ``X2=None`` stands for ``X1``: the result is exactly symmetric and its diagonal exactly ``variance``.
+    variance : s, ()
+    lengthscales : l, () or (D,)
+
+    Returns
+    -------
+    (..., N1, N2)
+
+    Notes
+    -----
+    About 3 D + 20 flops an entry for few features; for many, a product of 2 D flops an entry and a second look at those pairs
+    whose distance would cancel in it. Either way r keeps its relative accuracy for near points far from the origin. NaN in a
+    row of the inputs is NaN in its row or column of the result.
+    """
+    return twin("pairwise", X1, X2).stationary(family, X1, X2, variance, lengthscales)
+
+
+def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need=("X1", "X2", "variance", "lengthscales"), K=None):
+    """Contraction of a cotangent of ``stationary`` to its arguments in one pass; no temporary as large as K.
+
+    Parameters
+    ----------
+    K_bar : (..., N1, N2)
+        For ``X2=None`` it must be symmetric.
+    need : names among "X1", "X2", "variance", "lengthscales"
+    K : (..., N1, N2), optional
+        The matrix, where it is at hand: saves the exponentials, and for the RBF with few features the distances too.
+
+    Returns
+    -------
+    X1_bar, X2_bar : (..., N1, D), (..., N2, D)
+        For ``X2=None``, ``X1_bar`` holds both sides and ``X2_bar`` is None.
+    variance_bar, lengthscales_bar : (), () or (D,)
+        Summed over the batch. Anything not in ``need`` is None.
+
+    Notes
+    -----
+    With q = -2 dk / d(r^2) and w = K_bar q: X1_bar_i = sum_j w_ij (x'_j - x_i) / l^2, X2_bar_j = sum_i w_ij (x_i - x'_j) / l^2,
+    l_bar = sum_ij w_ij (x_i - x'_j)^2 / l^3, s_bar = sum K_bar K / s. About 6 D flops an entry. The derivative of the
+    Matern-1/2 function at r = 0 is taken as 0.
+    """
+    return twin("pairwise", X1, X2).stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
+
+
+def inner(X1, X2, weights):
+    """Weighted inner products X1 diag(weights) X2' of rows: (N1, N2), 2 D flops an entry.
+
+    ``weights`` is () or (D,). ``X2=None`` stands for ``X1``: then the weights must not be negative, half the flops are spent and
+    the result is exactly symmetric.
+    """
+    return twin("pairwise", X1, X2).inner(X1, X2, weights)
+
+
+def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
+    """Cotangents (X1_bar, X2_bar, weights_bar) of ``inner``; None for what is not in ``need``; 2 D flops an entry for each side.
+
+    For ``X2=None`` K_bar must be symmetric, ``X1_bar`` holds both sides and ``X2_bar`` is None. K_bar in either order is used
+    without a copy.
+    """
+    return twin("pairwise", X1, X2).inner_vjp(K_bar, X1, X2, weights, need)

@@ -1,0 +1,49 @@
+"""Leading batch axes for kernels that work on one matrix at a time."""
+
+import numpy as np
+
+
+def owned(A, overwrite=False):
+    """A C-contiguous array to work in: ``A`` itself where that is allowed and possible, else a copy."""
+    if overwrite and A.flags.c_contiguous and A.flags.writeable:
+        return A
+    return np.array(A, order="C")
+
+
+def matrix(A):
+    """``A`` where our BLAS wrappers can take it as it is (unit column stride, rows apart, writable), else a C-contiguous copy."""
+    size = A.itemsize
+    if A.flags.writeable and A.strides[-1] == size and A.strides[-2] >= A.shape[-1] * size:
+        return A
+    return np.array(A, order="C")
+
+
+def flat(A, core):
+    """View the leading axes of a C-contiguous array as one; ``core`` trailing axes stay."""
+    return A.reshape(-1, *A.shape[A.ndim - core :])
+
+
+def each(f, *operands):
+    """Call ``f`` on the matrices of operands with broadcast leading axes; stacks of results, shaped like the batch."""
+    if all(A.ndim == 2 for A in operands):
+        return f(*operands)
+    batch = np.broadcast_shapes(*(A.shape[:-2] for A in operands))
+    results = [f(*(entry(A, i) for A in operands)) for i in np.ndindex(batch)]
+    if isinstance(results[0], tuple):
+        return tuple(np.stack(r).reshape(batch + r[0].shape) for r in zip(*results, strict=True))
+    return np.stack(results).reshape(batch + results[0].shape)
+
+
+def entry(A, index):
+    """The matrix of ``A`` at an index of the broadcast batch."""
+    own = index[len(index) - (A.ndim - 2) :]
+    return A[tuple(0 if n == 1 else i for i, n in zip(own, A.shape[:-2], strict=True))]
+
+
+def summed_to(A_bar, A):
+    """Undo broadcasting: sum a cotangent over the batch axes along which its operand was repeated."""
+    if A_bar.shape == A.shape:
+        return A_bar
+    A_bar = A_bar.sum(axis=tuple(range(A_bar.ndim - A.ndim)))
+    repeated = tuple(i for i in range(A.ndim - 2) if A.shape[i] == 1)
+    return A_bar.sum(axis=repeated, keepdims=True) if repeated else A_bar

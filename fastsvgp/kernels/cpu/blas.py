@@ -1,0 +1,204 @@
+"""SciPy's BLAS and LAPACK for row-major sub-blocks, callable from Numba code.
+
+f2py copies every argument that is not a whole Fortran-ordered array; blocked algorithms need sub-blocks in place. These
+wrappers call the same library (one BLAS, one pool of threads) through ``scipy.linalg.cython_blas`` pointers that are
+registered by name, so that Numba's on-disk cache stays valid.
+
+Every array is 2-D with unit column stride and any row stride. A row-major matrix is the column-major matrix of its
+transpose, so each wrapper states the row-major operation and calls the library for the transposed one: lower becomes
+upper, left becomes right, C = A B becomes C' = B' A'.
+"""
+
+import numpy as np
+from llvmlite import binding
+from numba import njit, types
+from numba.extending import get_cython_function_address
+
+
+def _external(library, name, arguments):
+    symbols = []
+    for prefix in "ds":
+        symbol = f"fastsvgp_{prefix}{name}"
+        binding.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{library}", prefix + name))
+        # every argument is an address; on all supported platforms an address travels as an unsigned integer
+        symbols.append(types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments)))
+    return symbols
+
+
+_dgemm, _sgemm = _external("cython_blas", "gemm", 13)
+_dsyrk, _ssyrk = _external("cython_blas", "syrk", 10)
+_dsymm, _ssymm = _external("cython_blas", "symm", 12)
+_dsyr2k, _ssyr2k = _external("cython_blas", "syr2k", 12)
+_dtrmm, _strmm = _external("cython_blas", "trmm", 11)
+_dtrsm, _strsm = _external("cython_blas", "trsm", 11)
+_dpotrf, _spotrf = _external("cython_lapack", "potrf", 5)
+_dtrtri, _strtri = _external("cython_lapack", "trtri", 6)
+
+N, T, U, L, R = (ord(c) for c in "NTULR")
+
+
+def jit(*kinds, returns=types.void):
+    """``njit`` for matrices of any row stride ("M"), flags ("i") and scalars ("x"), compiled for both dtypes at once.
+
+    Explicit signatures keep one compiled form per dtype, whole arrays and sub-blocks alike; the cache makes it a cost of
+    the first import only.
+    """
+    forms = []
+    for real in (types.float64, types.float32):
+        known = {"M": types.Array(real, 2, "A"), "v": types.Array(real, 1, "C"), "i": types.int64, "x": types.float64}
+        forms.append(returns(*(known[k] for k in kinds)))
+    return njit(forms, nogil=True, cache=True)
+
+
+@njit(nogil=True, cache=True)
+def _pack(letters, numbers, alpha, beta, A):
+    """One small buffer each for characters, integers and scalars; the caller keeps them alive across the call."""
+    chars = np.empty(4, np.uint8)
+    for i in range(len(letters)):
+        chars[i] = letters[i]
+    ints = np.empty(8, np.int32)
+    for i in range(len(numbers)):
+        ints[i] = numbers[i]
+    scalars = np.empty(2, A.dtype)
+    scalars[0] = alpha
+    scalars[1] = beta
+    return chars, ints, scalars
+
+
+@njit(nogil=True, cache=True)
+def _ld(A):
+    return max(A.strides[0] // A.itemsize, A.shape[1], 1)
+
+
+@jit(*"MMMiixx")
+def gemm(A, B, C, trans_a, trans_b, alpha, beta):
+    """C := alpha op(A) op(B) + beta C; 2 m n k flops."""
+    m, n = C.shape
+    k = A.shape[0] if trans_a == T else A.shape[1]
+    if m == 0 or n == 0:
+        return
+    chars, ints, s = _pack((trans_b, trans_a), (n, m, k, _ld(B), _ld(A), _ld(C)), alpha, beta, C)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    b = a + s.itemsize
+    x, y, z = B.ctypes.data, A.ctypes.data, C.ctypes.data
+    if C.itemsize == 8:
+        _dgemm(c, c + 1, i, i + 4, i + 8, a, x, i + 12, y, i + 16, b, z, i + 20)
+    else:
+        _sgemm(c, c + 1, i, i + 4, i + 8, a, x, i + 12, y, i + 16, b, z, i + 20)
+    chars[3], ints[7], s[0] = 0, 0, 0  # last use: nothing is freed before the call returns
+
+
+@jit(*"MMixx")
+def syrk(A, C, trans, alpha, beta):
+    """Lower triangle of C := alpha A A' + beta C (``trans`` = T: A' A); n n k flops."""
+    n = C.shape[0]
+    k = A.shape[0] if trans == T else A.shape[1]
+    if n == 0:
+        return
+    chars, ints, s = _pack((U, N if trans == T else T), (n, k, _ld(A), _ld(C)), alpha, beta, C)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    b = a + s.itemsize
+    x, z = A.ctypes.data, C.ctypes.data
+    if C.itemsize == 8:
+        _dsyrk(c, c + 1, i, i + 4, a, x, i + 8, b, z, i + 12)
+    else:
+        _ssyrk(c, c + 1, i, i + 4, a, x, i + 8, b, z, i + 12)
+    chars[3], ints[7], s[0] = 0, 0, 0
+
+
+@jit(*"MMMxx")
+def symm(S, B, C, alpha, beta):
+    """C := alpha S B + beta C with S symmetric, lower triangle read; 2 m m n flops."""
+    m, n = C.shape
+    if m == 0 or n == 0:
+        return
+    chars, ints, s = _pack((R, U), (n, m, _ld(S), _ld(B), _ld(C)), alpha, beta, C)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    b = a + s.itemsize
+    x, y, z = S.ctypes.data, B.ctypes.data, C.ctypes.data
+    if C.itemsize == 8:
+        _dsymm(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
+    else:
+        _ssymm(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
+    chars[3], ints[7], s[0] = 0, 0, 0
+
+
+@jit(*"MMMxx")
+def syr2k(A, B, C, alpha, beta):
+    """Lower triangle of C := alpha (A' B + B' A) + beta C; 2 n n k flops."""
+    n, k = C.shape[0], A.shape[0]
+    if n == 0:
+        return
+    chars, ints, s = _pack((U, N), (n, k, _ld(A), _ld(B), _ld(C)), alpha, beta, C)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    b = a + s.itemsize
+    x, y, z = A.ctypes.data, B.ctypes.data, C.ctypes.data
+    if C.itemsize == 8:
+        _dsyr2k(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
+    else:
+        _ssyr2k(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
+    chars[3], ints[7], s[0] = 0, 0, 0
+
+
+@njit(nogil=True, cache=True)
+def _triangular(solve, L_, B, left, trans, alpha):
+    m, n = B.shape
+    if m == 0 or n == 0:
+        return
+    chars, ints, s = _pack((R if left else L, U, trans, N), (n, m, _ld(L_), _ld(B)), alpha, 0.0, B)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    x, z = L_.ctypes.data, B.ctypes.data
+    if B.itemsize == 8:
+        if solve:
+            _dtrsm(c, c + 1, c + 2, c + 3, i, i + 4, a, x, i + 8, z, i + 12)
+        else:
+            _dtrmm(c, c + 1, c + 2, c + 3, i, i + 4, a, x, i + 8, z, i + 12)
+    else:
+        if solve:
+            _strsm(c, c + 1, c + 2, c + 3, i, i + 4, a, x, i + 8, z, i + 12)
+        else:
+            _strmm(c, c + 1, c + 2, c + 3, i, i + 4, a, x, i + 8, z, i + 12)
+    chars[3], ints[7], s[0] = 0, 0, 0
+
+
+@jit(*"MMiix")
+def trmm(L_, B, left, trans, alpha):
+    """B := alpha op(L) B (``left``) or alpha B op(L), L lower; m m n (n n m) flops."""
+    _triangular(False, L_, B, left, trans, alpha)
+
+
+@jit(*"MMiix")
+def trsm(L_, B, left, trans, alpha):
+    """B := alpha op(L)^-1 B (``left``) or alpha B op(L)^-1, L lower; m m n (n n m) flops."""
+    _triangular(True, L_, B, left, trans, alpha)
+
+
+@jit("M", returns=types.int64)
+def potrf(A):
+    """A := its lower Cholesky factor in place; 0, or one plus the row of the failing pivot."""
+    n = A.shape[0]
+    if n == 0:
+        return 0
+    chars, ints, s = _pack((U,), (n, _ld(A), 0), 0.0, 0.0, A)
+    c, i, x = chars.ctypes.data, ints.ctypes.data, A.ctypes.data
+    if A.itemsize == 8:
+        _dpotrf(c, i, x, i + 4, i + 8)
+    else:
+        _spotrf(c, i, x, i + 4, i + 8)
+    chars[3], s[0] = 0, 0
+    return ints[2]
+
+
+@jit(*"M")
+def trtri(L_):
+    """L := L^-1 in place, lower; n^3 / 3 flops."""
+    n = L_.shape[0]
+    if n == 0:
+        return
+    chars, ints, s = _pack((U, N), (n, _ld(L_), 0), 0.0, 0.0, L_)
+    c, i, x = chars.ctypes.data, ints.ctypes.data, L_.ctypes.data
+    if L_.itemsize == 8:
+        _dtrtri(c, c + 1, i, x, i + 4, i + 8)
+    else:
+        _strtri(c, c + 1, i, x, i + 4, i + 8)
+    chars[3], ints[7], s[0] = 0, 0, 0

@@ -1,0 +1,92 @@
+"""CPU twin of ``cholesky``: factors of positive definite matrices and the reverse rules that need no derivative of a factor."""
+
+import numpy as np
+
+from ...errors import NotPositiveDefinite
+from . import blas, blocked
+from .batching import each, flat, matrix, owned
+
+
+def _factorise(A, jitter, reverse=False):
+    """Lower factors in place of every matrix in the batch ``A`` (..., M, M); ``reverse`` says that its rows are reversed."""
+    for i, Ai in enumerate(flat(A, 2)):
+        if jitter:
+            Ai.reshape(-1)[:: Ai.shape[0] + 1] += jitter
+        info = blocked.cholesky(Ai)
+        if not info:
+            diagonal = Ai.diagonal()
+            # LAPACK lets NaN and infinity pass as pivots
+            info = 0 if np.isfinite(diagonal).all() else int(np.argmin(np.isfinite(diagonal))) + 1
+        if info:
+            pivot = len(Ai) - info if reverse else info - 1
+            raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype)
+
+
+def cholesky(A, jitter=0.0):
+    L = owned(A)
+    _factorise(L, jitter)
+    for Li in flat(L, 2):
+        blocked.clear_upper(Li)
+    return L
+
+
+def cholesky_vjp(L_bar, L):
+    # A = L L' depends on itself through L alone: dL = L Phi(L^-1 dA L^-T), so A_bar = sym(L^-T Phi(L' L_bar) L^-1),
+    # which is the whitening rule with C = -L' L_bar (lower triangle).
+    def one(L_bar, L):
+        C = np.tril(L_bar)
+        blas.trmm(matrix(L), C, True, blas.T, -1.0)
+        return _whitening(L, C)
+
+    return each(one, L_bar, L)
+
+
+def _whitening(L, C):
+    """In place: C becomes -1/2 L^-T (Phi(C) + Phi(C)') L^-1; only the lower triangle of C is read."""
+    blocked.inverse_congruence(matrix(L), C)
+    C *= -0.5
+    blocked.mirror(C)
+    return C
+
+
+def whitening_vjp(C, L, overwrite_c=False):
+    if C.ndim == 2 and L.ndim == 2:
+        return _whitening(L, owned(C, overwrite_c))
+    return each(lambda C, L: _whitening(L, np.array(C, order="C")), C, L)
+
+
+def cholesky_inverse(L):
+    def one(L):
+        X = np.array(L, order="C")
+        blocked.inverse(X)
+        blocked.clear_upper(X)
+        Y = np.empty_like(X)
+        blas.syrk(X, Y, blas.T, 1.0, 0.0)
+        blocked.mirror(Y)
+        return Y
+
+    return each(one, L)
+
+
+def cholesky_inverse_vjp(Y_bar, L, Y):
+    # Y = (L L')^-1, dY = -Y (dL L' + L dL') Y, so L_bar = -tril(Y (Y_bar + Y_bar') Y L) = -tril(Y (Y_bar + Y_bar') L^-T)
+    def one(Y_bar, L, Y):
+        S = Y_bar + Y_bar.T
+        blocked.solve_right(matrix(L), S, blas.T)
+        L_bar = np.empty_like(S)
+        blas.gemm(matrix(Y), S, L_bar, blas.N, blas.N, -1.0, 0.0)
+        blocked.clear_upper(L_bar)
+        return L_bar
+
+    return each(one, Y_bar, L, Y)
+
+
+def cholesky_of_inverse(A, jitter=0.0):
+    # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and A^-1 = W W' with
+    # W = (J R J)^-T = J R^-T J, which is lower.
+    R = np.ascontiguousarray(A[..., ::-1, ::-1])
+    _factorise(R, jitter, reverse=True)
+    for Ri in flat(R, 2):
+        blocked.inverse(Ri)
+        blocked.clear_upper(Ri)
+    return np.ascontiguousarray(np.swapaxes(R, -1, -2)[..., ::-1, ::-1])

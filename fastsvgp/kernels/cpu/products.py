@@ -1,0 +1,141 @@
+"""CPU twin of ``products``: matrix products through the one BLAS, and the fused passes over (M, N) arrays between them."""
+
+import numpy as np
+from numba import njit
+
+from . import blas, blocked
+from .batching import each, flat, matrix
+from .threads import over_rows
+
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+TILE = 1024  # columns: two float64 accumulators of this length stay in the first-level cache
+
+
+def matmul(A, B, transpose_a=False, transpose_b=False):
+    def one(A, B):
+        C = np.empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
+        if A.size == 0 or B.size == 0:
+            C[:] = 0
+            return C
+        blas.gemm(matrix(A), matrix(B), C, _letter(transpose_a), _letter(transpose_b), 1.0, 0.0)
+        return C
+
+    return each(one, A, B)
+
+
+def _letter(transpose):
+    return blas.T if transpose else blas.N
+
+
+def weighted_gram(A, w):
+    """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w."""
+    M = A.shape[0]
+    C = np.zeros((M, M), A.dtype)
+    negative = w < 0
+    count = int(np.count_nonzero(negative))
+    root = np.sqrt(np.abs(w))
+    if 0 < count < w.size:
+        order = np.argsort(~negative, kind="stable")
+        scaled = np.take(A, order, axis=1)
+        scaled *= root[order]
+    else:
+        scaled = scale_columns(A, root)
+    if count:
+        blas.syrk(scaled[:, :count], C, blas.N, -1.0, 0.0)
+    if count < w.size:
+        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0)
+    blocked.mirror(C)
+    return C
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _column_moments(start, stop, A, x, dots, squares):
+    M = A.shape[0]
+    d = np.empty(TILE)
+    s = np.empty(TILE)
+    for j0 in range(start, stop, TILE):
+        width = min(TILE, stop - j0)
+        d[:width] = 0
+        s[:width] = 0
+        for i in range(M):
+            row = A[i, j0 : j0 + width]
+            xi = x[i]
+            for j in range(width):
+                d[j] += xi * row[j]
+                s[j] += row[j] * row[j]
+        for j in range(width):
+            dots[j0 + j] = d[j]
+            squares[j0 + j] = s[j]
+
+
+def column_moments(A, x):
+    N = A.shape[1]
+    dots, squares = np.empty(N, A.dtype), np.empty(N, A.dtype)
+    over_rows(_column_moments, N, A.size, A, x, dots, squares)
+    return dots, squares
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _scale_columns(start, stop, A, w, out):
+    for i in range(start, stop):
+        for j in range(A.shape[1]):
+            out[i, j] = A[i, j] * w[j]
+
+
+def scale_columns(A, w, out=None):
+    out = np.empty(A.shape, A.dtype) if out is None else out
+    over_rows(_scale_columns, A.shape[0], A.size, A, w, out)
+    return out
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _add_outer_minus_scaled(start, stop, T, x, a, A, w):
+    for i in range(start, stop):
+        for j in range(T.shape[1]):
+            T[i, j] += x[i] * a[j] - A[i, j] * w[j]
+
+
+def add_outer_minus_scaled(T, x, a, A, w):
+    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w)
+    return T
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _tril_squares(start, stop, L):
+    total = 0.0
+    for i in range(start, stop):
+        row = L.dtype.type(0)
+        for j in range(i + 1):
+            row += L[i, j] * L[i, j]
+        total += row
+    return total
+
+
+def tril_sum_of_squares(L):
+    return sum(sum(over_rows(_tril_squares, len(Li), Li.size / 2, Li)) for Li in flat(matrix(L), 2))
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _tril_update(start, stop, C, L, scale, shift, transpose, out):
+    M = L.shape[0]
+    for i0 in range(start, stop, 64):  # 64 x 64 squares: reading C' touches each of its cache lines once
+        for j0 in range(0, M, 64):
+            for i in range(i0, min(i0 + 64, stop)):
+                last = min(j0 + 64, i + 1)
+                if transpose:
+                    for j in range(j0, last):
+                        out[i, j] = scale * C[j, i] + shift * L[i, j]
+                else:
+                    for j in range(j0, last):
+                        out[i, j] = scale * C[i, j] + shift * L[i, j]
+                for j in range(max(j0, i + 1), min(j0 + 64, M)):
+                    out[i, j] = 0
+    for i in range(start, stop):
+        out[i, i] -= shift / L[i, i]
+
+
+def tril_update(C, L, scale, shift, transpose=False):
+    out = np.empty(C.shape, C.dtype)
+    real = C.dtype.type
+    over_rows(_tril_update, len(C), C.size, C, np.ascontiguousarray(L), real(scale), real(shift), transpose, out)
+    return out

@@ -1,0 +1,101 @@
+"""CPU twin of ``triangular``: lower factors, solves and products with them."""
+
+import numpy as np
+
+from . import blas, blocked
+from .batching import each, entry, flat, matrix, owned, summed_to
+
+
+def _apply(operation, L, B, transpose, overwrite):
+    trans = blas.T if transpose else blas.N
+    if L.ndim == 2 and B.ndim > 2 and B.shape[-1] < L.shape[-1]:
+        # one shared factor, few columns each: all right-hand sides side by side are one call
+        wide = np.ascontiguousarray(np.moveaxis(B, -2, 0))
+        operation(L, wide.reshape(L.shape[0], -1), trans)
+        return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
+    batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
+    X = owned(B, overwrite) if B.shape[:-2] == batch else np.array(np.broadcast_to(B, batch + B.shape[-2:]))
+    if X.ndim == 2:
+        operation(L, X, trans)
+    else:
+        for i in np.ndindex(batch):
+            operation(entry(L, i), X[i], trans)
+    return X
+
+
+def _multiply(L, X, trans):
+    blas.trmm(L, X, True, trans, 1.0)
+
+
+def solve_triangular(L, B, transpose=False, overwrite_b=False):
+    return _apply(blocked.solve, matrix(L), B, transpose, overwrite_b)
+
+
+def solve_triangular_vjp(X_bar, L, X, transpose=False):
+    B_bar = solve_triangular(L, X_bar, transpose=not transpose)
+    L_bar = tril_product(X, B_bar) if transpose else tril_product(B_bar, X)
+    return summed_to(np.negative(L_bar, out=L_bar), L), B_bar
+
+
+def multiply_triangular(L, B, transpose=False, overwrite_b=False):
+    return _apply(_multiply, matrix(L), B, transpose, overwrite_b)
+
+
+def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
+    B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
+    return summed_to(tril_product(B, Y_bar) if transpose else tril_product(Y_bar, B), L), B_bar
+
+
+def solve_tril(L, W):
+    def one(L, W):
+        X = np.array(W, order="C")
+        blocked.tril_solve(matrix(L), X)
+        blocked.clear_upper(X)
+        return X
+
+    return each(one, L, W)
+
+
+def solve_tril_vjp(X_bar, L, X):
+    def one(X_bar, L, X):
+        W_bar = solve_triangular(L, np.tril(X_bar), transpose=True)
+        L_bar = tril_product(W_bar, X)  # of the full solution: W_bar's upper triangle counts here
+        blocked.clear_upper(W_bar)
+        return np.negative(L_bar, out=L_bar), W_bar
+
+    L_bar, W_bar = each(one, X_bar, L, X)
+    return summed_to(L_bar, L), W_bar
+
+
+def inverse_triangular(L):
+    X = owned(L)
+    for Xi in flat(X, 2):
+        blocked.inverse(Xi)
+        blocked.clear_upper(Xi)
+    return X
+
+
+def inverse_triangular_vjp(X_bar, X):
+    # dX = -X dL X, so L_bar = -tril(X' X_bar X')
+    def one(X_bar, X):
+        Y = np.ascontiguousarray(np.tril(X_bar).T)
+        blas.trmm(matrix(X), Y, True, blas.N, 1.0)  # (X_bar X')' = X X_bar'
+        Z = np.ascontiguousarray(Y.T)
+        blas.trmm(matrix(X), Z, True, blas.T, -1.0)
+        blocked.clear_upper(Z)
+        return Z
+
+    return each(one, X_bar, X)
+
+
+def tril_product(A, B):
+    def one(A, B):
+        C = np.empty((A.shape[0], B.shape[0]), A.dtype)
+        if A.shape[1] == 0:
+            C[:] = 0
+            return C
+        blocked.tril_product(matrix(A), matrix(B), C, 1.0, 0.0)
+        blocked.clear_upper(C)
+        return C
+
+    return each(one, A, B)

@@ -1,0 +1,6 @@
+"""Variational posteriors q(u): from covariance blocks to marginals and a KL divergence, and back."""
+
+from .marginal import Marginal
+from .whitened import Whitened
+
+__all__ = ["Marginal", "Whitened"]
