@@ -1,0 +1,139 @@
+"""What all first-order optimisers share: state, ascent in unconstrained coordinates, step sizes by field.
+
+An optimiser is two pure functions with immutable settings::
+
+    state        = optimiser.init(model)
+    model, state = optimiser.step(model, grad, state)
+
+``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a loss, pass the negative of its
+gradient. Steps are taken in the coordinates of ``ravel``, so that positive numbers stay positive; the gradient comes in
+natural space, as the bounds return it. An optimiser that keeps no dense vector (sparse rows of a huge model) needs only these
+two methods and ``paths`` to take part in ``fit``.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..records import leaf, matches, record, static
+from .flat import Unravel, as_names, check_paths, free_paths
+from .schedules import Schedule
+
+
+@record
+class OptimiserState:
+    """How far an optimiser has come: a record, so that ``fastsvgp.save`` can keep it.
+
+    ``count`` is the number of steps taken, ``first`` and ``second`` are the running moments (n,) float64 of the flat gradient
+    (None where the rule has none), ``schedules`` the states of the step-size schedules.
+    """
+
+    count: Any = static()
+    first: Any = leaf(default=None)
+    second: Any = leaf(default=None)
+    schedules: Any = ()
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """Settings of a first-order optimiser; ``adam`` and ``sgd`` make them."""
+
+    step_size: Schedule
+    step_sizes: tuple[tuple[str, Schedule], ...]
+    fixed: tuple[str, ...]
+    transform: str
+
+    moments = 0
+
+    def update(self, x, g, moments, out, step_size, count):
+        """Write the new coordinates and moments of a slice to ``out``; ``count`` is 1 at the first step. For subclasses."""
+        raise NotImplementedError
+
+    def fixing(self, names):
+        """The same optimiser with more fields fixed."""
+        return replace(self, fixed=self.fixed + as_names(names))
+
+    def paths(self, model):
+        """The leaves that a step moves: what to ask of a bound in ``wrt=``."""
+        return free_paths(model, self.fixed)
+
+    def init(self, model):
+        """The state before the first step on ``model``. ``ValueError`` when a named field does not exist."""
+        unravel = self._unravel(model)
+        check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
+        moments = [np.zeros(unravel.size) for _ in range(self.moments)]
+        return OptimiserState(0, *moments, schedules=tuple(s.init() for s in self._schedules()))
+
+    def step(self, model, grad, state, value=None):
+        """One step uphill.
+
+        Parameters
+        ----------
+        model : record
+        grad : record of the same type
+            Gradient of the objective at ``model``, in natural space; fixed fields may be None.
+        state : OptimiserState
+        value : float, optional
+            The objective at ``model``; needed by ``plateau`` schedules only.
+
+        Returns
+        -------
+        model, state
+            New ones; what came in is not modified.
+
+        Raises
+        ------
+        ValueError
+            The gradient of a free field is None, NaN or infinite; the state belongs to a model of another size.
+        """
+        unravel = self._unravel(model)
+        moments = [m for m in (state.first, state.second) if m is not None]
+        if any(m.shape != (unravel.size,) for m in moments):
+            raise ValueError(
+                f"the optimiser's state was made for {moments[0].size} free numbers and this model has {unravel.size}; "
+                "call init again after changing the model or the fixed fields"
+            )
+        vector = unravel.pack(model)
+        vector_bar = unravel.pullback(vector, grad)
+        if not np.isfinite(vector_bar).all():
+            wrong = [path for path, at in unravel.slices.items() if not np.isfinite(vector_bar[at]).all()]
+            raise ValueError(
+                f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step {state.count + 1}. Likely causes, in "
+                "order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
+            )
+        new = [np.empty(unravel.size) for _ in range(1 + len(moments))]
+        schedules = self._schedules()
+        sizes = [s.size(state.count, now) for s, now in zip(schedules, state.schedules, strict=True)]
+        for at, which in self._segments(unravel):
+            self.update(
+                vector[at], vector_bar[at], [m[at] for m in moments], tuple(n[at] for n in new), sizes[which], state.count + 1
+            )
+        if value is None and any(s.needs_value for s in schedules):
+            raise ValueError("a plateau schedule needs `value=`, the objective at this step")
+        observed = tuple(s.observe(now, value) for s, now in zip(schedules, state.schedules, strict=True))
+        return unravel(new[0]), OptimiserState(state.count + 1, *new[1:], schedules=observed)
+
+    def step_size_at(self, state):
+        """The general step size of the next step."""
+        return self.step_size.size(state.count, state.schedules[0])
+
+    def _schedules(self):
+        return (self.step_size, *(schedule for _, schedule in self.step_sizes))
+
+    def _unravel(self, model):
+        return Unravel(model, fixed=self.fixed, transform=self.transform)
+
+    def _segments(self, unravel):
+        """(slice, index of its schedule): neighbouring leaves with the same schedule share a slice."""
+        segments = []
+        for path, at in unravel.slices.items():
+            which, length = 0, -1
+            for i, (name, _) in enumerate(self.step_sizes, 1):
+                if matches(path, (name,)) and len(name) > length:  # the most specific name wins
+                    which, length = i, len(name)
+            if segments and segments[-1][1] == which:
+                segments[-1] = (slice(segments[-1][0].start, at.stop), which)
+            else:
+                segments.append((at, which))
+        return segments

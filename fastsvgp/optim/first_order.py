@@ -1,0 +1,98 @@
+"""Stochastic gradient ascent and Adam."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import kernels, transforms
+from .base import Optimiser
+from .flat import as_names
+from .schedules import as_schedule
+
+
+@dataclass(frozen=True)
+class SGD(Optimiser):
+    """Gradient ascent, with momentum where it is not zero; ``sgd`` makes it."""
+
+    momentum: float = 0.0
+
+    @property
+    def moments(self):
+        return 1 if self.momentum else 0
+
+    def update(self, x, g, moments, out, step_size, count):
+        if moments:
+            g = np.add(self.momentum * moments[0], g, out=out[1])
+        np.multiply(g, step_size, out=out[0])
+        np.add(out[0], x, out=out[0])
+
+
+@dataclass(frozen=True)
+class Adam(Optimiser):
+    """Adam; ``adam`` makes it."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    moments = 2
+
+    def update(self, x, g, moments, out, step_size, count):
+        kernels.adam(
+            x, g, *moments, out, step_size=step_size, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, count=count
+        )
+
+
+def sgd(step_size, momentum=0.0, step_sizes=None, fixed=(), transform="softplus"):
+    """Stochastic gradient ascent: ``velocity <- momentum velocity + g``, ``x <- x + step_size velocity``.
+
+    See ``adam`` for the arguments they share. ``momentum`` in [0, 1); at 0 no velocity is kept.
+    """
+    _fraction("sgd", "momentum", momentum)
+    return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=float(momentum))
+
+
+def adam(step_size=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, step_sizes=None, fixed=(), transform="softplus"):
+    """Adam (Kingma & Ba 2015), uphill.
+
+    Parameters
+    ----------
+    step_size : float, schedule, or function ``count -> step size``
+        How far a coordinate moves in one step, at most about.
+    beta1, beta2, epsilon : float
+        Decay of the first and second moment, both in [0, 1), and the number added to the root of the second.
+    step_sizes : dict of str to step size, optional
+        Step sizes of single fields by dotted path (``{"inducing": 1e-3, "covariance.lengthscales": log_linear(...)}``);
+        a path stands for all leaves below it, and the longest one that fits wins.
+    fixed : str or sequence of str
+        Dotted paths of fields that stay as they are; their gradients are never looked at.
+    transform : {"softplus", "log"}
+        Coordinates of positive numbers, as in ``ravel``.
+
+    Returns
+    -------
+    Adam
+        ``init(model) -> state`` and ``step(model, grad, state, value=None) -> (model, state)``, both pure. Moments and
+        updates are float64 for float32 models too.
+
+    Notes
+    -----
+    A step reads and writes each number a few times: about 2 ms for a 1000 x 1000 triangular factor on two cores.
+    """
+    _fraction("adam", "beta1", beta1)
+    _fraction("adam", "beta2", beta2)
+    if not epsilon > 0:
+        raise ValueError(f"adam: `epsilon` must be positive, got {epsilon}")
+    shared = _settings(step_size, step_sizes, fixed, transform)
+    return Adam(*shared, beta1=float(beta1), beta2=float(beta2), epsilon=float(epsilon))
+
+
+def _settings(step_size, step_sizes, fixed, transform):
+    transforms.named(transform)
+    by_name = tuple((name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in (step_sizes or {}).items())
+    return as_schedule(step_size), by_name, as_names(fixed), transform
+
+
+def _fraction(function, name, value):
+    if not 0 <= value < 1:
+        raise ValueError(f"{function}: `{name}` must be at least 0 and less than 1, got {value}")

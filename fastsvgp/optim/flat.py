@@ -1,0 +1,221 @@
+"""A record as one flat float64 vector, and gradients of records as gradients of that vector."""
+
+import math
+
+import numpy as np
+
+from .. import kernels, records, transforms
+
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+def ravel(model, unconstrained=True, fixed=(), transform="softplus"):
+    """The free parameters of a model as one flat vector, for any optimiser of flat vectors.
+
+    Parameters
+    ----------
+    model : record
+        An SVGP, an SGPR, or any other record.
+    unconstrained : bool
+        Whether positive leaves, and the diagonals of triangular factors, go through ``transform``, so that every real vector is a
+        valid model. With False they come as they are, and keeping them positive is up to you (``bounds`` of L-BFGS-B).
+    fixed : str or sequence of str
+        Dotted paths that are left out of the vector and kept as they are in ``model``. A path stands for all leaves below it.
+    transform : {"softplus", "log"}
+        How positive numbers become real ones. The default is linear for large values, so that a bold step of a line search cannot
+        multiply a variance by thousands; "log" is free of scale, for data that cannot be standardised.
+
+    Returns
+    -------
+    vector : (n,) float64 array
+        Leaves in the order of their fields; of a triangular factor only the lower triangle, row by row.
+    unravel : Unravel
+        ``unravel(vector)`` is a model, and ``unravel.pullback(vector, grad)`` turns the gradient of an objective with respect to
+        ``unravel(vector)`` (a record, in natural space) into its gradient with respect to ``vector``. ``unravel.slices`` maps
+        each free path to its slice of the vector, ``unravel.pack(model)`` makes the vector of another model of the same shape.
+
+    Raises
+    ------
+    ValueError
+        A path in ``fixed`` does not exist; a positive leaf or a diagonal entry is not positive; ``transform`` is unknown.
+
+    Examples
+    --------
+    >>> vector, unravel = fs.ravel(model, fixed="inducing")
+    >>> def loss(vector):
+    ...     value, grad = fs.elbo_and_grad(unravel(vector), X, Y, wrt=unravel.paths)
+    ...     return -value, -unravel.pullback(vector, grad)
+    >>> result = scipy.optimize.minimize(loss, vector, jac=True, method="L-BFGS-B")
+    >>> model = unravel(result.x)
+    """
+    unravel = Unravel(model, unconstrained=unconstrained, fixed=fixed, transform=transform)
+    return unravel.pack(model), unravel
+
+
+def free_paths(model, fixed=()):
+    """Dotted paths of the leaves of ``model`` that are not ``fixed``; ``ValueError`` for a path that does not exist."""
+    paths = [path for path, _, value in records.leaves(model) if value is not None]
+    check_paths("fixed", as_names(fixed), paths)
+    return tuple(path for path in paths if not records.matches(path, as_names(fixed)))
+
+
+def as_names(names):
+    """A tuple of names from one name or several."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_paths(argument, names, paths):
+    """Raise ``ValueError`` unless every name is one of ``paths``, or leads to some of them."""
+    for name in names:
+        if not any(records.matches(path, (name,)) for path in paths):
+            raise ValueError(f"`{argument}` names {name!r}, which is no field of this model. Its fields are: {', '.join(paths)}")
+
+
+class Unravel:
+    """The map from flat vectors to models that ``ravel`` returns.
+
+    Attributes
+    ----------
+    slices : dict of str to slice
+        Where each free leaf lies in the vector.
+    paths : tuple of str
+        The free leaves; pass it as ``wrt=`` so that no other gradient is computed.
+    size : int
+        Length of the vector.
+    """
+
+    def __init__(self, model, unconstrained=True, fixed=(), transform="softplus"):
+        self._model, self._transform = model, transforms.named(transform)
+        self.paths = free_paths(model, fixed)
+        free = set(self.paths)
+        self._leaves = tuple(_Leaf(path, kind, value) for path, kind, value in records.leaves(model) if path in free)
+        self.slices, self.size = {}, 0
+        positive, kinds = [], []
+        for leaf in self._leaves:
+            self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
+            if unconstrained and leaf.kind != "real":
+                positive.append(self.size + leaf.positive())
+                kinds.append(leaf.dtype)
+            self.size += leaf.size
+        self._positive = np.concatenate(positive) if positive else None
+        # positive and finite in each leaf's own dtype
+        counts = [p.size for p in positive]
+        self._limits = [np.repeat([getattr(np.finfo(k), name) for k in kinds], counts) for name in ("tiny", "max")]
+
+    def __repr__(self):
+        return f"Unravel({self.size} numbers: {', '.join(f'{p}[{s.start}:{s.stop}]' for p, s in self.slices.items())})"
+
+    def __call__(self, vector, like=None):
+        """The model at a vector, in the dtypes of the original; fixed fields come from it, or from the model ``like``. O(n)."""
+        vector = self._checked(vector)
+        if self._positive is not None:
+            vector = vector.copy()
+            positive = self._transform.forward(vector[self._positive])
+            vector[self._positive] = np.minimum(np.maximum(positive, self._limits[0]), self._limits[1])
+        values = {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
+        return _replaced(self._model if like is None else like, values)
+
+    def pack(self, model):
+        """The vector of a model of the same shapes; ``unravel(unravel.pack(model))`` is that model, up to rounding. O(n)."""
+        vector = self._flatten(model)
+        if self._positive is not None:
+            positive = vector[self._positive]
+            if not positive.min() > 0:
+                self._complain(vector)
+            vector[self._positive] = self._transform.inverse(positive)
+        return vector
+
+    def pullback(self, vector, grad):
+        """Gradient (n,) with respect to the vector, given the gradient record with respect to the model at that vector. O(n).
+
+        Raises
+        ------
+        ValueError
+            A free field has no gradient in ``grad`` (it is None).
+        """
+        vector = self._checked(vector)
+        vector_bar = self._flatten(grad)
+        if self._positive is not None:
+            vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
+        return vector_bar
+
+    def _flatten(self, tree):
+        values = {path: value for path, _, value in records.leaves(tree)}
+        vector = np.empty(self.size)
+        for leaf in self._leaves:
+            value = values.get(leaf.path)
+            if value is None:
+                raise ValueError(
+                    f"field {leaf.path!r} is free here, but None came for it: name it in `fixed=`, "
+                    "or ask for its gradient in `wrt=` of the bound"
+                )
+            leaf.flatten(value, vector[leaf.at])
+        return vector
+
+    def _complain(self, vector):
+        for leaf in self._leaves:
+            if leaf.kind != "real":
+                values = vector[leaf.at][leaf.positive()]
+                wrong = values[~(values > 0)]
+                if wrong.size:
+                    what = "its diagonal" if leaf.kind == "tril" else "it"
+                    raise ValueError(f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}")
+
+    def _checked(self, vector):
+        vector = np.ascontiguousarray(vector, dtype=np.float64)
+        if vector.shape != (self.size,):
+            raise ValueError(f"the vector must have shape ({self.size},) for this model, got {vector.shape}")
+        return vector
+
+
+def _replaced(tree, values, prefix=""):
+    """A copy of a record, or a tuple of records, with the leaves named in ``values`` changed."""
+    if isinstance(tree, tuple):
+        return tuple(_replaced(part, values, f"{prefix}{i}.") for i, part in enumerate(tree))
+    changed = {}
+    for name, kind in tree._record_fields:
+        path, value = prefix + name, getattr(tree, name)
+        if path in values:
+            changed[name] = values[path]
+        elif kind == "record" and (isinstance(value, tuple) or records.is_record(value)):
+            changed[name] = _replaced(value, values, path + ".")
+        else:
+            changed[name] = value
+    return type(tree)(**changed)
+
+
+class _Leaf:
+    """Path, kind, shape and dtype of one leaf, and how it lies in its part of the flat vector."""
+
+    def __init__(self, path, kind, value):
+        array = np.asarray(value)
+        self.path, self.kind, self.shape = path, kind, array.shape
+        self.python = type(value) in (int, float)  # a NumPy scalar is not one, though np.float64 is a subclass
+        self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
+        self.size = array.size
+        if kind == "tril":
+            self.packed = self.shape[:-2] + (self.shape[-1] * (self.shape[-1] + 1) // 2,)
+            self.size = math.prod(self.packed)
+
+    def positive(self):
+        """Which entries of the flat part are positive numbers."""
+        if self.kind == "positive":
+            return np.arange(self.size)
+        diagonal = np.cumsum(np.arange(1, self.shape[-1] + 1)) - 1
+        return (np.arange(0, self.size, self.packed[-1])[:, None] + diagonal).ravel()
+
+    def flatten(self, value, part):
+        if np.shape(value) != self.shape:
+            raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
+        if self.kind == "tril":
+            kernels.pack_tril(np.asarray(value), part.reshape(self.packed))
+        else:
+            part.reshape(self.shape)[...] = value
+
+    def unflatten(self, part):
+        if self.kind == "tril":
+            return kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
+        if self.python:
+            return float(part[0])
+        part = part.reshape(self.shape).astype(self.dtype)
+        return part if part.ndim else part[()]

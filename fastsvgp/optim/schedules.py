@@ -1,0 +1,197 @@
+"""Step sizes that change over the steps.
+
+A schedule is immutable. ``init()`` gives its state, a record; ``size(count, state)`` the step size of step ``count`` (from 0);
+``observe(state, value)`` the state after a step whose objective was ``value``. Only ``plateau`` looks at values; the state of
+the others is empty. Wherever a step size is asked for, a number, a schedule, or a function ``count -> step size`` will do.
+"""
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import leaf, record
+from .trend import Trend
+
+
+@record
+class NoState:
+    """The state of a schedule that depends on the count alone."""
+
+
+class Schedule:
+    """A schedule that depends on the count alone; see the module for the three methods."""
+
+    needs_value = False
+
+    def init(self):
+        return NoState()
+
+    def size(self, count, state):
+        raise NotImplementedError
+
+    def observe(self, state, value):
+        return state
+
+
+@dataclass(frozen=True)
+class _Constant(Schedule):
+    value: float
+
+    def size(self, count, state):
+        return self.value
+
+
+@dataclass(frozen=True)
+class _LogLinear(Schedule):
+    start: float
+    end: float
+    steps: int
+
+    def size(self, count, state):
+        if count >= self.steps:
+            return self.end
+        return self.start * (self.end / self.start) ** (count / self.steps)
+
+
+@dataclass(frozen=True)
+class _Exponential(Schedule):
+    start: float
+    rate: float
+    steps: int
+    smallest: float
+
+    def size(self, count, state):
+        return max(self.start * self.rate ** (count / self.steps), self.smallest)
+
+
+@record
+class PlateauState:
+    """Step size now, and the course of the objective since it last changed."""
+
+    now: Any = leaf()
+    trend: Any = None
+
+
+@dataclass(frozen=True)
+class _Plateau(Schedule):
+    start: float
+    factor: float
+    patience: int
+    smoothing: float
+    tolerance: float
+    smallest: float
+
+    needs_value = True
+
+    def init(self):
+        return PlateauState(self.start, Trend())
+
+    def size(self, count, state):
+        return state.now
+
+    def observe(self, state, value):
+        trend = state.trend.observe(value, self.smoothing, self.tolerance)
+        if trend.waited < self.patience:
+            return PlateauState(state.now, trend)
+        rested = Trend(trend.total, trend.weight, trend.best, 0.0)
+        return PlateauState(max(state.now * self.factor, self.smallest), rested)
+
+
+@dataclass(frozen=True)
+class _Function(Schedule):
+    function: Any
+
+    def size(self, count, state):
+        value = float(self.function(count))
+        if not 0 <= value < math.inf:
+            raise ValueError(f"the step-size function gave {value} at step {count}; it must be finite and not negative")
+        return value
+
+
+def constant(value):
+    """The same step size at every step."""
+    return _Constant(_positive("constant", "value", value))
+
+
+def log_linear(start, end, steps):
+    """From ``start`` to ``end`` over ``steps`` steps, linear in the logarithm; ``end`` from then on.
+
+    The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of non-conjugate models safe
+    (Salimbeni, Eleftheriadis & Hensman 2018).
+    """
+    return _LogLinear(
+        _positive("log_linear", "start", start), _positive("log_linear", "end", end), _whole("log_linear", "steps", steps)
+    )
+
+
+def exponential(start, rate, steps=1, smallest=0.0):
+    """``start * rate ** (count / steps)``, never less than ``smallest``: multiplied by ``rate`` every ``steps`` steps."""
+    return _Exponential(
+        _positive("exponential", "start", start),
+        _within("exponential", "rate", rate, 0, 1),
+        _whole("exponential", "steps", steps),
+        _within("exponential", "smallest", smallest, 0, start),
+    )
+
+
+def plateau(start, factor=0.5, patience=200, smoothing=0.98, tolerance=0.0, smallest=0.0):
+    """Multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
+
+    Parameters
+    ----------
+    start, factor, smallest : float
+        First step size, factor in (0, 1), and the step size below which it never falls.
+    patience : int
+        Steps without improvement before the step size falls; the count starts again after each fall.
+    smoothing : float
+        Weight of the past in the exponential average, in [0, 1): 0.98 averages over about 50 steps.
+    tolerance : float
+        An improvement counts when it exceeds ``tolerance * max(1, |best|)``.
+    """
+    return _Plateau(
+        _positive("plateau", "start", start),
+        _within("plateau", "factor", factor, 0, 1),
+        _whole("plateau", "patience", patience),
+        check_smoothing("plateau", smoothing),
+        _within("plateau", "tolerance", tolerance, 0, math.inf),
+        _within("plateau", "smallest", smallest, 0, start),
+    )
+
+
+def as_schedule(value, name="step_size"):
+    """A schedule from a number, a schedule, or a function ``count -> step size``."""
+    if isinstance(value, Schedule):
+        return value
+    if callable(value):
+        return _Function(value)
+    if isinstance(value, numbers.Real):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"`{name}` must be finite and not negative, got {value}")
+        return _Constant(float(value))
+    raise TypeError(f"`{name}` must be a number, a schedule or a function of the step count, got {type(value).__name__}")
+
+
+def check_smoothing(function, value):
+    """``value`` as a float in [0, 1)."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value}")
+    return float(value)
+
+
+def _positive(function, name, value):
+    if not 0 < value < math.inf:
+        raise ValueError(f"{function}: `{name}` must be positive and finite, got {value}")
+    return float(value)
+
+
+def _within(function, name, value, low, high):
+    if not low <= value <= high:
+        raise ValueError(f"{function}: `{name}` must lie between {low} and {high}, got {value}")
+    return float(value)
+
+
+def _whole(function, name, value):
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError(f"{function}: `{name}` must be a whole number of at least 1, got {value!r}")
+    return int(value)
