@@ -211,6 +211,11 @@ def gauss_hermite(G):
     return twin("quadrature", G).gauss_hermite(G)
 
 
+def log_gauss_hermite(log_G):
+    """``log sum_k w_k exp(log_G[k])``, by log-sum-exp: log E[g(f)] for log g at the nodes, also where every g underflows."""
+    return twin("quadrature", log_G).log_gauss_hermite(log_G)
+
+
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     """Reverse rule of ``gauss_hermite`` through the nodes, for ``G_prime = g'(nodes)`` (num, ..., N).
 
@@ -246,6 +251,75 @@ def expectation(function, mean, var, num=20, need=True):
         Without ``need`` the derivatives are None.
     """
     return twin("quadrature", mean, var).expectation(function, mean, var, num, need)
+
+
+def largest(Y, mean, var, num=20, need=True):
+    """Probability that, of C independent Gaussians, the one named by ``Y`` is the largest, by a Gauss-Hermite rule over it.
+
+    ``p = E_{f ~ N(mean_y, var_y)} prod_{c != y} Phi((f - mean_c) / sqrt(var_c))``.
+
+    Parameters
+    ----------
+    Y : (N,) integers in 0 ... C - 1
+    mean, var : (C, N)
+        Variances below the smallest that nodes resolve (see ``gauss_hermite_nodes``) are raised to it.
+    num : int
+    need : bool
+        False: the value alone.
+
+    Returns
+    -------
+    p : (N,);  d_mean, d_var : (C, N)
+        Of the dtype of ``mean``, computed in float64: the sum over the nodes and its exact derivatives (None without ``need``).
+        Cost num C N normal distribution functions; scratch of some 300 kB per thread.
+    """
+    return twin("quadrature", mean, var).largest(Y, mean, var, num, need)
+
+
+# --- quadrature: averages over quasi-random points ------------------------------------------------------------------------
+
+
+def normal_points(dim, num, rng=None):
+    """``num`` quasi-random points (num, dim) of N(0, I): scrambled Sobol, in pairs +-z, of unit second moment.
+
+    The first ``num / 2`` points are whitened (where num >= 4 dim; scaled to unit variances otherwise) and the rest are their
+    negatives, so averages are exact for polynomials of degree 3, and the derivative of an average over mean + sqrt(var) z in
+    var stays right as var -> 0. Against plain scrambled Sobol points that cut the error of a log-sum-exp over 10 terms
+    from 2e-3 to 5e-4 (128 points, variances around 0.3); Monte Carlo has 3e-2.
+
+    Parameters
+    ----------
+    dim, num : int
+        ``num`` a power of two, at least 2.
+    rng : None, int or numpy.random.Generator
+        None stands for seed 0; points of a seed are always the same. A Generator is advanced, and gives new points each time.
+
+    Returns
+    -------
+    (num, dim) float64, read-only.
+    """
+    return twin("quadrature").normal_points(dim, num, rng)
+
+
+def expected_logsumexp(mean, var, points, need=True):
+    """Average over points z of ``log sum_c exp(mean_c + sqrt(var_c) z_c)``, with its exact derivatives.
+
+    Parameters
+    ----------
+    mean, var : (C, N)
+    points : (S, C)
+        Symmetric (with z also -z), so that the derivative in var has a limit at 0; see ``normal_points``.
+    need : bool
+        False: the value alone.
+
+    Returns
+    -------
+    value : (N,);  d_mean, d_var : (C, N)
+        Of the dtype of ``mean``, computed in float64; ``d_mean`` is the average softmax. Below the smallest variance that the
+        points resolve (see ``gauss_hermite_nodes``) the value goes on linearly in var. None without ``need``.
+        Cost S C N exponentials; scratch of some 100 kB per thread.
+    """
+    return twin("quadrature", mean, var).expected_logsumexp(mean, var, points, need)
 
 
 # --- optimisers: packed triangles and fused updates ---------------------------------------------------------------------
@@ -290,6 +364,7 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
 
 
 # --- pairwise ----------------------------------------------------------------------------------------------------------
+
 
 def stationary(family, X1, X2, variance, lengthscales):
     """Matrix of a stationary function of r^2 = sum_d ((x_d - x'_d) / l_d)^2 between the rows of two arrays.

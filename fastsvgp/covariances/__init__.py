@@ -1,0 +1,8 @@
+"""Covariance functions k(x, x'), as records of their parameters."""
+
+from .base import Covariance
+from .compose import Product, Sum
+from .linear import Constant, Linear
+from .stationary import RBF, Matern12, Matern32, Matern52
+
+__all__ = ["RBF", "Constant", "Covariance", "Linear", "Matern12", "Matern32", "Matern52", "Product", "Sum"]

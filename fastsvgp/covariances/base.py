@@ -1,0 +1,99 @@
+"""What every covariance offers, and how its pieces make the blocks of a sparse approximation."""
+
+import numpy as np
+
+from ..records import Blocks, is_record, tree_map
+
+ALL = ("covariance", "X1", "X2")
+
+
+class Covariance:
+    """Base of covariance functions k(x, x'): records whose fields are parameters in natural space.
+
+    A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the fields that may hold one
+    entry a feature. Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does that at the public edge), nothing is
+    modified. A cotangent ``covariance_bar`` is a record of the same type.
+    """
+
+    per_feature = ()
+
+    def matrix(self, X1, X2=None):
+        """K(X1, X2), (N1, N2). ``X2=None`` stands for ``X1``; the result is then exactly symmetric."""
+        raise NotImplementedError
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        """Cotangents ``(covariance_bar, X1_bar, X2_bar)`` of ``matrix``; None for what is not in ``need``.
+
+        K_bar : (N1, N2), not modified; for ``X2=None`` symmetric: ``X1_bar`` then holds both sides and ``X2_bar`` is None.
+        K : what ``matrix`` returned, or None where it is not at hand.
+        """
+        raise NotImplementedError
+
+    def diag(self, X):
+        """k(x, x) of each row, (N,)."""
+        raise NotImplementedError
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        """Cotangents ``(covariance_bar, X_bar)`` of ``diag``; None for what is not in ``need``."""
+        raise NotImplementedError
+
+    def check_dim(self, D):
+        """Raise ``ValueError`` where a field with one entry a feature does not fit inputs with D columns."""
+        for name in self.per_feature:
+            shape = np.shape(getattr(self, name))
+            if shape not in ((), (D,)):
+                raise ValueError(
+                    f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D} columns; "
+                    f"give it shape () (shared by all columns) or ({D},)"
+                )
+
+    def blocks(self, Z, X, full_cov=False):
+        """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D); Kff only for ``full_cov``."""
+        return Blocks(self.matrix(Z), self.matrix(Z, X), self.diag(X), self.matrix(X) if full_cov else None)
+
+    def blocks_vjp(self, blocks_bar, blocks, Z, X, need=("covariance", "Z")):
+        """Cotangents ``(covariance_bar, Z_bar, X_bar)`` of ``blocks``; None for what is not in ``need``.
+
+        blocks_bar : Blocks; ``Kuu`` and ``Kff`` symmetric; parts that are None count as zero.
+        blocks : what ``blocks`` returned; its matrices save the exponentials.
+        """
+        covariance_bars, Z_bars, X_bars = [], [], []
+
+        def pull(K_bar, K, X1, X2, first, second, first_bars, second_bars):
+            local = {"covariance": "covariance", first: "X1", second: "X2"}
+            wanted = tuple(local[name] for name in need if name in local)
+            if K_bar is None or not wanted:
+                return
+            bars = self.matrix_vjp(K_bar, K, X1, X2, wanted)
+            for bar, collected in zip(bars, (covariance_bars, first_bars, second_bars), strict=True):
+                collected.append(bar)
+
+        pull(blocks_bar.Kuu, blocks.Kuu, Z, None, "Z", None, Z_bars, [])
+        pull(blocks_bar.Kuf, blocks.Kuf, Z, X, "Z", "X", Z_bars, X_bars)
+        pull(blocks_bar.Kff, blocks.Kff, X, None, "X", None, X_bars, [])
+        wanted = tuple(name for name in ("covariance", "X") if name in need)
+        if blocks_bar.kff is not None and wanted:
+            covariance_bar, X_bar = self.diag_vjp(blocks_bar.kff, X, wanted)
+            covariance_bars.append(covariance_bar)
+            X_bars.append(X_bar)
+        return (
+            _total(covariance_bars, self, X.dtype) if "covariance" in need else None,
+            _total(Z_bars, Z, X.dtype) if "Z" in need else None,
+            _total(X_bars, X, X.dtype) if "X" in need else None,
+        )
+
+
+def zeros_like(tree, dtype):
+    """The zero gradient of a record or an array."""
+    if is_record(tree):
+        return tree_map(lambda leaf: zeros_like(leaf, dtype), tree)
+    return np.zeros(np.shape(tree), dtype)[()]
+
+
+def _total(bars, like, dtype):
+    """Sum of cotangents of one thing; those that are None are zero."""
+    total = None
+    for bar in bars:
+        if bar is not None:
+            total = bar if total is None else tree_map(np.add, total, bar) if is_record(bar) else total + bar
+    return zeros_like(like, dtype) if total is None else total

@@ -1,0 +1,66 @@
+"""Covariances of linear and of constant functions."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..records import leaf, record
+from .base import ALL, Covariance
+
+
+@record
+class Linear(Covariance):
+    """k(x, x') = sum_d variance_d x_d x'_d: functions w . x with independent w_d of these variances.
+
+    variance : () or (D,), positive.
+    """
+
+    variance: Any = leaf("positive", 1.0)
+    per_feature = ("variance",)
+
+    def matrix(self, X1, X2=None):
+        return kernels.inner(X1, X2, self.variance)
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        wanted = tuple("weights" if name == "covariance" else name for name in need)
+        X1_bar, X2_bar, variance_bar = kernels.inner_vjp(K_bar, X1, X2, self.variance, need=wanted)
+        return Linear(variance_bar) if "covariance" in need else None, X1_bar, X2_bar
+
+    def diag(self, X):
+        return (self.variance * X * X).sum(-1)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        covariance_bar = X_bar = None
+        if "covariance" in need:
+            axis = 0 if np.ndim(self.variance) else None
+            covariance_bar = Linear((k_bar[:, None] * X * X).sum(axis, dtype=np.float64).astype(X.dtype))
+        if "X" in need:
+            X_bar = 2 * self.variance * X * k_bar[:, None]
+        return covariance_bar, X_bar
+
+
+@record
+class Constant(Covariance):
+    """k(x, x') = variance: one unknown constant. variance : (), positive."""
+
+    variance: Any = leaf("positive", 1.0)
+
+    def matrix(self, X1, X2=None):
+        return np.full((len(X1), len(X1 if X2 is None else X2)), self.variance, dtype=X1.dtype, like=X1)
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        return (
+            Constant(X1.dtype.type(K_bar.sum(dtype=np.float64))) if "covariance" in need else None,
+            np.zeros_like(X1) if "X1" in need else None,
+            np.zeros_like(X2) if "X2" in need and X2 is not None else None,
+        )
+
+    def diag(self, X):
+        return np.full(len(X), self.variance, dtype=X.dtype, like=X)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        return (
+            Constant(X.dtype.type(k_bar.sum(dtype=np.float64))) if "covariance" in need else None,
+            np.zeros_like(X) if "X" in need else None,
+        )

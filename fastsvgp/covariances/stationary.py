@@ -1,0 +1,88 @@
+"""Stationary covariances: functions of r^2 = sum_d ((x_d - x'_d) / lengthscale_d)^2, through one fused kernel.
+
+Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1; gradients: the kernel's documentation.
+"""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import kernels
+from ..records import leaf, record
+from .base import ALL, Covariance, zeros_like
+
+
+class Stationary(Covariance):
+    family: ClassVar[str]
+    per_feature = ("lengthscales",)
+
+    def matrix(self, X1, X2=None):
+        return kernels.stationary(self.family, X1, X2, self.variance, self.lengthscales)
+
+    def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
+        wanted = tuple(name for name in need if name != "covariance")
+        if "covariance" in need:
+            wanted += ("variance", "lengthscales")
+        X1_bar, X2_bar, variance_bar, lengthscales_bar = kernels.stationary_vjp(
+            K_bar, self.family, X1, X2, self.variance, self.lengthscales, need=wanted, K=K
+        )
+        covariance_bar = type(self)(variance_bar, lengthscales_bar) if "covariance" in need else None
+        return covariance_bar, X1_bar, X2_bar
+
+    def diag(self, X):
+        return np.full(len(X), self.variance, dtype=X.dtype, like=X)
+
+    def diag_vjp(self, k_bar, X, need=("covariance", "X")):
+        covariance_bar = None
+        if "covariance" in need:  # the variance everywhere, whatever the lengthscales
+            variance_bar = X.dtype.type(k_bar.sum(dtype=np.float64))
+            covariance_bar = type(self)(variance_bar, zeros_like(self.lengthscales, X.dtype))
+        return covariance_bar, np.zeros_like(X) if "X" in need else None
+
+
+@record
+class RBF(Stationary):
+    """k = variance exp(-r^2 / 2): infinitely smooth functions.
+
+    variance : (), positive; lengthscales : () or (D,), positive.
+    """
+
+    family = "rbf"
+    variance: Any = leaf("positive", 1.0)
+    lengthscales: Any = leaf("positive", 1.0)
+
+
+@record
+class Matern12(Stationary):
+    """k = variance exp(-r): continuous functions that are nowhere smooth. Its derivative at r = 0 is taken as 0.
+
+    variance : (), positive; lengthscales : () or (D,), positive.
+    """
+
+    family = "matern12"
+    variance: Any = leaf("positive", 1.0)
+    lengthscales: Any = leaf("positive", 1.0)
+
+
+@record
+class Matern32(Stationary):
+    """k = variance (1 + t) exp(-t), t = sqrt(3) r: functions with one derivative.
+
+    variance : (), positive; lengthscales : () or (D,), positive.
+    """
+
+    family = "matern32"
+    variance: Any = leaf("positive", 1.0)
+    lengthscales: Any = leaf("positive", 1.0)
+
+
+@record
+class Matern52(Stationary):
+    """k = variance (1 + t + t^2 / 3) exp(-t), t = sqrt(5) r: functions with two derivatives.
+
+    variance : (), positive; lengthscales : () or (D,), positive.
+    """
+
+    family = "matern52"
+    variance: Any = leaf("positive", 1.0)
+    lengthscales: Any = leaf("positive", 1.0)

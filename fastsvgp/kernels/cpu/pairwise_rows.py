@@ -1,0 +1,306 @@
+"""The compiled half of ``pairwise``: loops over row tiles, one kernel per job for all families of stationary functions.
+
+The family is an integer branch outside the inner loops, so that each kernel compiles once per dtype. Features are rows of
+``Bt`` (D, N2), so that every inner loop runs over contiguous j and LLVM turns it into vector code. Differences x - x' are
+taken before anything is scaled: they are exact for near points, wherever the origin is.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from .vmath import exp
+
+RBF, MATERN12, MATERN32, MATERN52 = range(4)
+ROWS, COLS = 16, 256  # a tile of Bt for D = 8 is 16 KB: half of the first-level cache
+NEAR = 0.0625  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
+
+jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
+
+
+@jit
+def _squared_distances(x, Bt, scale, j0, row):
+    """row[j] = sum_d ((Bt[d, j0 + j] - x[d]) scale[d])^2, four features a pass."""
+    n, D = row.size, x.size
+    for j in range(n):
+        row[j] = 0
+    d = 0
+    while d + 4 <= D:
+        b0, b1, b2, b3 = Bt[d, j0 : j0 + n], Bt[d + 1, j0 : j0 + n], Bt[d + 2, j0 : j0 + n], Bt[d + 3, j0 : j0 + n]
+        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
+        s0, s1, s2, s3 = scale[d], scale[d + 1], scale[d + 2], scale[d + 3]
+        for j in range(n):
+            e0, e1, e2, e3 = (b0[j] - x0) * s0, (b1[j] - x1) * s1, (b2[j] - x2) * s2, (b3[j] - x3) * s3
+            row[j] += (e0 * e0 + e1 * e1) + (e2 * e2 + e3 * e3)
+        d += 4
+    while d < D:
+        b0, x0, s0 = Bt[d, j0 : j0 + n], x[d], scale[d]
+        for j in range(n):
+            e0 = (b0[j] - x0) * s0
+            row[j] += e0 * e0
+        d += 1
+
+
+@jit
+def _squared_distance(x, z, scale):
+    total = x.dtype.type(0)
+    for d in range(x.size):
+        e = (z[d] - x[d]) * scale[d]
+        total += e * e
+    return total
+
+
+@jit
+def _profile(family, variance, row):
+    """row := k(r) from row = r^2."""
+    f = row.dtype.type
+    if family == RBF:
+        half = f(-0.5)
+        for j in range(row.size):
+            row[j] = variance * exp(half * row[j])
+    elif family == MATERN12:
+        for j in range(row.size):
+            row[j] = variance * exp(-math.sqrt(row[j]))
+    elif family == MATERN32:
+        one, three = f(1), f(3)
+        for j in range(row.size):
+            t = math.sqrt(three * row[j])
+            row[j] = variance * (one + t) * exp(-t)
+    else:
+        one, five, third = f(1), f(5), f(1 / 3)
+        for j in range(row.size):
+            t = math.sqrt(five * row[j])
+            row[j] = variance * (one + t + third * t * t) * exp(-t)
+
+
+@jit
+def _weights(family, r2, k, k_bar, w):
+    """w = k_bar q with q = -2 dk / d(r^2), written with k in place of the exponential; returns sum(k_bar k).
+
+    RBF        k = s exp(-r^2/2)                    q = k
+    Matern12   k = s exp(-r)                        q = s exp(-r) / r = k / r, taken as 0 at r = 0
+    Matern32   k = s (1 + t) exp(-t), t^2 = 3 r^2   q = 3 s exp(-t) = 3 k / (1 + t)
+    Matern52   k = s (1 + t + t^2/3) exp(-t), t^2 = 5 r^2
+               q = (5/3) s (1 + t) exp(-t) = (5/3) k (1 + t) / (1 + t + t^2/3)
+    """
+    f = w.dtype.type
+    total = f(0)
+    for j in range(w.size):
+        w[j] = k_bar[j] * k[j]
+        total += w[j]
+    if family == MATERN12:
+        zero = f(0)
+        for j in range(w.size):
+            w[j] = zero if r2[j] == zero else w[j] / math.sqrt(r2[j])
+    elif family == MATERN32:
+        one, three = f(1), f(3)
+        for j in range(w.size):
+            w[j] = three * w[j] / (one + math.sqrt(three * r2[j]))
+    elif family == MATERN52:
+        one, five, third, factor = f(1), f(5), f(1 / 3), f(5 / 3)
+        for j in range(w.size):
+            t = math.sqrt(five * r2[j])
+            w[j] = factor * w[j] * (one + t) / (one + t + third * t * t)
+    return total
+
+
+@jit
+def _fold(u, blocks, symmetric):
+    """Block rows of a triangle in the order first, last, second, last but one...: equal ranges hold equal work."""
+    if not symmetric:
+        return u
+    return u // 2 if u % 2 == 0 else blocks - 1 - u // 2
+
+
+@jit
+def _mirror_block(K, i0, i1):
+    """Copy rows i0..i1 of the lower triangle above the diagonal; writes run along rows."""
+    for j in range(i1):
+        for i in range(max(i0, j + 1), i1):
+            K[j, i] = K[i, j]
+
+
+@jit
+def mirror(start, stop, K):
+    """The lower triangle of a square K onto the upper one, blocks of ROWS rows."""
+    blocks = (K.shape[0] + ROWS - 1) // ROWS
+    for u in range(start, stop):
+        i0 = _fold(u, blocks, True) * ROWS
+        _mirror_block(K, i0, min(i0 + ROWS, K.shape[0]))
+
+
+@jit
+def direct(start, stop, family, X1, Bt, scale, variance, symmetric, K):
+    """K[i, j] = k(x_i, x_j) for block rows start..stop; ``symmetric``: from the lower triangle."""
+    N1, N2 = K.shape
+    blocks = (N1 + ROWS - 1) // ROWS
+    for u in range(start, stop):
+        i0 = _fold(u, blocks, symmetric) * ROWS
+        i1 = min(i0 + ROWS, N1)
+        for j0 in range(0, i1 if symmetric else N2, COLS):
+            for i in range(i0, i1):
+                row = K[i, j0 : min(j0 + COLS, i + 1 if symmetric else N2)]
+                _squared_distances(X1[i], Bt, scale, j0, row)
+                _profile(family, variance, row)
+        if symmetric:
+            _mirror_block(K, i0, i1)
+
+
+@jit
+def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K_bar, K, X1_bar):
+    """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
+
+    ``symmetric``: over j < i only. ``sides``: 2 all of it, 1 without the (D, N2) part, 0 only the first sum. An empty K is
+    recomputed a tile at a time.
+    """
+    N1, D = X1.shape
+    N2 = Bt.shape[1]
+    dtype = X1.dtype
+    known = K.size > 0
+    blocks = (N1 + ROWS - 1) // ROWS
+    X2_bar = np.zeros((D, N2 if sides == 2 else 0), dtype)
+    squares = np.zeros(D)
+    total = 0.0
+    r2s, ks, ws = np.empty(COLS, dtype), np.empty(COLS, dtype), np.empty(COLS, dtype)
+    for u in range(start, stop):
+        i0 = _fold(u, blocks, symmetric) * ROWS
+        i1 = min(i0 + ROWS, N1)
+        for j0 in range(0, i1 if symmetric else N2, COLS):
+            for i in range(i0, i1):
+                j1 = min(j0 + COLS, i if symmetric else N2)
+                n = max(j1 - j0, 0)
+                r2, k, w = r2s[:n], ks[:n], ws[:n]
+                if family != RBF or not known:
+                    _squared_distances(X1[i], Bt, scale, j0, r2)
+                if known:
+                    k = K[i, j0:j1]
+                else:
+                    k[:] = r2
+                    _profile(family, variance, k)
+                total += _weights(family, r2, k, K_bar[i, j0:j1], w)
+                for d in range(D if sides > 0 else 0):
+                    b, x = Bt[d, j0:j1], X1[i, d]
+                    first, second = dtype.type(0), dtype.type(0)
+                    if sides == 2:
+                        c = X2_bar[d, j0:j1]
+                        for j in range(n):
+                            e = b[j] - x
+                            we = w[j] * e
+                            first += we
+                            second += we * e
+                            c[j] -= we
+                    else:
+                        for j in range(n):
+                            e = b[j] - x
+                            we = w[j] * e
+                            first += we
+                            second += we * e
+                    X1_bar[i, d] += first
+                    squares[d] += second
+    return total, squares, X2_bar
+
+
+@jit
+def centre(start, stop, X, c, scale, A, norms):
+    """A = (X - c) scale and its squared row norms."""
+    for i in range(start, stop):
+        total = X.dtype.type(0)
+        for d in range(X.shape[1]):
+            a = (X[i, d] - c[d]) * scale[d]
+            A[i, d] = a
+            total += a * a
+        norms[i] = total
+
+
+@jit
+def _from_products(x, X2, scale, norm1, norms2, row, near):
+    """row := r^2 from row = -2 a . b; where that cancels, the direct sum. Returns how many, their j in ``near``."""
+    share = row.dtype.type(NEAR)
+    low = 0
+    for j in range(row.size):
+        norm = norm1 + norms2[j]
+        row[j] += norm
+        low += 1 if row[j] <= share * norm else 0
+    if low == 0:
+        return 0
+    low = 0
+    for j in range(row.size):
+        if row[j] <= share * (norm1 + norms2[j]):
+            row[j] = _squared_distance(x, X2[j], scale)
+            near[low] = j
+            low += 1
+    return low
+
+
+@jit
+def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetric, K):
+    """K := k from K = -2 A B', in place, for block rows start..stop; ``symmetric``: from the lower triangle."""
+    N1, N2 = K.shape
+    blocks = (N1 + ROWS - 1) // ROWS
+    near = np.empty(N2, np.int64)
+    for u in range(start, stop):
+        i0 = _fold(u, blocks, symmetric) * ROWS
+        i1 = min(i0 + ROWS, N1)
+        for i in range(i0, i1):
+            row = K[i, : i + 1 if symmetric else N2]
+            _from_products(X1[i], X2, scale, norms1[i], norms2, row, near)
+            _profile(family, variance, row)
+        if symmetric:
+            _mirror_block(K, i0, i1)
+
+
+@jit
+def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K, W, row_sums):
+    """W := K_bar q from W = -2 A B', row by row, and its row sums; an empty K is recomputed.
+
+    Pairs near each other leave W (their differences would cancel in W B) and come back as a list: indices i, j and weights.
+    Returns the sum of K_bar K, and the list; coincident pairs are dropped, because all they are multiplied with is 0.
+    """
+    N2 = W.shape[1]
+    dtype = W.dtype
+    near = np.empty(N2, np.int64)
+    r2, k = np.empty(N2, dtype), np.empty(N2, dtype)
+    ii, jj, ww = np.empty(16, np.int64), np.empty(16, np.int64), np.empty(16, dtype)
+    count = 0
+    total = 0.0
+    for i in range(start, stop):
+        w = W[i]
+        low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, near)
+        r2[:] = w
+        if K.size > 0:
+            total += _weights(family, r2, K[i], K_bar[i], w)
+        else:
+            k[:] = r2
+            _profile(family, variance, k)
+            total += _weights(family, r2, k, K_bar[i], w)
+        if count + low > ii.size:
+            size = 2 * (count + low)
+            more_i, more_j, more_w = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, dtype)
+            more_i[:count], more_j[:count], more_w[:count] = ii[:count], jj[:count], ww[:count]
+            ii, jj, ww = more_i, more_j, more_w
+        for p in range(low):
+            j = near[p]
+            if r2[j] != 0:
+                ii[count], jj[count], ww[count] = i, j, w[j]
+                count += 1
+            w[j] = 0
+        sum_w = 0.0
+        for j in range(N2):
+            sum_w += w[j]
+        row_sums[i] = sum_w
+    return total, ii[:count], jj[:count], ww[:count]
+
+
+@jit
+def add_pairs(ii, jj, ww, X1, X2, scale, X1_bar, X2_bar, squares):
+    """The listed pairs' share, by differences, in scaled units; an empty X2_bar is left alone."""
+    both = X2_bar.size > 0
+    for p in range(ww.size):
+        i, j, w = ii[p], jj[p], ww[p]
+        for d in range(scale.size):
+            e = (X2[j, d] - X1[i, d]) * scale[d]
+            X1_bar[i, d] += w * e
+            squares[d] += w * e * e
+            if both:
+                X2_bar[j, d] -= w * e

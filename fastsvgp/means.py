@@ -1,0 +1,82 @@
+"""Mean functions: ``mean(X)`` is added to the latent mean, (N,) or (P, N), in the one place where it enters."""
+
+from typing import Any
+
+import numpy as np
+
+from . import kernels
+from .records import leaf, record
+
+NEED = ("mean", "X")
+
+
+def _sum_to(bar, shape):
+    """Sum over axes that were broadcast, in float64."""
+    lead = bar.ndim - len(shape)
+    return bar.sum(tuple(range(lead)), dtype=np.float64).astype(bar.dtype) if lead else bar
+
+
+class Mean:
+    """Base of mean functions of inputs X (N, D)."""
+
+    def __call__(self, X):
+        """(N,), or (P, N) where the fields have a leading output axis."""
+        raise NotImplementedError
+
+    def vjp(self, mean_bar, X, need=NEED):
+        """Cotangents ``(record_bar, X_bar)``; None for what is not in ``need`` (names among "mean", "X").
+
+        mean_bar : (N,) or (P, N); an output axis that the mean does not have is summed over.
+        """
+        raise NotImplementedError
+
+
+@record
+class ZeroMean(Mean):
+    """m(x) = 0."""
+
+    def __call__(self, X):
+        return np.zeros_like(X, shape=len(X))
+
+    def vjp(self, mean_bar, X, need=NEED):
+        return ZeroMean() if "mean" in need else None, np.zeros_like(X) if "X" in need else None
+
+
+@record
+class ConstantMean(Mean):
+    """m(x) = value. value : (), or (P,) for one an output."""
+
+    value: Any = leaf(default=0.0)
+
+    def __call__(self, X):
+        shape = np.shape(self.value)
+        return np.full((*shape, len(X)), np.asarray(self.value)[..., None], dtype=X.dtype)
+
+    def vjp(self, mean_bar, X, need=NEED):
+        bar = None
+        if "mean" in need:
+            bar = ConstantMean(_sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.value)).astype(X.dtype))
+        return bar, np.zeros_like(X) if "X" in need else None
+
+
+@record
+class LinearMean(Mean):
+    """m(x) = weights . x + bias. weights : (D,) or (P, D); bias : (), or (P,) for one an output."""
+
+    weights: Any = leaf()
+    bias: Any = leaf(default=0.0)
+
+    def __call__(self, X):
+        mean = kernels.inner(np.atleast_2d(self.weights), X, 1)
+        mean = mean[0] if np.ndim(self.weights) == 1 else mean
+        return mean + np.asarray(self.bias, X.dtype)[..., None]
+
+    def vjp(self, mean_bar, X, need=NEED):
+        lead = np.shape(self.weights)[:-1]
+        wanted = tuple(theirs for ours, theirs in (("mean", "X1"), ("X", "X2")) if ours in need)
+        per_output = np.atleast_2d(_sum_to(mean_bar, (*lead, len(X))))
+        weights_bar, X_bar, _ = kernels.inner_vjp(per_output, np.atleast_2d(self.weights), X, 1, need=wanted)
+        if "mean" not in need:
+            return None, X_bar
+        bias_bar = _sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.bias)).astype(X.dtype)
+        return LinearMean(weights_bar.reshape(np.shape(self.weights)), bias_bar), X_bar
