@@ -1,0 +1,77 @@
+"""Solves and products with triangular factors. Error: largest residual of eight columns, in extended precision."""
+
+import numpy as np
+import pytest
+from harness import record
+
+from fastsvgp import kernels
+
+SIZES = [(100, 256), (512, 1024), (256, 8192), (1000, 1000), (2000, 1000)]
+sizes = pytest.mark.parametrize("M, R", SIZES)
+every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+COLUMNS = 8
+
+
+def problem(rng, M, R, dtype):
+    """A factor as a covariance matrix has it: rows of norm 1, the diagonal well away from 0."""
+    L = np.tril(rng.standard_normal((M, M))) / np.sqrt(M)
+    L[np.diag_indices(M)] = rng.uniform(0.5, 1.0, M)
+    return L.astype(dtype), rng.standard_normal((M, R)).astype(dtype)
+
+
+def product_error(A, X, Y):
+    """max |A X - Y| over a few columns, relative to max |A| |X|."""
+    A, X, Y = (np.asarray(a, np.longdouble) for a in (A, X[:, :COLUMNS], Y[:, :COLUMNS]))
+    return float(np.abs(A @ X - Y).max() / (np.abs(A) @ np.abs(X)).max())
+
+
+@every_dtype
+@pytest.mark.parametrize("transpose", [False, True], ids=["plain", "transpose"])
+@sizes
+def bench_solve_triangular(benchmark, rng, M, R, transpose, dtype):
+    L, B = problem(rng, M, R, dtype)
+    X = kernels.solve_triangular(L, B, transpose)
+    error = product_error(L.T if transpose else L, X, B)
+    record(benchmark, lambda: kernels.solve_triangular(L, B, transpose), flops=M * M * R, error=error, gemm=(M, R, dtype))
+
+
+@every_dtype
+@sizes
+def bench_solve_triangular_vjp(benchmark, rng, M, R, dtype):
+    L, B = problem(rng, M, R, dtype)
+    X, X_bar = kernels.solve_triangular(L, B), rng.standard_normal((M, R)).astype(dtype)
+    error = product_error(L.T, kernels.solve_triangular_vjp(X_bar, L, X)[1], X_bar)
+    record(benchmark, lambda: kernels.solve_triangular_vjp(X_bar, L, X), flops=2 * M * M * R, error=error, gemm=(M, R, dtype))
+
+
+@every_dtype
+@sizes
+def bench_multiply_triangular(benchmark, rng, M, R, dtype):
+    L, B = problem(rng, M, R, dtype)
+    error = product_error(L, B, kernels.multiply_triangular(L, B))
+    record(benchmark, lambda: kernels.multiply_triangular(L, B), flops=M * M * R, error=error, gemm=(M, R, dtype))
+
+
+@every_dtype
+@sizes
+def bench_tril_product(benchmark, rng, M, R, dtype):
+    A, B = (rng.standard_normal((M, R)).astype(dtype) for _ in range(2))
+    C = kernels.tril_product(A, B)[-COLUMNS:, : M - COLUMNS + 1]  # whole rows of the triangle, but for its last corner
+    error = product_error(B[: M - COLUMNS + 1], A[-COLUMNS:].T, C.T)
+    record(benchmark, lambda: kernels.tril_product(A, B), flops=M * M * R, error=error, gemm=(M, R, dtype))
+
+
+@every_dtype
+@pytest.mark.parametrize("M", [100, 512, 1000, 2000])
+def bench_inverse_triangular(benchmark, rng, M, dtype):
+    L, _ = problem(rng, M, 1, dtype)
+    error = product_error(L, kernels.inverse_triangular(L), np.eye(M))
+    record(benchmark, lambda: kernels.inverse_triangular(L), flops=M**3 / 3, error=error, gemm=(M, M, dtype))
+
+
+@every_dtype
+@pytest.mark.parametrize("batch, M, R", [(64, 17, 65), (8, 100, 256)])
+def bench_solve_triangular_batch(benchmark, rng, batch, M, R, dtype):
+    L, B = (np.stack(parts) for parts in zip(*(problem(rng, M, R, dtype) for _ in range(batch)), strict=True))
+    error = product_error(L[-1], kernels.solve_triangular(L, B)[-1], B[-1])
+    record(benchmark, lambda: kernels.solve_triangular(L, B), flops=batch * M * M * R, error=error, gemm=(M, R, dtype))
