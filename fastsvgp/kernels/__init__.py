@@ -342,6 +342,27 @@ def unpack_tril(packed, size, dtype):
     return twin("packing", packed).unpack_tril(packed, size, dtype)
 
 
+def deflate(factor, j, pivot, column, variance):
+    """Step ``j`` of a pivoted Cholesky factorisation ``K ~ factor[:j + 1].T factor[:j + 1]`` of a covariance K (N, N).
+
+    ``factor[j] = (column - factor[:j].T factor[:j, pivot]) / sqrt(variance[pivot])`` and ``variance -= factor[j] ** 2``.
+
+    Parameters
+    ----------
+    factor : (M, N) float64, C-contiguous
+        Rows before ``j`` are read, row ``j`` is overwritten.
+    pivot : int
+        The chosen point, ``variance[pivot] > 0``.
+    column : (N,) float64
+        ``K[:, pivot]``.
+    variance : (N,) float64
+        Conditional variances given the points chosen before; updated in place.
+
+    Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:j]``.
+    """
+    twin("pivoting", factor).deflate(factor, j, pivot, column, variance)
+
+
 def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, epsilon, count):
     """One ascent step of Adam (Kingma & Ba 2015, algorithm 1, with the sign turned) in one pass.
 

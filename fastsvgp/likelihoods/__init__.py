@@ -3,5 +3,19 @@
 from .base import Likelihood
 from .bernoulli import BernoulliLogit, BernoulliProbit
 from .gaussian import Gaussian
+from .laplace import Laplace
+from .multiclass import RobustMax, Softmax
+from .poisson import Poisson
+from .student_t import StudentT
 
-__all__ = ["BernoulliLogit", "BernoulliProbit", "Gaussian", "Likelihood"]
+__all__ = [
+    "BernoulliLogit",
+    "BernoulliProbit",
+    "Gaussian",
+    "Laplace",
+    "Likelihood",
+    "Poisson",
+    "RobustMax",
+    "Softmax",
+    "StudentT",
+]

@@ -63,10 +63,15 @@ def sum_outputs(values):
 
 def refuse(Y, bad, what, advice):
     """Raise ``ValueError`` when any entry of the mask ``bad`` is set: the first such target is quoted."""
-    if np.any(bad):
+    bad = np.broadcast_to(bad, Y.shape)
+    if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        at = at[0] if len(at) == 1 else at
-        raise ValueError(f"`Y` must hold {what}; got {np.asarray(Y)[at]!s} at index {at}. {advice}")
+        raise ValueError(f"`Y` must hold {what}; got {Y[at]!s} at index {at[0] if len(at) == 1 else at}. {advice}")
+
+
+def not_whole(Y):
+    """Mask of the targets that are no whole numbers: NaN and infinity, fractions, and anything that is no number at all."""
+    return Y != np.floor(Y) if Y.dtype.kind in "iuf" else np.array(Y.dtype.kind != "b")
 
 
 def log_expectation(log_density, Y, f, num_nodes):
@@ -74,12 +79,18 @@ def log_expectation(log_density, Y, f, num_nodes):
 
     ``log_density(Y, F)`` gets targets (n,) and nodes (num_nodes, n), float64. Returns the shape and dtype of ``f.mean``.
     """
+
+    def part(y, mean, var):
+        return kernels.log_gauss_hermite(log_density(y, kernels.gauss_hermite_nodes(mean, var, num_nodes)))
+
+    return in_chunks(part, Y, f)
+
+
+def in_chunks(function, Y, f):
+    """``function(y, mean, var)`` -> (n,) over pieces of the flattened data; returns the shape and dtype of ``f.mean``."""
     out = np.empty(f.mean.shape, f.mean.dtype)
     y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
     for start in range(0, mean.size, CHUNK):
-        part = slice(start, start + CHUNK)
-        nodes = kernels.gauss_hermite_nodes(mean[part], var[part], num_nodes)
-        logs = log_density(y[part], nodes)
-        top = logs.max(axis=0)
-        flat[part] = top + np.log(kernels.gauss_hermite(np.exp(logs - top)))
+        piece = slice(start, start + CHUNK)
+        flat[piece] = function(y[piece], mean[piece], var[piece])
     return out

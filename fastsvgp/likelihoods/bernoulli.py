@@ -1,11 +1,11 @@
 """Binary labels: the probit and the logistic link."""
 
 import numpy as np
-from scipy.special import expit, log_expit, log_ndtr, ndtr
+from scipy.special import log_expit, log_ndtr, ndtr
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import CHUNK, Likelihood, log_expectation, refuse, sum_outputs, total
+from .base import Likelihood, log_expectation, refuse, sum_outputs, total
 
 
 class Bernoulli(Likelihood):
@@ -59,11 +59,7 @@ class BernoulliLogit(Bernoulli):
     link = "log_sigmoid"
 
     def predict_mean_and_var(self, f):
-        p = np.empty(f.mean.shape, f.mean.dtype)
-        mean, var, flat = np.ravel(f.mean), np.ravel(f.var), p.reshape(-1)
-        for start in range(0, mean.size, CHUNK):
-            part = slice(start, start + CHUNK)
-            flat[part] = kernels.gauss_hermite(expit(kernels.gauss_hermite_nodes(mean[part], var[part], self.num_nodes)))
+        p = kernels.expectation("log_sigmoid", -f.mean, f.var, self.num_nodes)[1]  # the slope of log_sigmoid at -f is sigmoid(f)
         return p, p * (1 - p)
 
     def predict_log_density(self, Y, f):

@@ -1,83 +1,245 @@
-"""CPU twin of ``kernels.gauss_hermite`` and the fused expectations: see the front door for what they promise.
+"""CPU twin of the Gauss-Hermite rules and the sampled log-sum-exp: see the front door for what they promise.
 
-Everything runs in float64 whatever comes in, and results are cast at the end: a rule is a sum of some twenty terms that may
-cancel, and its derivative in the variance divides by the standard deviation.
+Everything runs in float64 whatever comes in, and is cast at the end: a rule is a sum of some twenty terms that may cancel, and
+its derivative in the variance divides by the standard deviation. The fused kernels work on blocks of data that stay in the
+first-level cache, nodes outside, data inside, so that every inner loop is a contiguous row.
 """
 
 import functools
 
 import numpy as np
+from numba import njit
 from numpy.polynomial.hermite_e import hermegauss
-from scipy.special import log_expit, log_ndtr
+from scipy.linalg import cholesky, solve_triangular
+from scipy.special import logsumexp, ndtri
+
+from . import tails
+from .threads import over_rows
+from .vmath import exp
 
 FLOOR = np.finfo(np.float64).eps ** (2 / 3)
+FUNCTIONS = {"log_ndtr": 0, "log_sigmoid": 1, "log1p_square": 2}
+f8 = np.float64
+LOOPS = {"nogil": True, "cache": True, "fastmath": {"contract", "nsz", "arcp"}, "error_model": "numpy"}
 
 
 @functools.lru_cache
 def rule(num):
-    """Nodes z and weights w with sum_k w_k g(z_k) ~ E g(z), z ~ N(0, 1); nodes are symmetric to the last bit."""
+    """Nodes z and weights w with sum_k w_k g(z_k) ~ E g(z), z ~ N(0, 1); symmetric to the last bit."""
     z, w = hermegauss(num)
-    z, w = (z - z[::-1]) / 2, (w + w[::-1]) / 2
+    z, w = (z - z[::-1]) / 2, w + w[::-1]
+    w /= w.sum()
     z.flags.writeable = w.flags.writeable = False
-    return z, w / w.sum()
+    return z, w
 
 
-def spread(mean, var):
-    """Variance at which the rule is evaluated (see ``gauss_hermite_nodes``), and its root."""
-    raised = np.maximum(var, FLOOR * np.maximum(1, np.square(mean, dtype=np.float64)))
-    return raised, np.sqrt(raised)
+def raised(mean, var):
+    """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``."""
+    return np.maximum(var, FLOOR * np.maximum(1, np.square(mean, dtype=np.float64)))
 
 
 def gauss_hermite_nodes(mean, var, num):
-    z, _ = rule(num)
-    return mean + np.multiply.outer(z, spread(mean, var)[1])
+    return mean + np.multiply.outer(rule(num)[0], np.sqrt(raised(mean, var)))
 
 
 def gauss_hermite(G):
-    _, w = rule(len(G))
+    w = rule(len(G))[1]
     out = w[0] * G[0]
     for k in range(1, len(G)):
         out += w[k] * G[k]
     return out
 
 
+def log_gauss_hermite(log_G):
+    return logsumexp(log_G + np.log(rule(len(log_G))[1]).reshape(-1, *[1] * (log_G.ndim - 1)), axis=0)
+
+
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     z, w = rule(len(G_prime))
-    mean_bar, slope = 0.0, 0.0
-    for k in range(len(G_prime)):
-        mean_bar = mean_bar + w[k] * G_prime[k]
-        slope = slope + (w[k] * z[k]) * G_prime[k]
-    return (
-        np.asarray(e_bar * mean_bar, mean.dtype),
-        np.asarray(e_bar * slope / (2 * spread(mean, var)[1]), mean.dtype),
-    )
+    mean_bar, slope = w[0] * G_prime[0], (w[0] * z[0]) * G_prime[0]
+    for k in range(1, len(z)):
+        mean_bar += w[k] * G_prime[k]
+        slope += (w[k] * z[k]) * G_prime[k]
+    slope /= 2 * np.sqrt(raised(mean, var))
+    return (e_bar * mean_bar).astype(mean.dtype, copy=False), (e_bar * slope).astype(mean.dtype, copy=False)
 
 
-def log_ndtr_and_slope(f):
-    value = log_ndtr(f)
-    return value, np.exp(-0.5 * f * f - value) / np.sqrt(2 * np.pi)
-
-
-def log_sigmoid_and_slope(f):
-    return log_expit(f), np.exp(log_expit(-f))
-
-
-def log1p_square_and_slope(f):
-    return np.log1p(f * f), 2 * f / (1 + f * f)
-
-
-FUNCTIONS = {"log_ndtr": log_ndtr_and_slope, "log_sigmoid": log_sigmoid_and_slope, "log1p_square": log1p_square_and_slope}
+def _rows(*arrays):
+    """Float64, C-contiguous."""
+    return [np.ascontiguousarray(a, np.float64) for a in arrays]
 
 
 def expectation(function, mean, var, num, need):
-    raised, root = spread(mean, var)
+    m, v = _rows(np.ravel(mean), np.ravel(var))
     z, w = rule(num)
-    value, d_mean, d_var = (np.zeros(mean.shape) for _ in range(3))
-    for zk, wk in zip(z, w, strict=True):
-        g, slope = FUNCTIONS[function](mean + zk * root)
-        value += wk * g
-        d_mean += wk * slope
-        d_var += wk * zk * slope
+    out = np.empty((3, m.size))
+    over_rows(_expectation, m.size, 4.0 * num * m.size, FUNCTIONS[function], m, v, raised(m, v), z, w, out)
+    value, d_mean, d_var = (x.reshape(mean.shape).astype(mean.dtype, copy=False) for x in out)
+    return (value, d_mean, d_var) if need else (value, None, None)
+
+
+@njit(**LOOPS)
+def _expectation(start, stop, function, mean, var, at, z, w, out):
+    block = 256
+    x, g, slope, root = np.empty(block), np.empty(block), np.empty(block), np.empty(block)
+    for i in range(start, stop, block):
+        n = min(block, stop - i)
+        m, value, d_mean, d_var = mean[i : i + n], out[0, i : i + n], out[1, i : i + n], out[2, i : i + n]
+        x, g, slope, root = x[:n], g[:n], slope[:n], root[:n]
+        for j in range(n):
+            value[j] = d_mean[j] = d_var[j] = f8(0.0)
+            root[j] = np.sqrt(at[i + j])
+        for k in range(z.size):
+            for j in range(n):
+                x[j] = m[j] + root[j] * z[k]
+            if function == 0:
+                tails.log_ndtr(x, g, slope)
+            elif function == 1:
+                tails.log_sigmoid(x, g, slope)
+            else:
+                tails.log1p_square(x, g, slope)
+            wz = w[k] * z[k]
+            for j in range(n):
+                value[j] += w[k] * g[j]
+                d_mean[j] += w[k] * slope[j]
+                d_var[j] += wz * slope[j]
+        for j in range(n):
+            d_var[j] /= f8(2.0) * root[j]
+            value[j] += (var[i + j] - at[i + j]) * d_var[j]  # the linear continuation below the floor; 0 above it
+
+
+def largest(Y, mean, var, num, need):
+    m, v = _rows(mean, var)
+    v = raised(m, v)
+    z, w = rule(num)
+    C, N = m.shape
+    p, d_mean, d_var = np.empty(N), np.zeros((C if need else 0, N)), np.zeros((C if need else 0, N))
+    over_rows(_largest, N, 8.0 * num * C * N, np.ascontiguousarray(Y, np.int64), m, v, z, w, p, d_mean, d_var)
+    if not need:
+        return p.astype(mean.dtype, copy=False), None, None
+    return tuple(x.astype(mean.dtype, copy=False) for x in (p, d_mean, d_var))
+
+
+@njit(**LOOPS)
+def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
+    # p = sum_k w_k prod_{c != y} Phi(t_c), t_c = (f_k - m_c) / s_c, f_k = m_y + s_y z_k. With D_c = w_k phi(t_c) / s_c times the
+    # product of the *other* Phi (from products of those before c and of those after c: no division, so a Phi that underflows
+    # does no harm):
+    #   dp/dm_c = -D_c,   dp/dv_c = -D_c t_c / (2 s_c),   dp/dm_y = sum_c D_c,   dp/dv_y = sum_c D_c z_k / (2 s_y)
+    C = mean.shape[0]
+    need = d_mean.shape[0] > 0
+    block = min(256, max(16, 8192 // C))
+    t, Phi, phi, inverse = np.empty((C, block)), np.empty((C, block)), np.empty((C, block)), np.empty((C, block))
+    x, before, after = np.empty(block), np.empty(block), np.empty(block)
+    own, m_y, s_y = np.empty(block), np.empty(block), np.empty(block)
+    for i in range(start, stop, block):
+        n = min(block, stop - i)
+        y = Y[i : i + n]
+        for j in range(n):
+            m_y[j], s_y[j] = mean[y[j], i + j], np.sqrt(var[y[j], i + j])
+            p[i + j] = f8(0.0)
+        for c in range(C):
+            for j in range(n):
+                inverse[c, j] = f8(1.0) / np.sqrt(var[c, i + j])
+        for k in range(z.size):
+            for j in range(n):
+                x[j] = m_y[j] + s_y[j] * z[k]
+                before[j], after[j], own[j] = w[k], f8(1.0), f8(0.0)
+            for c in range(C):
+                mc, tc, pc, dc, ic = mean[c, i : i + n], t[c, :n], Phi[c, :n], phi[c, :n], inverse[c]
+                for j in range(n):
+                    tc[j] = (x[j] - mc[j]) * ic[j]
+                tails.ndtr(tc, pc, dc)
+                for j in range(n):
+                    other = y[j] != c
+                    pc[j] = pc[j] if other else f8(1.0)
+                    dc[j] = (dc[j] if other else f8(0.0)) * before[j] * ic[j]
+                    before[j] *= pc[j]
+            for j in range(n):
+                p[i + j] += before[j]
+            if need:
+                for c in range(C - 1, -1, -1):
+                    tc, pc, dc, ic = t[c], Phi[c], phi[c], inverse[c]
+                    d_mc, d_vc = d_mean[c, i : i + n], d_var[c, i : i + n]
+                    for j in range(n):
+                        d = dc[j] * after[j]
+                        after[j] *= pc[j]
+                        own[j] += d
+                        d_mc[j] -= d
+                        d_vc[j] -= f8(0.5) * d * tc[j] * ic[j]
+                for j in range(n):
+                    d_mean[y[j], i + j] += own[j]
+                    d_var[y[j], i + j] += f8(0.5) * own[j] * z[k] / s_y[j]
+
+
+@functools.lru_cache(maxsize=8)
+def _normal_points(dim, num, seed):
+    from scipy.stats import qmc  # half a second: only those who sample pay for it
+
+    u = qmc.Sobol(dim, seed=np.random.default_rng(seed)).random(num // 2)
+    half = ndtri(np.clip(u, 2.0**-40, 1 - 2.0**-40))
+    if num >= 4 * dim:
+        factor = cholesky(half.T @ half / len(half), lower=True)
+        half = np.ascontiguousarray(solve_triangular(factor, half.T, lower=True).T)
+    else:
+        half /= np.sqrt((half * half).mean(axis=0))
+    points = np.concatenate([half, -half])
+    points.flags.writeable = False
+    return points
+
+
+def normal_points(dim, num, rng):
+    seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else 0 if rng is None else int(rng)
+    return _normal_points(dim, num, seed)
+
+
+def expected_logsumexp(mean, var, points, need):
+    m, v = _rows(mean, var)
+    at = raised(m, v)
+    root = np.sqrt(at)
+    C, N = m.shape
+    value, d_mean, d_var = np.empty(N), np.zeros((C, N)), np.zeros((C, N))
+    over_rows(_expected_logsumexp, N, 2.0 * len(points) * C * N, m, root, _rows(points)[0], value, d_mean, d_var)
+    if not need:
+        return value.astype(mean.dtype, copy=False), None, None
     d_var /= 2 * root
-    value += (var - raised) * d_var
+    value += ((v - at) * d_var).sum(axis=0)
     return tuple(x.astype(mean.dtype, copy=False) for x in (value, d_mean, d_var))
+
+
+@njit(**LOOPS)
+def _expected_logsumexp(start, stop, mean, root, points, value, d_mean, d_var):
+    # d_mean: average softmax; d_var: average softmax_c * point_c, which the caller divides by 2 root
+    C = mean.shape[0]
+    block = min(256, max(16, 8192 // C))
+    share = f8(1.0) / f8(points.shape[0])
+    x, top, total = np.empty((C, block)), np.empty(block), np.empty(block)
+    for i in range(start, stop, block):
+        n = min(block, stop - i)
+        sums = value[i : i + n]
+        for j in range(n):
+            sums[j] = f8(0.0)
+        for s in range(points.shape[0]):
+            for j in range(n):
+                top[j], total[j] = f8(-np.inf), f8(0.0)
+            for c in range(C):
+                mc, rc, xc, point = mean[c, i : i + n], root[c, i : i + n], x[c], points[s, c]
+                for j in range(n):
+                    xc[j] = mc[j] + rc[j] * point
+                    top[j] = max(top[j], xc[j])
+            for c in range(C):
+                xc = x[c]
+                for j in range(n):
+                    xc[j] = exp(xc[j] - top[j])
+                    total[j] += xc[j]
+            for j in range(n):
+                sums[j] += top[j] + tails.log1p(total[j] - f8(1.0))
+                total[j] = share / total[j]
+            for c in range(C):
+                xc, d_mc, d_vc, point = x[c], d_mean[c, i : i + n], d_var[c, i : i + n], points[s, c]
+                for j in range(n):
+                    average = xc[j] * total[j]
+                    d_mc[j] += average
+                    d_vc[j] += average * point
+        for j in range(n):
+            sums[j] *= share

@@ -1,0 +1,103 @@
+"""Integer labels 0 ... C - 1 with one latent function per class."""
+
+import numpy as np
+
+from .. import kernels
+from ..records import Marginals, record, static
+from .base import Likelihood, not_whole, refuse, total
+
+
+class Multiclass(Likelihood):
+    """What the two share: ``f`` (C, N), labels ``Y`` (N,), predictions as class probabilities (C, N) that sum to one."""
+
+    @property
+    def num_latent(self):
+        return self.num_classes
+
+    def _probabilities(self, f):
+        raise NotImplementedError
+
+    def predict_mean_and_var(self, f):
+        """Probabilities p of the classes, (C, N), and the variances p (1 - p) of their indicators."""
+        p = self._probabilities(f)
+        return p, p * (1 - p)
+
+    def predict_log_density(self, Y, f):
+        p = self._probabilities(f)
+        with np.errstate(divide="ignore"):
+            return np.log(np.take_along_axis(p, np.asarray(Y, np.intp)[None], axis=0)[0])
+
+    def check_targets(self, Y):
+        Y, C = np.asarray(Y), self.num_classes
+        if C < 2:
+            raise ValueError(f"`num_classes` must be at least 2, got {C}")
+        advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1] does."
+        what = f"integer labels 0 ... {C - 1} (num_classes={C})"
+        refuse(Y, not_whole(Y), what, advice)
+        refuse(Y, (Y < 0) | (Y >= C), what, advice)
+
+
+@record
+class RobustMax(Multiclass):
+    """p(y | f) = 1 - epsilon for the class with the largest f, epsilon / (C - 1) for each other one.
+
+    The probability that a class is the largest, P_y = E_q(f_y) prod_{c != y} Phi((f_y - mean_c) / sd_c), is a one-dimensional
+    Gauss-Hermite rule of ``num_nodes`` over f_y (error about 1e-5 with 20 nodes at equal variances; it grows where the
+    variance of a class is much larger than that of its rivals). Predictions rescale the P_c to sum to one. Cost num_nodes C
+    per datum, predictions C times that.
+    """
+
+    num_classes: int = static()
+    epsilon: float = static(1e-3)
+    num_nodes: int = static(20)
+
+    def expected_log_prob(self, Y, f, rng=None, need=True):
+        # E log p = P log(1 - eps) + (1 - P) log(eps / (C - 1))
+        low = float(np.log(self.epsilon / (self.num_classes - 1)))
+        gain = float(np.log1p(-self.epsilon)) - low
+        P, d_mean, d_var = kernels.largest(Y, f.mean, f.var, self.num_nodes, need)
+        ell = P.size * low + gain * total(P)
+        if not need:
+            return ell, None, None
+        d_mean *= gain
+        d_var *= gain
+        return ell, Marginals(d_mean, d_var), self
+
+    def _probabilities(self, f):
+        C, N = f.mean.shape
+        P = np.stack([kernels.largest(np.full(N, c), f.mean, f.var, self.num_nodes, need=False)[0] for c in range(C)])
+        P /= P.sum(axis=0)
+        return (1 - self.epsilon) * P + (self.epsilon / (C - 1)) * (1 - P)
+
+
+@record
+class Softmax(Multiclass):
+    """p(y | f) = exp(f_y) / sum_c exp(f_c).
+
+    E log p(y | f) = mean_y - E log sum_c exp(f_c); the second term is an average over ``num_samples`` reparameterised
+    quasi-random points, the same for every datum (see ``kernels.normal_points``), and the derivatives are exactly those of the
+    average. ``rng``: an integer seed, a Generator (new points at each call), or None for a fixed seed, so that value and
+    gradient agree from call to call. Error per datum with 128 samples, 10 classes: 5e-4 at marginal variances around 0.3,
+    1e-2 around 3. ``num_samples`` is a power of two, at least 4 C for the full accuracy. Cost num_samples C per datum.
+    """
+
+    num_classes: int = static()
+    num_samples: int = static(128)
+
+    def expected_log_prob(self, Y, f, rng=None, need=True):
+        # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with nothing left to cancel.
+        Y = np.asarray(Y, np.intp)
+        relative = f.mean - np.take_along_axis(f.mean, Y[None], axis=0)
+        points = kernels.normal_points(self.num_classes, self.num_samples, rng)
+        value, d_mean, d_var = kernels.expected_logsumexp(relative, f.var, points, need)
+        ell = -total(value)
+        if not need:
+            return ell, None, None
+        np.negative(d_mean, out=d_mean)
+        np.negative(d_var, out=d_var)
+        d_mean[Y, np.arange(Y.size)] += 1
+        return ell, Marginals(d_mean, d_var), self
+
+    def _probabilities(self, f):
+        # d/df_c log-sum-exp = softmax_c, so the derivative in mean_c is the average softmax
+        return kernels.expected_logsumexp(f.mean, f.var, kernels.normal_points(self.num_classes, self.num_samples, None))[1]

@@ -1,0 +1,68 @@
+"""Counts."""
+
+import numpy as np
+from scipy.special import gammaln, wrightomega
+
+from .. import kernels
+from ..records import Marginals, record, static
+from .base import Likelihood, in_chunks, not_whole, refuse, sum_outputs, total
+
+SMALLEST = 1e-100  # what a variance of zero is taken for where it is divided by
+
+
+@record
+class Poisson(Likelihood):
+    """y ~ Poisson(exposure exp(f)), y = 0, 1, 2, ...; the expected log density and the predictive moments are closed forms.
+
+    Where exp(mean + var / 2) overflows float64 (mean beyond 709), the expected log density is -inf, and so are its
+    derivatives: never NaN.
+
+    ``exposure`` > 0 multiplies the rate of every datum. The predictive log density is a Gauss-Hermite rule of ``num_nodes``
+    placed around the mode of the integrand, with its curvature: 20 nodes reach 1e-8 also for large counts under a wide q(f).
+    """
+
+    exposure: float = static(1)
+    num_nodes: int = static(20)
+
+    def _rate(self, f):
+        with np.errstate(over="ignore"):
+            return self.exposure * np.exp(f.mean.astype(np.float64, copy=False) + 0.5 * f.var)
+
+    def expected_log_prob(self, Y, f, rng=None, need=True):
+        # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
+        rate = self._rate(f)
+        ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - gammaln(Y + 1.0))
+        if not need:
+            return ell, None, None
+        with np.errstate(over="ignore"):
+            return ell, Marginals((Y - rate).astype(f.mean.dtype), (-0.5 * rate).astype(f.mean.dtype)), self
+
+    def predict_mean_and_var(self, f):
+        # var y = E rate + var rate, and var rate = (E rate)^2 (exp(var) - 1)
+        rate = self._rate(f)
+        with np.errstate(over="ignore"):
+            var = rate * (1 + rate * np.maximum(np.expm1(f.var), SMALLEST))  # not inf * 0
+            return rate.astype(f.mean.dtype), var.astype(f.mean.dtype)
+
+    def predict_log_density(self, Y, f):
+        return sum_outputs(in_chunks(self._log_density, Y, f))
+
+    def _log_density(self, y, mean, var):
+        # h(d) = log Poisson(y; c exp(mean + d)) - d^2 / (2 v) is concave in d = f - mean. Its mode solves
+        # y - c exp(mean + d) = d / v, that is d = v y - w with w + log w = log(c v) + mean + v y (Wright's omega), and there
+        # -h'' = (1 + w) / v. With d_k = d + sqrt(b) z_k, b = v / (1 + w), the integral is
+        # sum_k w_k exp(h(d_k) + z_k^2 / 2) sqrt(b / v).
+        y, mean, v = y.astype(np.float64), mean.astype(np.float64), np.maximum(var, SMALLEST, dtype=np.float64)
+        z = kernels.gauss_hermite_nodes(np.zeros(1), np.ones(1), self.num_nodes)
+        omega = wrightomega(float(np.log(self.exposure)) + np.log(v) + mean + v * y)
+        d = (v * y - omega) + np.sqrt(v / (1 + omega)) * z
+        log_rate = float(np.log(self.exposure)) + mean + d
+        with np.errstate(over="ignore"):
+            h = y * log_rate - np.exp(log_rate) - gammaln(y + 1) - 0.5 * d * d / v
+        return kernels.log_gauss_hermite(h + 0.5 * z * z) - 0.5 * np.log1p(omega)
+
+    def check_targets(self, Y):
+        Y = np.asarray(Y)
+        refuse(Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+        refuse(Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+        refuse(Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")

@@ -1,0 +1,55 @@
+"""Student-t noise."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from .. import kernels
+from ..records import Marginals, leaf, record, static
+from .base import Likelihood, log_expectation, sum_outputs, total
+
+
+@record
+class StudentT(Likelihood):
+    """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom; ``scale`` () > 0 is shared by all outputs.
+
+    Expected log density and predictive log density are Gauss-Hermite rules of ``num_nodes``. The density has a feature of
+    width scale: where q(f) is wider than that, the default of 20 nodes is coarse (error of the expected log density 3e-3 at
+    marginal variance 1 and scale 0.4, 5e-2 at variance 4), and ``num_nodes=100`` costs five times as much. Value and
+    gradient agree exactly for any number.
+
+    The density is not log-concave: derivatives in the variance may be positive.
+    """
+
+    scale: Any = leaf("positive")
+    df: float = static(4.0)
+    num_nodes: int = static(20)
+
+    def _log_normaliser(self):
+        nu = float(self.df)
+        return float(gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(nu * np.pi)) - float(np.log(self.scale))
+
+    def expected_log_prob(self, Y, f, rng=None, need=True):
+        # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and log p = const - (df + 1) / 2
+        # log(1 + r^2). With R the expectation of that logarithm, R_m and R_v its derivatives at (m, v):
+        #   d/dmean = R_m / c,   d/dvar = R_v / c^2,   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
+        c, half = float(self.scale) * float(np.sqrt(self.df)), -0.5 * (self.df + 1)
+        m, v = np.subtract(f.mean, Y, dtype=np.float64) / c, np.divide(f.var, c * c, dtype=np.float64)
+        R, R_m, R_v = kernels.expectation("log1p_square", m, v, self.num_nodes, need)
+        ell = R.size * self._log_normaliser() + half * total(R)
+        if not need:
+            return ell, None, None
+        dtype = f.mean.dtype
+        scale_bar = -(R.size + half * total(R_m * m + 2 * R_v * v)) / float(self.scale)
+        f_bar = Marginals((R_m * (half / c)).astype(dtype, copy=False), (R_v * (half / (c * c))).astype(dtype, copy=False))
+        return ell, f_bar, StudentT(dtype.type(scale_bar), df=self.df, num_nodes=self.num_nodes)
+
+    def predict_mean_and_var(self, f):
+        """Mean and variance of y; the variance is infinite for ``df`` <= 2, the "mean" is the centre for ``df`` <= 1."""
+        noise = self.scale * self.scale * (self.df / (self.df - 2)) if self.df > 2 else np.inf
+        return f.mean, f.var + f.mean.dtype.type(noise)
+
+    def predict_log_density(self, Y, f):
+        c, half, constant = float(self.scale) * float(np.sqrt(self.df)), -0.5 * (self.df + 1), self._log_normaliser()
+        return sum_outputs(log_expectation(lambda y, F: constant + half * np.log1p(((F - y) / c) ** 2), Y, f, self.num_nodes))
