@@ -1,0 +1,236 @@
+"""The same training step in other people's programs, interleaved with ours: value and all gradients, float64, one Markdown table.
+
+    python bench/peers.py                      # every peer that is installed, two threads each
+    python bench/peers.py --sizes 100,256 1000,1000 --seconds 20
+
+All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one batch of the data
+(num_data = 10 B), and its gradient in all parameters: m, W, Z, lengthscales, variance, noise. How close the problems are:
+
+- JAX: the same formula in plain ``jax.numpy``, ``jit(value_and_grad)``; the same jitter, the same natural parameters.
+- GPyTorch, default ``VariationalStrategy`` and ``LargeBatchVariationalStrategy``, both with ``CholeskyVariationalDistribution``,
+  ``ScaleKernel(RBFKernel)`` and ``VariationalELBO``; value and ``backward()``. Its objective is our ELBO over num_data and its
+  parameters are unconstrained (softplus): both are undone before the comparison, outside the clock. It adds its jitter (set to
+  ours) to Kuu as we do, but to the batch's own variances too, so value and noise gradient differ by about jitter / (2 noise)
+  a datum, a few 1e-7 relative; the other gradients agree to rounding.
+
+Rounds run ours, peer, peer, ours, ... so that a busy moment of the machine hits all of them; medians and minima are printed.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+
+THREADS = 2
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
+
+import numpy as np  # noqa: E402
+from harness import gemm_rate, relative_error  # noqa: E402
+from problems import step_flops, step_problem  # noqa: E402
+
+JITTER = 1e-6
+SCALE = 10.0  # num_data / batch
+
+
+def ours(p):
+    import fastsvgp as fs
+
+    fs.set_num_threads(THREADS)
+    model = fs.SVGP(
+        covariance=fs.RBF(variance=p["variance"], lengthscales=p["lengthscales"]),
+        inducing=p["Z"],
+        posterior=fs.Whitened(mean=p["mean"], scale_tril=p["scale_tril"]),
+        likelihood=fs.Gaussian(variance=p["noise"]),
+    )
+    num_data = SCALE * len(p["y"])
+
+    def step():
+        value, grad = fs.elbo_and_grad(model, p["X"], p["y"], num_data=num_data, jitter=JITTER)
+        return value, dict(
+            variance=grad.covariance.variance,
+            lengthscales=grad.covariance.lengthscales,
+            Z=grad.inducing,
+            mean=grad.posterior.mean,
+            scale_tril=np.tril(grad.posterior.scale_tril),
+            noise=grad.likelihood.variance,
+        )
+
+    return step
+
+
+def jax_step(p):
+    import jax
+    import jax.numpy as jnp
+    from jax.scipy.linalg import solve_triangular
+
+    jax.config.update("jax_enable_x64", True)
+
+    def covariance(A, B, variance, lengthscales):
+        A, B = A / lengthscales, B / lengthscales
+        r2 = (A**2).sum(1)[:, None] + (B**2).sum(1)[None, :] - 2 * A @ B.T
+        return variance * jnp.exp(-0.5 * jnp.maximum(r2, 0.0))
+
+    def elbo(q, X, y):
+        W = jnp.tril(q["scale_tril"])
+        Kuu = covariance(q["Z"], q["Z"], q["variance"], q["lengthscales"]) + JITTER * jnp.eye(len(W))
+        Kuf = covariance(q["Z"], X, q["variance"], q["lengthscales"])
+        Lam = solve_triangular(jnp.linalg.cholesky(Kuu), Kuf, lower=True)
+        mean = Lam.T @ q["mean"]
+        var = q["variance"] - (Lam**2).sum(0) + ((W.T @ Lam) ** 2).sum(0)
+        data = -0.5 * jnp.log(2 * jnp.pi * q["noise"]) - ((y - mean) ** 2 + var) / (2 * q["noise"])
+        kl = 0.5 * ((W**2).sum() + q["mean"] @ q["mean"] - len(W)) - jnp.log(jnp.diag(W)).sum()
+        return SCALE * data.sum() - kl
+
+    compiled = jax.jit(jax.value_and_grad(elbo))
+    q = {name: jnp.asarray(p[name]) for name in ("Z", "variance", "lengthscales", "noise", "mean", "scale_tril")}
+    X, y = jnp.asarray(p["X"]), jnp.asarray(p["y"])
+
+    def step():
+        value, grad = jax.block_until_ready(compiled(q, X, y))
+        return float(value), grad
+
+    return step
+
+
+def gpytorch_step(p, strategy_name):
+    import gpytorch
+    import torch
+
+    torch.set_num_threads(THREADS)
+    torch.set_default_dtype(torch.float64)
+    tensors = {name: torch.as_tensor(np.array(a)) for name, a in p.items()}
+    M, B = len(p["Z"]), len(p["y"])
+
+    class Model(gpytorch.models.ApproximateGP):
+        def __init__(self):
+            distribution = gpytorch.variational.CholeskyVariationalDistribution(M)
+            strategy = getattr(gpytorch.variational, strategy_name)(
+                self, tensors["Z"].clone(), distribution, learn_inducing_locations=True, jitter_val=JITTER
+            )
+            super().__init__(strategy)
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=p["Z"].shape[1]))
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    model = Model()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    model.covar_module.outputscale = tensors["variance"]
+    model.covar_module.base_kernel.lengthscale = tensors["lengthscales"]
+    likelihood.noise = tensors["noise"]
+    q = model.variational_strategy._variational_distribution
+    model.variational_strategy.variational_params_initialized.fill_(1)  # else the first call overwrites q by the prior
+    with torch.no_grad():
+        q.variational_mean.copy_(tensors["mean"])
+        q.chol_variational_covar.copy_(tensors["scale_tril"])
+    model.train()
+    likelihood.train()
+    objective = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=SCALE * B)
+    raw = dict(
+        variance=model.covar_module.raw_outputscale,
+        lengthscales=model.covar_module.base_kernel.raw_lengthscale,
+        noise=likelihood.noise_covar.raw_noise,
+        Z=model.variational_strategy.inducing_points,
+        mean=q.variational_mean,
+        scale_tril=q.chol_variational_covar,
+    )
+
+    def step():
+        for parameter in raw.values():
+            parameter.grad = None
+        with gpytorch.settings.cholesky_jitter(double_value=JITTER):
+            value = objective(model(tensors["X"]), tensors["y"])
+            value.backward()
+        return value, raw
+
+    def answer(result):
+        """In our units: the whole ELBO, natural parameters."""
+        value, raw = result
+        grad = {name: SCALE * B * parameter.grad.numpy() for name, parameter in raw.items()}
+        for name in ("variance", "lengthscales", "noise"):
+            u = raw[name].detach().numpy()
+            grad[name] = (grad[name] * (1 + np.exp(-u))).reshape(np.shape(p[name]))  # d softplus / du = 1 / (1 + e^-u)
+        return SCALE * B * value.item(), grad
+
+    step.answer = answer
+    return step
+
+
+PEERS = {
+    "fastsvgp": ours,
+    "JAX, jit": jax_step,
+    "GPyTorch, default": lambda p: gpytorch_step(p, "VariationalStrategy"),
+    "GPyTorch, LargeBatch": lambda p: gpytorch_step(p, "LargeBatchVariationalStrategy"),
+}
+
+
+def installed(p):
+    for name, build in PEERS.items():
+        try:
+            yield name, build(p)
+        except ModuleNotFoundError as error:
+            print(f"(left out: {name}, for want of {error.name})", file=sys.stderr)
+
+
+def agreement(result, truth):
+    """Relative difference of the value, and the largest over the gradients scaled by the largest entry of each (or 1)."""
+    (value, grad), (true_value, true_grad) = result, truth
+    lower = {name: np.tril(g) if name == "scale_tril" else g for name, g in grad.items()}
+    return abs(value - true_value) / abs(true_value), max(relative_error(lower[name], true_grad[name]) for name in true_grad)
+
+
+def compare(M, B, seconds):
+    """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
+    p = step_problem(M, B)
+    steps = dict(installed(p))
+    truth, rows = None, {}
+    for name, step in steps.items():  # compiles, and compares
+        result = getattr(step, "answer", lambda r: r)(step())
+        truth = result if truth is None else truth
+        rows[name] = agreement(result, truth)
+        step()
+    times, rates = {name: [] for name in steps}, []
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or len(rates) < 5:
+        rates.append(gemm_rate(M, B))
+        for name, step in steps.items():
+            pause()
+            step()  # caches and threads as a training loop leaves them
+            for _ in range(3):
+                start = time.perf_counter()
+                step()
+                times[name].append(time.perf_counter() - start)
+    floor = step_flops(M, B) / np.median(rates)
+    base = np.median(times["fastsvgp"])
+    return float(np.median(rates)), [
+        (name, np.median(t), min(t), np.median(t) / base, np.median(t) / floor, *rows[name]) for name, t in times.items()
+    ]
+
+
+def pause():
+    """Threads of the program before still spin for a moment; let them sleep."""
+    time.sleep(0.2)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=["100,256", "512,1024", "256,8192", "1000,1000", "2000,1000"], help="M,B")
+    parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
+    args = parser.parse_args(arguments)
+    print("| M, B | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
+    print("|" + " --- |" * 8)
+    for size in args.sizes:
+        M, B = map(int, size.split(","))
+        rate, rows = compare(M, B, args.seconds)
+        for name, median, best, ratio, floors, value, grad in rows:
+            numbers = f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e} | {grad:.1e}"
+            print(f"| {M}, {B} | {name} | {numbers} |")
+        print(f"| {M}, {B} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |", flush=True)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main(sys.argv[1:])
