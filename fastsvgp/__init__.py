@@ -1,1 +1,54 @@
-"""Sparse variational Gaussian processes as fast array functions with closed-form gradients."""
+"""Sparse variational Gaussian processes as fast array functions with closed-form gradients.
+
+Public names load with their first use: importing this package compiles nothing and touches no GPU.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "records": ("Blocks", "Marginals", "leaves", "load", "replace", "replace_at", "save", "tree_map"),
+    "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
+    "kernels.cpu.threads": ("get_num_threads", "set_num_threads"),
+    "covariances": ("Constant", "Linear", "Matern12", "Matern32", "Matern52", "Product", "RBF", "Sum"),
+    "means": ("ConstantMean", "LinearMean", "ZeroMean"),
+    "likelihoods": (
+        "BernoulliLogit",
+        "BernoulliProbit",
+        "Gaussian",
+        "Laplace",
+        "Poisson",
+        "RobustMax",
+        "Softmax",
+        "StudentT",
+    ),
+    "posteriors": ("Marginal", "Whitened"),
+    "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "elbo_and_grad_from_blocks", "kl_term_and_grad"),
+    "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
+    "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),
+    "optim.natural": ("natural_step",),
+    "optim.flat": ("ravel",),
+    "optim.first_order": ("adam", "sgd"),
+    "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
+    "train": ("fit",),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULES = ("kernels", "schedules")
+
+__all__ = ["__version__", *_ROOM_OF, *_MODULES]
+
+
+def __getattr__(name):
+    if name in _ROOM_OF:
+        value = getattr(importlib.import_module(f".{_ROOM_OF[name]}", __name__), name)
+    elif name in _MODULES:
+        value = importlib.import_module({"schedules": ".optim.schedules"}.get(name, f".{name}"), __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

@@ -5,14 +5,28 @@ Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: th
     m_bar = L^-T m'_bar,    W_bar = tril(L^-T W'_bar),    C += m'_bar m'' + W'_bar W''   (the last primes are transposes).
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..records import leaf, record
-from .base import ALL, Posterior, wanted
-from .whitened import blocks_bar, condition_whitened, forward_whitened, vjp_whitened
+from .base import ALL, Posterior, check_mean_and_tril, wanted
+from .natural import natural_whitened
+from .whitened import Saved, blocks_bar, condition_whitened, forward_whitened, vjp_whitened
+
+
+@dataclass(slots=True)
+class MarginalSaved:
+    """The whitened parameters, and what the whitened algebra saved."""
+
+    white: tuple
+    core: Saved
+
+    @property
+    def clamped(self):
+        return self.core.clamped
 
 
 @record
@@ -33,15 +47,18 @@ class Marginal(Posterior):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
+    def check_size(self, M):
+        return check_mean_and_tril(self, M)
+
     def forward(self, blocks, jitter):
         L = kernels.cholesky(blocks.Kuu, jitter)
         white = _whitened(self, L)
         f, kl, saved = forward_whitened(*white, L, kernels.solve_triangular(L, blocks.Kuf), blocks.kff)
         # KL[N(m, W W') || N(0, L L')] is the whitened one: log det of both factors carries the same log det L
-        return f, kl, (white, saved)
+        return f, kl, MarginalSaved(white, saved)
 
     def vjp(self, f_bar, kl_bar, saved, need=ALL):
-        (mean, tril), core = saved
+        (mean, tril), core = saved.white, saved.core
         need_blocks = "blocks" in need
         mean_bar, tril_bar, Lam_bar, C = vjp_whitened(
             mean,
@@ -65,6 +82,12 @@ class Marginal(Posterior):
             np.tril(kernels.solve_triangular(L, tril_bar, transpose=True)) if wanted(need, "scale_tril") else None,
         )
         return posterior, blocks
+
+    def natural_step(self, f_bar, saved, step_size):
+        core = saved.core
+        mean, tril = natural_whitened(*saved.white, f_bar, core, step_size)
+        times = kernels.multiply_triangular
+        return Marginal(times(core.L, mean[..., None])[..., 0], np.tril(times(core.L, tril)))
 
     def factor(self, Kuu, jitter):
         L = kernels.cholesky(Kuu, jitter)

@@ -29,7 +29,8 @@ import numpy as np
 
 from .. import kernels
 from ..records import Blocks, Marginals, leaf, record
-from .base import ALL, Posterior, wanted
+from .base import ALL, Posterior, check_mean_and_tril, wanted
+from .natural import natural_whitened
 
 
 @dataclass(slots=True)
@@ -61,6 +62,9 @@ class Whitened(Posterior):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
+    def check_size(self, M):
+        return check_mean_and_tril(self, M)
+
     def forward(self, blocks, jitter):
         L = kernels.cholesky(blocks.Kuu, jitter)
         Lam = kernels.solve_triangular(L, blocks.Kuf)
@@ -78,6 +82,9 @@ class Whitened(Posterior):
             need_blocks="blocks" in need,
         )
         return Whitened(mean_bar, tril_bar), blocks_bar(saved.L, Lam_bar, C, f_bar.var) if "blocks" in need else None
+
+    def natural_step(self, f_bar, saved, step_size):
+        return Whitened(*natural_whitened(self.mean, self.scale_tril, f_bar, saved, step_size))
 
     def factor(self, Kuu, jitter):
         return kernels.cholesky(Kuu, jitter), self.mean, self.scale_tril

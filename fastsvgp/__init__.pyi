@@ -1,0 +1,174 @@
+"""The public names, for type checkers and editors; at run time they load lazily (see __init__.py)."""
+
+from . import kernels as kernels
+from .bounds.collapsed import (
+    SGPR as SGPR,
+)
+from .bounds.collapsed import (
+    collapsed_bound as collapsed_bound,
+)
+from .bounds.collapsed import (
+    collapsed_bound_and_grad as collapsed_bound_and_grad,
+)
+from .bounds.collapsed import (
+    optimal_svgp as optimal_svgp,
+)
+from .bounds.elbo import (
+    SVGP as SVGP,
+)
+from .bounds.elbo import (
+    data_term_and_grad as data_term_and_grad,
+)
+from .bounds.elbo import (
+    elbo as elbo,
+)
+from .bounds.elbo import (
+    elbo_and_grad as elbo_and_grad,
+)
+from .bounds.elbo import (
+    elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
+)
+from .bounds.elbo import (
+    kl_term_and_grad as kl_term_and_grad,
+)
+from .bounds.predict import (
+    predict_f as predict_f,
+)
+from .bounds.predict import (
+    predict_log_density as predict_log_density,
+)
+from .bounds.predict import (
+    predict_y as predict_y,
+)
+from .bounds.predict import (
+    sample_f as sample_f,
+)
+from .covariances import (
+    RBF as RBF,
+)
+from .covariances import (
+    Constant as Constant,
+)
+from .covariances import (
+    Linear as Linear,
+)
+from .covariances import (
+    Matern12 as Matern12,
+)
+from .covariances import (
+    Matern32 as Matern32,
+)
+from .covariances import (
+    Matern52 as Matern52,
+)
+from .covariances import (
+    Product as Product,
+)
+from .covariances import (
+    Sum as Sum,
+)
+from .errors import (
+    DataFileError as DataFileError,
+)
+from .errors import (
+    NotPositiveDefinite as NotPositiveDefinite,
+)
+from .errors import (
+    VarianceClampWarning as VarianceClampWarning,
+)
+from .initialise import (
+    greedy_variance_inducing as greedy_variance_inducing,
+)
+from .initialise import (
+    kmeans_inducing as kmeans_inducing,
+)
+from .initialise import (
+    median_lengthscales as median_lengthscales,
+)
+from .kernels.cpu.threads import (
+    get_num_threads as get_num_threads,
+)
+from .kernels.cpu.threads import (
+    set_num_threads as set_num_threads,
+)
+from .likelihoods import (
+    BernoulliLogit as BernoulliLogit,
+)
+from .likelihoods import (
+    BernoulliProbit as BernoulliProbit,
+)
+from .likelihoods import (
+    Gaussian as Gaussian,
+)
+from .likelihoods import (
+    Laplace as Laplace,
+)
+from .likelihoods import (
+    Poisson as Poisson,
+)
+from .likelihoods import (
+    RobustMax as RobustMax,
+)
+from .likelihoods import (
+    Softmax as Softmax,
+)
+from .likelihoods import (
+    StudentT as StudentT,
+)
+from .means import (
+    ConstantMean as ConstantMean,
+)
+from .means import (
+    LinearMean as LinearMean,
+)
+from .means import (
+    ZeroMean as ZeroMean,
+)
+from .optim import schedules as schedules
+from .optim.first_order import (
+    adam as adam,
+)
+from .optim.first_order import (
+    sgd as sgd,
+)
+from .optim.flat import (
+    ravel as ravel,
+)
+from .optim.natural import (
+    natural_step as natural_step,
+)
+from .posteriors import (
+    Marginal as Marginal,
+)
+from .posteriors import (
+    Whitened as Whitened,
+)
+from .records import (
+    Blocks as Blocks,
+)
+from .records import (
+    Marginals as Marginals,
+)
+from .records import (
+    leaves as leaves,
+)
+from .records import (
+    load as load,
+)
+from .records import (
+    replace as replace,
+)
+from .records import (
+    replace_at as replace_at,
+)
+from .records import (
+    save as save,
+)
+from .records import (
+    tree_map as tree_map,
+)
+from .train import (
+    fit as fit,
+)
+
+__version__: str

@@ -1,0 +1,1 @@
+"""The objectives: where covariances, posteriors and likelihoods meet."""

@@ -1,0 +1,176 @@
+"""The collapsed bound of SGPR (Titsias 2009; handbook, "SGPR" and appendices VI, VII) and the q(u) at which it is attained.
+
+With beta = 1 / noise, L = chol(Kuu), Lam = L^-1 Kuf, B = I + beta Lam Lam', R = chol(B), c = beta R^-1 Lam y:
+
+    bound = log N(y | 0, Qff + noise I) - beta t / 2,     t = tr(Kff - Qff) = sum kff - |Lam|_F^2
+          = -N/2 log(2 pi noise) - sum log R_ii - beta |y|^2 / 2 + |c|^2 / 2 - beta t / 2.
+
+Gradient, per output, with w = L^-T R^-T c and e = y - Kfu w (the weights of the mean and its residual):
+
+    Kuf_bar = beta (w e' + L^-T (I - B^-1) Lam),     kff_bar = -beta / 2,     y_bar = -beta e
+    Kuu_bar = -1/2 (w w' + L^-T (B - 2 I + B^-1) L^-1)
+    noise_bar = beta^2 |e|^2 / 2 - beta (N - M + tr B^-1) / 2 + beta^2 t / 2
+
+P outputs share the covariance: the terms without y count P times.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .. import check, kernels
+from ..likelihoods import Gaussian
+from ..posteriors import Whitened
+from ..records import Blocks, leaf, leaves, matches, record, replace_at
+from .elbo import SVGP
+
+
+@record
+class SGPR:
+    """Sparse Gaussian process regression: Gaussian noise, q(u) optimal and implicit.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (M, D) array
+    noise_variance : float
+    mean : Mean, optional
+    """
+
+    covariance: Any
+    inducing: Any = leaf()
+    noise_variance: Any = leaf("positive")
+    mean: Any = None
+
+
+def collapsed_bound(sgpr, X, Y, *, jitter=None):
+    """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
+    sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
+    return check.result(_forward(sgpr, X, Y, jitter).value, sgpr)
+
+
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
+    """The collapsed bound of SGPR and its gradient.
+
+    Parameters
+    ----------
+    sgpr : SGPR
+    X : (N, D) array
+        All data.
+    Y : (N,) or (N, P) array
+        P outputs share covariance, inducing inputs and noise; their bounds are summed.
+    jitter : float, optional
+        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
+    wrt : sequence of str, optional
+        Dotted names of the fields to differentiate; default all.
+
+    Returns
+    -------
+    value : float
+    grad : SGPR
+        In natural space; ``None`` for fields not asked for.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+
+    Notes
+    -----
+    4 M^2 N + 16/3 M^3 flops; two (M, N) arrays beside the covariance block.
+    """
+    sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
+    wrt = check.names(wrt, sgpr)
+    s = _forward(sgpr, X, Y, jitter)
+    P, N = s.y.shape
+    M = s.L.shape[0]
+    beta, real = s.beta, s.y.dtype.type
+    w = kernels.solve_triangular(s.L, kernels.solve_triangular(s.R, s.c, transpose=True), transpose=True)  # (M, P)
+    e = s.y - kernels.matmul(w, s.blocks.Kuf, transpose_a=True)  # (P, N)
+    B_inverse = kernels.cholesky_inverse(s.R)
+    trace = float(np.trace(B_inverse, dtype=float))
+    noise_bar = 0.5 * beta**2 * (float(np.sum(np.square(e, dtype=float))) + P * s.t) - 0.5 * beta * P * (N - M + trace)
+    covariance_bar = Z_bar = mean_bar = None
+    roots = {name.partition(".")[0] for name in wrt}
+    need = tuple(n for field, n in (("covariance", "covariance"), ("inducing", "Z")) if field in roots)
+    if need:
+        eye = np.eye(M, dtype=s.y.dtype)
+        # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
+        Kuu_bar = kernels.whitening_vjp(P * (s.B - 2 * eye + B_inverse), s.L, overwrite_c=True)
+        Kuu_bar -= 0.5 * kernels.matmul(w, w, transpose_b=True)
+        F = kernels.solve_triangular(s.L, real(P * beta) * (eye - B_inverse), transpose=True)
+        Kuf_bar = kernels.matmul(F, s.Lam)
+        Kuf_bar += kernels.matmul(real(beta) * w, e)
+        bars = Blocks(Kuu_bar, Kuf_bar, np.full(N, -0.5 * beta * P, s.y.dtype))
+        covariance_bar, Z_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
+    if sgpr.mean is not None and "mean" in roots:
+        mean_bar, _ = sgpr.mean.vjp((real(beta) * e).reshape(s.shape), X, ("mean",))
+    grad = SGPR(covariance_bar, Z_bar, real(noise_bar) if "noise_variance" in roots else None, mean_bar)
+    for path, _, _ in list(leaves(grad)):
+        if not matches(path, wrt):
+            grad = replace_at(grad, path, None)
+    return check.result(s.value, sgpr), grad
+
+
+def optimal_svgp(sgpr, X, Y, *, jitter=None):
+    """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
+
+    Arguments and errors as in ``collapsed_bound_and_grad``.
+
+    Returns
+    -------
+    SVGP
+        With a ``Whitened`` posterior and a ``Gaussian`` likelihood; the lower factor of B^-1 comes from B by one reversed
+        Cholesky factorisation (appendix VII of the handbook gives an upper one).
+    """
+    sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
+    s = _forward(sgpr, X, Y, jitter)
+    mean = kernels.solve_triangular(s.R, s.c, transpose=True)
+    tril = kernels.cholesky_of_inverse(s.B)
+    if len(s.shape) == 2:
+        posterior = Whitened(np.ascontiguousarray(mean.T), np.repeat(tril[None], s.shape[0], axis=0))
+    else:
+        posterior = Whitened(mean[:, 0].copy(), tril)
+    return SVGP(sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean)
+
+
+class _State:
+    """What the value and the gradient share."""
+
+    __slots__ = ("blocks", "L", "Lam", "B", "R", "c", "t", "beta", "y", "shape", "value")
+
+
+def _forward(sgpr, X, Y, jitter):
+    s = _State()
+    y = Y if sgpr.mean is None else Y - sgpr.mean(X)
+    s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
+    s.beta = 1.0 / float(sgpr.noise_variance)
+    s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
+    s.L = kernels.cholesky(s.blocks.Kuu, jitter)
+    s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
+    real = s.y.dtype.type
+    s.B = kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype))
+    s.t = float(np.sum(s.blocks.kff, dtype=float)) - float(np.trace(s.B, dtype=float)) / s.beta
+    s.B.reshape(-1)[:: len(s.B) + 1] += 1
+    s.R = kernels.cholesky(s.B)
+    s.c = kernels.solve_triangular(s.R, real(s.beta) * kernels.matmul(s.Lam, s.y, transpose_b=True))  # (M, P)
+    P, N = s.y.shape
+    fit = float(np.sum(np.square(s.c, dtype=float))) - s.beta * float(np.sum(np.square(s.y, dtype=float)))
+    log_det = N * np.log(2 * np.pi / s.beta) + 2 * float(np.sum(np.log(np.diagonal(s.R), dtype=float)))
+    s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
+    return s
+
+
+def _checked(sgpr, X, Y, jitter):
+    if not isinstance(sgpr, SGPR):
+        raise TypeError(f"`sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
+    X = check.inputs("X", X)
+    Y = check.as_array("Y", Y)
+    sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
+    _, D = check.inducing(sgpr)
+    sgpr.covariance.check_dim(D)
+    check.inputs("X", X, D)
+    if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0]:
+        raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
+    check.finite("Y", Y)
+    Y = np.ascontiguousarray(Y.T, dtype)
+    return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)

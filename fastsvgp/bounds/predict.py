@@ -1,0 +1,132 @@
+"""Predictions of an SVGP: the latent function, new targets, their log density, and joint samples.
+
+Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists unless ``full_cov`` asks for it.
+"""
+
+import numpy as np
+
+from .. import check, kernels
+from ..records import Blocks, Marginals
+
+CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
+
+
+def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
+    """Posterior mean and variance of the latent function.
+
+    Parameters
+    ----------
+    model : SVGP
+    Xs : (N, D) array
+    full_cov : bool
+        Return covariance matrices; then nothing is chunked.
+    jitter : float, optional
+        Added to the diagonal of Kuu, as in ``elbo``: use the same.
+    chunk_size : int, optional
+        Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers.
+
+    Returns
+    -------
+    mean : (N,) or (N, P)
+    var : (N,) or (N, P); covariance (N, N) or (P, N, N) with ``full_cov``
+
+    Notes
+    -----
+    2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II.
+    """
+    if not full_cov:
+        f = _marginals(model, Xs, jitter, chunk_size)
+        return _trailing(f.mean), _trailing(f.var)
+    model, Xs, _, dtype = check.svgp(model, Xs)
+    mean, cov = _joint(model, Xs, check.jitter_amount(jitter, dtype))
+    return _trailing(mean), cov
+
+
+def predict_y(model, Xs, *, jitter=None, chunk_size=None):
+    """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
+
+    Arguments as in ``predict_f``. Returns (N,) or (N, P) arrays; for classes probabilities (N, C) and p (1 - p).
+    """
+    f = _marginals(model, Xs, jitter, chunk_size)
+    mean, var = model.likelihood.predict_mean_and_var(f)
+    return _trailing(mean), _trailing(var)
+
+
+def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
+    """Log predictive density log E_q(f) p(y | f) of each new target: (N,); its mean, negated, is the NLPD.
+
+    ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``.
+    """
+    checked, _, Y, _ = check.svgp(model, Xs, Ys)
+    return checked.likelihood.predict_log_density(Y, _marginals(model, Xs, jitter, chunk_size))
+
+
+def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
+    """Joint samples of the latent function.
+
+    Parameters
+    ----------
+    model : SVGP
+    Xs : (N, D) array
+    num_samples : int
+    rng : None, int or numpy.random.Generator
+    jitter : float, optional
+        Added to the diagonals of Kuu and of the predictive covariance.
+
+    Returns
+    -------
+    (num_samples, N) or (num_samples, N, P)
+
+    Notes
+    -----
+    N^3 / 3 flops an output for the factor of the predictive covariance.
+    """
+    if int(num_samples) != num_samples or num_samples < 1:
+        raise ValueError(f"`num_samples` must be a positive integer, got {num_samples!r}")
+    model, Xs, _, dtype = check.svgp(model, Xs)
+    jitter = check.jitter_amount(jitter, dtype)
+    mean, cov = _joint(model, Xs, jitter)
+    factor = kernels.cholesky(cov, jitter)
+    noise = np.random.default_rng(rng).standard_normal((*mean.shape, int(num_samples))).astype(dtype)
+    samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
+    return np.ascontiguousarray(np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T)
+
+
+def _marginals(model, Xs, jitter, chunk_size):
+    """Marginals (..., N), chunk by chunk."""
+    model, Xs, _, dtype = check.svgp(model, Xs)
+    N, M = Xs.shape[0], model.inducing.shape[0]
+    if chunk_size is None:
+        chunk_size = max(1, CHUNK_NUMBERS // M)
+    elif int(chunk_size) != chunk_size or chunk_size < 1:
+        raise ValueError(f"`chunk_size` must be a positive integer, got {chunk_size!r}")
+    factor = model.posterior.factor(model.covariance.matrix(model.inducing), check.jitter_amount(jitter, dtype))
+    means, variances, clamped = [], [], 0
+    for start in range(0, N, int(chunk_size)):
+        X = Xs[start : start + int(chunk_size)]
+        mean, var, low = model.posterior.condition(factor, _cross_blocks(model, X))
+        means.append(mean if model.mean is None else mean + model.mean(X))
+        variances.append(var)
+        clamped += low
+    check.report_clamped(clamped)
+    f = Marginals(np.concatenate(means, axis=-1), np.concatenate(variances, axis=-1))
+    check.result(float(np.sum(f.var)), model)
+    return f
+
+
+def _joint(model, X, jitter):
+    factor = model.posterior.factor(model.covariance.matrix(model.inducing), jitter)
+    mean, cov, clamped = model.posterior.condition(factor, _cross_blocks(model, X, full_cov=True))
+    check.report_clamped(clamped)
+    return mean if model.mean is None else mean + model.mean(X), cov
+
+
+def _cross_blocks(model, X, full_cov=False):
+    """Blocks without Kuu, which is factorised already."""
+    k = model.covariance
+    return Blocks(None, k.matrix(model.inducing, X), k.diag(X), k.matrix(X) if full_cov else None)
+
+
+def _trailing(array):
+    """Outputs from the leading axis of the rooms to the trailing axis of users."""
+    return np.ascontiguousarray(array.T) if array.ndim == 2 else array

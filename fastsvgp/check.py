@@ -1,0 +1,212 @@
+"""Every check that a user meets: types, shapes, dtypes, values. Rooms below the public edge trust their arguments.
+
+A message names the argument, what came, and what to do.
+"""
+
+import warnings
+
+import numpy as np
+
+from .errors import VarianceClampWarning
+from .kernels.dispatch import backend_of
+from .records import is_record, leaves, matches, tree_map
+
+DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
+
+
+def as_array(name, value):
+    """An array of numbers as it came, lists too; text, objects, complex and masked values are refused."""
+    if hasattr(value, "__cuda_array_interface__"):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 or float32")
+    return array
+
+
+def common_dtype(*values):
+    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64."""
+    dtypes = {v.dtype for v in values if isinstance(v, (np.ndarray, np.generic)) or hasattr(v, "__cuda_array_interface__")}
+    floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
+    result = np.result_type(*floats) if floats else np.dtype(np.float64)
+    if result not in DEFAULT_JITTER:
+        raise TypeError(f"arrays must be float64 or float32 (integers become float64), got {result}; convert them with astype")
+    return result
+
+
+def finite(name, array):
+    """Refuse NaN and infinity."""
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))[0]
+        where = f" at index {tuple(int(i) for i in bad)}" if len(bad) else ""
+        raise ValueError(f"`{name}` contains {np.asarray(array)[tuple(bad)]}{where}; remove or impute such entries first")
+
+
+def positive(name, array):
+    if not np.all(np.greater(array, 0)):
+        raise ValueError(f"`{name}` must be positive, got {np.min(array):g}; give variances and lengthscales in natural space")
+
+
+def inputs(name, X, D=None, empty=False):
+    """Inputs (N, D), finite; D columns where D is given."""
+    X = as_array(name, X)
+    if X.ndim != 2:
+        hint = f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
+        raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
+    if D is not None and X.shape[1] != D:
+        raise ValueError(f"`{name}` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
+    if not empty and X.shape[0] == 0:
+        raise ValueError(
+            f"`{name}` is an empty batch, shape {X.shape}; give at least one row (the KL term alone is kl_term_and_grad)"
+        )
+    finite(name, X)
+    return X
+
+
+def jitter_amount(jitter, dtype):
+    """The jitter to use: the default of the dtype for ``None``."""
+    if jitter is None:
+        return DEFAULT_JITTER[dtype]
+    jitter = scalar("jitter", jitter)
+    if jitter < 0:
+        raise ValueError(f"`jitter` must be zero or positive, got {jitter:g}")
+    return jitter
+
+
+def scalar(name, value):
+    """A finite real number as a Python float."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"`{name}` must be a number, got {value!r}") from None
+    if not np.isfinite(number):
+        raise ValueError(f"`{name}` must be finite, got {number}")
+    return number
+
+
+def data_scale(num_data, batch):
+    """num_data / batch, the factor of the data term."""
+    if num_data is None:
+        return 1.0
+    num_data = scalar("num_data", num_data)
+    if num_data < batch:
+        raise ValueError(f"`num_data` is {num_data:g}, smaller than the batch of {batch}; give the size of the whole data set")
+    return num_data / batch
+
+
+def parameters(tree, *arrays, prefix=""):
+    """Cast the leaves of a model to the dtype that it and ``arrays`` share, and check them by their kind.
+
+    Returns ``(model, dtype)``. The inside of triangular factors is not searched for NaN here (that would be a pass over
+    (M, M) numbers): it reaches the value, and ``result`` looks for the cause then.
+    """
+    found = list(leaves(tree))
+    values = [as_array(prefix + path, v) if not isinstance(v, (int, float)) else v for path, _, v in found if v is not None]
+    backend_of(*values, *arrays)
+    dtype = common_dtype(*values, *arrays)
+    kinds = [(prefix + path, kind) for path, kind, value in found if value is not None]
+    for (name, kind), array in zip(kinds, values, strict=True):
+        if kind == "tril":
+            if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+                raise ValueError(f"`{name}` must have shape (..., M, M), got {array.shape}")
+            diagonal = np.diagonal(array, axis1=-2, axis2=-1)
+            finite(f"diagonal of {name}", diagonal)
+            positive(f"diagonal of {name}", diagonal)
+            continue
+        finite(name, array)
+        if kind == "positive":
+            positive(name, array)
+    return tree_map(lambda v: np.asarray(v, dtype)[()], tree), dtype
+
+
+def svgp(model, X=None, Y=None):
+    """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
+
+    ``Y`` comes out as (N,), or (P, N) for P outputs.
+    """
+    if not is_record(model) or not hasattr(model, "posterior"):
+        raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+    arrays = []
+    if X is not None:
+        X = inputs("X", X)
+        arrays.append(X)
+    if Y is not None:
+        Y = as_array("Y", Y)
+        if Y.dtype.kind == "f":
+            arrays.append(Y)
+    model, dtype = parameters(model, *arrays)
+    M, D = inducing(model)
+    model.covariance.check_dim(D)
+    outputs = model.posterior.check_size(M)
+    if X is not None:
+        if X.shape[1] != D:
+            raise ValueError(f"`X` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
+        X = X.astype(dtype, copy=False)
+    if Y is not None:
+        Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype)
+    return model, X, Y, dtype
+
+
+def inducing(model):
+    Z = model.inducing
+    if np.ndim(Z) != 2 or Z.shape[0] == 0:
+        raise ValueError(f"`inducing` must have shape (M, D) with M > 0, got {np.shape(Z)}")
+    return Z.shape
+
+
+def targets(Y, N, outputs, likelihood, dtype):
+    """Targets in the layout of likelihoods, checked against the batch, the outputs of the posterior and the likelihood."""
+    if Y.shape[:1] != (N,):
+        raise ValueError(f"`Y` must have one row for each of the {N} rows of `X`, got shape {Y.shape}")
+    latent = likelihood.num_latent
+    if latent is not None:
+        if outputs != (latent,):
+            raise ValueError(
+                f"the fields of `posterior` have leading axes {outputs}, "
+                f"but {type(likelihood).__name__} with {latent} classes needs ({latent},)"
+            )
+        if Y.ndim != 1:
+            raise ValueError(f"`Y` must hold one integer label a row, shape ({N},), got {Y.shape}")
+    elif Y.shape[1:] != outputs:
+        raise ValueError(
+            f"`Y` has shape {Y.shape} and the fields of `posterior` have leading axes {outputs}: "
+            "use Y (N,) with mean (M,), or Y (N, P) with mean (P, M)" + ("; Y[:, 0] would do" if Y.shape[1:] == (1,) else "")
+        )
+    finite("Y", Y)
+    if Y.ndim == 2:
+        Y = np.ascontiguousarray(Y.T)
+    likelihood.check_targets(Y)
+    return Y if latent is not None else Y.astype(dtype, copy=False)
+
+
+def names(wrt, model):
+    """The fields to differentiate: ``wrt`` as a tuple of dotted paths, all fields for ``None``."""
+    fields = tuple(name for name, _ in model._record_fields)
+    if wrt is None:
+        return fields
+    wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    paths = [path for path, _, _ in leaves(model)]
+    for name in wrt:
+        if name not in fields and not any(matches(path, (name,)) for path in paths):
+            raise ValueError(f"`wrt` names {name!r}, which is not a field of this model; it has {', '.join(paths)}")
+    return wrt
+
+
+def result(value, model):
+    """Pass a value on; where it is not finite because the model is not, say which field is to blame."""
+    if not np.isfinite(value):
+        for path, kind, array in leaves(model):
+            if array is not None:
+                finite(path, np.tril(array) if kind == "tril" else array)
+    return value
+
+
+def report_clamped(count):
+    if count:
+        warnings.warn(
+            f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor",
+            VarianceClampWarning,
+            stacklevel=3,
+        )

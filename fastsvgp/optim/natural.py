@@ -1,0 +1,65 @@
+"""One natural-gradient step for the posterior of an SVGP."""
+
+from typing import NamedTuple
+
+from .. import check
+from ..bounds.elbo import forward
+from ..errors import NotPositiveDefinite
+from ..records import replace
+
+MAX_HALVINGS = 30
+
+
+class NaturalStepInfo(NamedTuple):
+    """``value``: the bound before the step; ``step_size``: the one taken; ``backed_off``: whether that is less than asked for."""
+
+    value: float
+    step_size: float
+    backed_off: bool
+
+
+def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None):
+    """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
+
+    Parameters
+    ----------
+    model : SVGP
+        With a ``Whitened`` or ``Marginal`` posterior.
+    X, Y, num_data, jitter, rng
+        As in ``elbo``.
+    step_size : float
+        In (0, 1] as a rule. A step of 1 on all data with Gaussian noise lands on the optimal q(u).
+
+    Returns
+    -------
+    model : SVGP
+    info : NaturalStepInfo
+        ``value`` (the bound before the step), ``step_size`` (taken) and ``backed_off``: where the step would leave the
+        positive definite precisions (likelihoods that are not log-concave, or steps above 1) it is halved until it does not.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``elbo``; ``NotPositiveDefinite`` also where no step down to 1e-9 of the one asked for is possible.
+
+    Notes
+    -----
+    3 M^2 B + 4 M^3 flops an output. Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
+    """
+    asked = check.scalar("step_size", step_size)
+    if asked <= 0:
+        raise ValueError(f"`step_size` must be positive, got {asked:g}")
+    model, X, Y, dtype = check.svgp(model, X, Y)
+    jitter = check.jitter_amount(jitter, dtype)
+    data, kl, (_, saved, f_bar, _) = forward(model, X, Y, num_data, jitter, rng, need=True)
+    size = asked
+    for halvings in range(MAX_HALVINGS + 1):
+        try:
+            posterior = model.posterior.natural_step(f_bar, saved, size)
+            break
+        except NotPositiveDefinite:
+            if halvings == MAX_HALVINGS:
+                raise
+            size /= 2
+    value = check.result(data - kl, model)
+    return replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked)
