@@ -146,7 +146,7 @@ def vjp_whitened(mean, tril, f_bar, kl_bar, saved, *, need_mean, need_tril, need
 
 def blocks_bar(L, Lam_bar, C, var_bar):
     """Blocks cotangents from those of Lam and of the whitening; both are consumed."""
-    kff_bar = var_bar if var_bar.ndim == 1 else var_bar.reshape(-1, var_bar.shape[-1]).sum(axis=0)
+    kff_bar = var_bar if var_bar.ndim == 1 else var_bar.sum(axis=tuple(range(var_bar.ndim - 1)))
     Kuu_bar = kernels.whitening_vjp(C, L, overwrite_c=True)
     return Blocks(Kuu_bar, kernels.solve_triangular(L, Lam_bar, transpose=True, overwrite_b=True), kff_bar)
 
