@@ -25,7 +25,7 @@ def ours(p, posterior):
 def worst_error(value, grad, truth, truth_grad):
     """The largest error of the value and of each gradient, each against float64 by other formulas."""
     errors = [relative_error(value, truth)]
-    errors += [relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path]) for path, kind, g in fs.records.leaves(grad)]
+    errors += [relative_error(np.tril(g) if kind == "tril" else g, truth_grad[path]) for path, kind, g in fs.leaves(grad)]
     return max(errors)
 
 

@@ -1,0 +1,69 @@
+"""The names that other people's code calls, and what importing them costs."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import fastsvgp as fs
+
+NAMES = """
+SVGP SGPR Blocks
+RBF Matern12 Matern32 Matern52 Linear Constant Sum Product
+ZeroMean ConstantMean LinearMean
+Gaussian BernoulliProbit BernoulliLogit Poisson Laplace StudentT RobustMax Softmax
+Marginal Whitened
+elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
+collapsed_bound_and_grad optimal_svgp
+predict_f predict_y predict_log_density
+ravel save load natural_step fit set_num_threads NotPositiveDefinite
+""".split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_name_is_public(name):
+    assert callable(getattr(fs, name))
+    assert name in fs.__all__
+    assert name in dir(fs)
+
+
+def test_every_public_name_resolves_and_is_documented():
+    for name in fs.__all__:
+        thing = getattr(fs, name)
+        assert thing.__doc__ or not callable(thing), name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="fastsvgp.*no_such_name"):
+        _ = fs.no_such_name
+
+
+def loaded_by(statement):
+    program = f"import sys; {statement}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_compiles_nothing():
+    assert not loaded_by("import fastsvgp") & {"numba", "llvmlite", "scipy", "cupy", "sklearn", "matplotlib", "tqdm"}
+
+
+def test_building_a_model_compiles_nothing():
+    model = "fs.SVGP(fs.RBF(1.0, 1.0), np.ones((2, 1)), fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))"
+    assert not loaded_by(f"import fastsvgp as fs, numpy as np; {model}") & {"numba", "llvmlite", "cupy"}
+
+
+def test_the_stub_lists_what_the_package_offers():
+    stub = pathlib.Path(fs.__file__).with_suffix(".pyi")
+    if not stub.is_file():
+        pytest.skip("the package has no __init__.pyi")
+    declared = set()
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.ImportFrom, ast.Import)):
+            declared |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            declared.add(node.name)
+        elif isinstance(node, ast.AnnAssign):
+            declared.add(node.target.id)
+    assert set(fs.__all__) <= declared

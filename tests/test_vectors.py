@@ -1,0 +1,135 @@
+"""Values and gradients that programs of other people computed (GPflow), where that folder is present.
+
+Their conventions: ``q_mu`` (M, P), ``q_sqrt`` (P, M, M), targets (N, P), gradients in natural space.
+"""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from oracles import gp
+
+import fastsvgp as fs
+
+HERE = pathlib.Path(__file__).resolve().parent
+FOLDER = pathlib.Path(os.environ.get("FASTSVGP_VECTORS", HERE.parent.parent / "shared" / "vectors"))
+COVARIANCES = {"rbf": fs.RBF, "matern12": fs.Matern12, "matern32": fs.Matern32, "matern52": fs.Matern52}
+TOLERANCE = 1e-9
+
+
+def read(name):
+    path = FOLDER / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"no reference vectors at {path}; set FASTSVGP_VECTORS to their folder")
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {key: file[key][()] if file[key].ndim == 0 else file[key] for key in file.files if key != "meta"}
+        return arrays, json.loads(str(file["meta"]))
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE * max(1.0, np.max(np.abs(theirs))))
+
+
+def single(a, axis):
+    """Drop the output axis where there is one output only, as the package does."""
+    return np.squeeze(a, axis) if a.shape[axis] == 1 else a
+
+
+def covariance_of(v, meta):
+    return COVARIANCES[meta["kernel"]["type"]](variance=v["in.kernel.variance"], lengthscales=v["in.kernel.lengthscales"])
+
+
+def likelihood_of(v, meta):
+    kind = meta["likelihood"]["type"]
+    if kind == "gaussian":
+        return fs.Gaussian(variance=v["in.likelihood.variance"])
+    if kind == "poisson":
+        return fs.Poisson(exposure=meta["likelihood"]["binsize"])
+    assert kind == "bernoulli" and meta["likelihood"]["link_jitter"] == 0
+    return fs.BernoulliProbit()
+
+
+def svgp_of(v, meta):
+    q = fs.Whitened if meta["whiten"] else fs.Marginal
+    posterior = q(mean=single(v["in.q_mu"].T, 0), scale_tril=single(v["in.q_sqrt"], 0))
+    return fs.SVGP(
+        covariance=covariance_of(v, meta), inducing=v["in.Z"], posterior=posterior, likelihood=likelihood_of(v, meta)
+    )
+
+
+SVGP_CASES = [
+    "svgp_whitened_rbf_gaussian",
+    "svgp_unwhitened_rbf_bernoulli_probit_exact",
+    "svgp_minibatch_unwhitened_matern52_poisson",
+    "svgp_multioutput_shared_whitened_rbf_gaussian",
+]
+
+
+@pytest.mark.parametrize("name", SVGP_CASES)
+def test_svgp_value_and_gradients(name):
+    v, meta = read(name)
+    model, X, Y = svgp_of(v, meta), v["in.X"], single(v["in.Y"], 1)
+    settings = dict(num_data=v["in.scale"] * len(X), jitter=float(v["in.jitter"]))
+    value, grad = fs.elbo_and_grad(model, X, Y, **settings)
+    close(value, v["out.elbo"])
+    close(fs.elbo(model, X, Y, **settings), v["out.elbo"])
+    close(fs.kl_term_and_grad(model, jitter=settings["jitter"])[0], v["out.kl"])
+    close(fs.data_term_and_grad(model, X, Y, **settings)[0], v["in.scale"] * v["out.var_exp"].sum())
+    mean, var = fs.predict_f(model, X, jitter=settings["jitter"])
+    close(mean, single(v["out.f_mean"], 1))
+    close(var, single(v["out.f_var"], 1))
+    close(grad.covariance.variance, v["grad.kernel.variance"])
+    close(grad.covariance.lengthscales, v["grad.kernel.lengthscales"])
+    close(grad.inducing, v["grad.Z"])
+    close(grad.posterior.mean, single(v["grad.q_mu"].T, 0))
+    close(np.tril(grad.posterior.scale_tril), single(v["grad.q_sqrt"], 0))
+    if "grad.likelihood.variance" in v:
+        close(grad.likelihood.variance, v["grad.likelihood.variance"])
+
+
+def test_predictions():
+    v, meta = read("predict_whitened_rbf_gaussian")
+    model, Xs, jitter = svgp_of(v, meta), v["in.Xnew"], float(v["in.jitter"])
+    mean, var = fs.predict_f(model, Xs, jitter=jitter)
+    close(mean, v["out.pred_mean"][:, 0])
+    close(var, v["out.pred_var"][:, 0])
+    close(fs.predict_f(model, Xs, full_cov=True, jitter=jitter)[1], v["out.pred_cov"][0])
+    y_mean, y_var = fs.predict_y(model, Xs, jitter=jitter)
+    close(y_mean, v["out.y_mean"][:, 0])
+    close(y_var, v["out.y_var"][:, 0])
+    close(fs.predict_log_density(model, Xs, v["in.Ynew"][:, 0], jitter=jitter), v["out.log_density"])
+
+
+def test_collapsed_bound_and_its_optimal_posterior():
+    v, meta = read("sgpr_rbf")
+    sgpr = fs.SGPR(covariance=covariance_of(v, meta), inducing=v["in.Z"], noise_variance=v["in.likelihood.variance"])
+    X, Y, Xs, jitter = v["in.X"], v["in.Y"][:, 0], v["in.Xnew"], float(v["in.jitter"])
+    value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=jitter)
+    close(value, v["out.elbo"])
+    close(grad.covariance.variance, v["grad.kernel.variance"])
+    close(grad.covariance.lengthscales, v["grad.kernel.lengthscales"])
+    close(grad.inducing, v["grad.Z"])
+    close(grad.noise_variance, v["grad.likelihood.variance"])
+    model = fs.optimal_svgp(sgpr, X, Y, jitter=jitter)
+    mean, var = fs.predict_f(model, Xs, jitter=jitter)
+    close(mean, v["out.pred_mean"][:, 0])
+    close(var, v["out.pred_var"][:, 0])
+    close(fs.predict_f(model, Xs, full_cov=True, jitter=jitter)[1], v["out.pred_cov"][0])
+    k = gp.rbf(v["in.kernel.variance"], v["in.kernel.lengthscales"])
+    Kuu = k(v["in.Z"], v["in.Z"]) + jitter * np.eye(len(v["in.Z"]))
+    q_mean, q_cov = gp.unwhitened(Kuu, model.posterior.mean, np.tril(model.posterior.scale_tril))
+    close(q_mean, v["out.qu_mean"][:, 0])
+    close(q_cov, v["out.qu_cov"])
+
+
+def test_natural_step():
+    v, meta = read("svgp_natgrad_whitened_rbf_gaussian_g1")
+    model, X, Y, jitter = svgp_of(v, meta), v["in.X"], v["in.Y"][:, 0], float(v["in.jitter"])
+    close(fs.elbo(model, X, Y, jitter=jitter), v["out.elbo_before"])
+    for _ in range(int(v["in.steps"])):
+        model, _ = fs.natural_step(model, X, Y, step_size=float(v["in.gamma"]), jitter=jitter)
+    close(fs.elbo(model, X, Y, jitter=jitter), v["out.elbo_after"])
+    close(model.posterior.mean, v["out.q_mu_after"][:, 0])
+    close(np.tril(model.posterior.scale_tril), v["out.q_sqrt_after"][0])
