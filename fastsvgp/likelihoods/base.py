@@ -86,11 +86,18 @@ def log_expectation(log_density, Y, f, num_nodes):
     return in_chunks(part, Y, f)
 
 
-def in_chunks(function, Y, f):
+def log_sum_exp(logs):
+    """log sum_k exp(logs[k]), none of them infinite."""
+    top = logs.max(axis=0)
+    return top + np.log(np.exp(logs - top).sum(axis=0))
+
+
+def in_chunks(function, Y, f, size=CHUNK):
     """``function(y, mean, var)`` -> (n,) over pieces of the flattened data; returns the shape and dtype of ``f.mean``."""
     out = np.empty(f.mean.shape, f.mean.dtype)
     y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
-    for start in range(0, mean.size, CHUNK):
-        piece = slice(start, start + CHUNK)
-        flat[piece] = function(y[piece], mean[piece], var[piece])
+    for start in range(0, mean.size, size):
+        piece = slice(start, start + size)
+        with np.errstate(over="ignore"):  # a log density may be beyond float32: -inf
+            flat[piece] = function(y[piece], mean[piece], var[piece])
     return out

@@ -30,19 +30,20 @@ class Poisson(Likelihood):
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
-        rate = self._rate(f)
+        rate, dtype = self._rate(f), f.mean.dtype
         ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - gammaln(Y + 1.0))
         if not need:
             return ell, None, None
         with np.errstate(over="ignore"):
-            return ell, Marginals((Y - rate).astype(f.mean.dtype), (-0.5 * rate).astype(f.mean.dtype)), self
+            return ell, Marginals((Y - rate).astype(dtype, copy=False), (-0.5 * rate).astype(dtype, copy=False)), self
 
     def predict_mean_and_var(self, f):
-        # var y = E rate + var rate, and var rate = (E rate)^2 (exp(var) - 1)
-        rate = self._rate(f)
+        # var y = E rate + var rate, and var rate = c^2 exp(2 mean + var) (exp(var) - 1), in logarithms: no inf * 0
+        rate, var = self._rate(f), f.var.astype(np.float64, copy=False)
+        doubled = 2 * (f.mean + float(np.log(self.exposure))) + 2 * var
         with np.errstate(over="ignore"):
-            var = rate * (1 + rate * np.maximum(np.expm1(f.var), SMALLEST))  # not inf * 0
-            return rate.astype(f.mean.dtype), var.astype(f.mean.dtype)
+            spread = np.exp(doubled + np.log(np.maximum(-np.expm1(-var), SMALLEST)))
+            return rate.astype(f.mean.dtype, copy=False), (rate + spread).astype(f.mean.dtype, copy=False)
 
     def predict_log_density(self, Y, f):
         return sum_outputs(in_chunks(self._log_density, Y, f))

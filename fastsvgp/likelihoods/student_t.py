@@ -7,17 +7,18 @@ from scipy.special import gammaln
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
-from .base import Likelihood, log_expectation, sum_outputs, total
+from .base import CHUNK, Likelihood, in_chunks, log_sum_exp, sum_outputs, total
 
 
 @record
 class StudentT(Likelihood):
     """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom; ``scale`` () > 0 is shared by all outputs.
 
-    Expected log density and predictive log density are Gauss-Hermite rules of ``num_nodes``. The density has a feature of
-    width scale: where q(f) is wider than that, the default of 20 nodes is coarse (error of the expected log density 3e-3 at
-    marginal variance 1 and scale 0.4, 5e-2 at variance 4), and ``num_nodes=100`` costs five times as much. Value and
-    gradient agree exactly for any number.
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``. The density has a feature of width scale: where q(f) is
+    wider than that, the default of 20 nodes is coarse (error of the expected log density 3e-3 at marginal variance 1 and
+    scale 0.4, 5e-2 at variance 4); ``num_nodes=100`` costs five times as much. Value and gradient agree exactly for any
+    number. The predictive log density does not use these nodes: it is accurate to 1e-9 for any scale and variance (df up to
+    100; 1e-4 for a target 100 standard deviations out with df = 1000).
 
     The density is not log-concave: derivatives in the variance may be positive.
     """
@@ -51,5 +52,20 @@ class StudentT(Likelihood):
         return f.mean, f.var + f.mean.dtype.type(noise)
 
     def predict_log_density(self, Y, f):
-        c, half, constant = float(self.scale) * float(np.sqrt(self.df)), -0.5 * (self.df + 1), self._log_normaliser()
-        return sum_outputs(log_expectation(lambda y, F: constant + half * np.log1p(((F - y) / c) ** 2), Y, f, self.num_nodes))
+        return sum_outputs(in_chunks(self._log_density, Y, f, CHUNK // 8))  # some hundred nodes
+
+    def _log_density(self, y, mean, var):
+        # A Student-t is a normal of random precision: with r = y - mean, a = df / 2 and T = var + scale^2 exp(-u),
+        #   E p(y | f) = int Gamma(exp u; a, a) N(r; 0, T) exp(u) du,
+        # and the integrand is smooth in u on the scale of 1 / sqrt(1 + a) however sharp the density is beside q(f): the
+        # trapezoidal rule converges geometrically. Its mode lies between -log(1 + r^2 / (df scale^2)) and 0; it falls off like
+        # exp((a + 1/2) u) on the left, exp(a (u - exp u)) on the right, and not before exp(-a u^2 / 2): cut at exp(-32).
+        a, scale = 0.5 * float(self.df), float(self.scale)
+        square = np.subtract(y, mean, dtype=np.float64) ** 2
+        top = float(np.log1p(8 / np.sqrt(a) + 32 / a))
+        bottom = -float(np.log1p(square.max(initial=0) / (self.df * scale * scale))) - 32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
+        step = 0.4 / float(np.sqrt(1 + 0.25 * a))
+        u = top - step * np.arange(2 + int((top - bottom) / step))[:, None]  # the same nodes however the data are cut in pieces
+        T = var + scale * scale * np.exp(-u)
+        log_gamma = a * float(np.log(a)) - float(gammaln(a)) + a * (u - np.exp(u))
+        return float(np.log(step / np.sqrt(2 * np.pi))) + log_sum_exp(log_gamma - 0.5 * (np.log(T) + square / T))

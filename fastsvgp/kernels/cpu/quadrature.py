@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.linalg import cholesky, solve_triangular
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 
 from . import tails
 from .threads import over_rows
@@ -51,7 +51,10 @@ def gauss_hermite(G):
 
 
 def log_gauss_hermite(log_G):
-    return logsumexp(log_G + np.log(rule(len(log_G))[1]).reshape(-1, *[1] * (log_G.ndim - 1)), axis=0)
+    top = log_G.max(axis=0)
+    top = np.where(np.isfinite(top), top, 0)  # every g may be 0
+    with np.errstate(divide="ignore"):
+        return top + np.log(gauss_hermite(np.exp(log_G - top)))
 
 
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
