@@ -343,14 +343,14 @@ def unpack_tril(packed, size, dtype):
 
 
 def deflate(factor, j, pivot, column, variance):
-    """Step ``j`` of a pivoted Cholesky factorisation ``K ~ factor[:j + 1].T factor[:j + 1]`` of a covariance K (N, N).
+    """Step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N), ``F = factor[:, :j + 1]``.
 
-    ``factor[j] = (column - factor[:j].T factor[:j, pivot]) / sqrt(variance[pivot])`` and ``variance -= factor[j] ** 2``.
+    ``F[:, j] = (column - F[:, :j] F[pivot, :j]') / sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``.
 
     Parameters
     ----------
-    factor : (M, N) float64, C-contiguous
-        Rows before ``j`` are read, row ``j`` is overwritten.
+    factor : (N, M) float64, C-contiguous
+        Columns before ``j`` are read, column ``j`` is overwritten.
     pivot : int
         The chosen point, ``variance[pivot] > 0``.
     column : (N,) float64
@@ -358,7 +358,7 @@ def deflate(factor, j, pivot, column, variance):
     variance : (N,) float64
         Conditional variances given the points chosen before; updated in place.
 
-    Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:j]``.
+    Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:, :j]``.
     """
     twin("pivoting", factor).deflate(factor, j, pivot, column, variance)
 

@@ -1,0 +1,229 @@
+"""Where to start: inducing inputs and lengthscales from the data.
+
+All functions read only a random subset of the rows where there are many, so data larger than memory (``numpy.memmap``) is fine.
+``rng`` is None, an integer seed, or a ``numpy.random.Generator``.
+"""
+
+import warnings
+
+import numpy as np
+
+from . import check, kernels
+
+_CHUNK = 4096
+
+
+def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
+    """Inducing inputs at the centres of clusters: k-means++ seeding, then a few rounds of Lloyd's algorithm.
+
+    Parameters
+    ----------
+    X : (N, D) array
+        Inputs. Distances are Euclidean in the given units: standardise first.
+    M : int
+        Number of centres, at most N.
+    rng : None, int or Generator
+    iterations : int
+        Lloyd's rounds; 0 returns the seeds, which are rows of X.
+    subset : int, optional
+        How many random rows to look at; default about min(20 000, 4 000 000 / D), at least 10 M, at most all.
+
+    Returns
+    -------
+    Z : (M, D) array
+        In the dtype of X (float64 for integers). Distinct unless X has fewer than M distinct rows; then the others are
+        repeated, with a warning.
+
+    Raises
+    ------
+    ValueError
+        M > N or M < 1, X of the wrong shape, NaN or infinity.
+
+    Notes
+    -----
+    About 2 (iterations + 1) M D flops a row. The seeding samples exactly from the k-means++ distribution (Arthur &
+    Vassilvitskii 2007), but updates the distances of all rows for 64 new centres at a time: in between, a candidate drawn with
+    the old distances d is kept with probability (d_new / d)^2.
+    """
+    rng = np.random.default_rng(rng)
+    X, dtype = _rows("kmeans_inducing", X, M, rng, subset)
+    centre = X.mean(axis=0)
+    X -= centre  # distances by expanding the square cancel less around the origin
+    Z = X[_kmeans_seeds(X, M, rng)]
+    for _ in range(iterations):
+        labels, squared = _nearest(X, Z)
+        counts = np.bincount(labels, minlength=M)
+        sums = np.stack([np.bincount(labels, weights=column, minlength=M) for column in X.T], axis=1)
+        Z = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], Z)
+        empty = np.flatnonzero(counts == 0)
+        if empty.size:  # a centre that lost all its rows starts again from a row that is badly served
+            distinct = np.unique(X, axis=0, return_index=True)[1]
+            worst = distinct[np.argsort(squared[distinct])][-empty.size :]
+            Z[empty[: worst.size]] = X[worst]
+    return (Z + centre).astype(dtype)
+
+
+def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
+    """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.
+
+    This is the pivoted Cholesky factorisation of K(X, X) (Burt, Rasmussen & van der Wilk 2020), which also greedily reduces
+    tr(Kff - Qff), the slack of the collapsed bound.
+
+    Parameters
+    ----------
+    X : (N, D) array
+    M : int
+        How many, at most N.
+    covariance : Covariance
+        With the lengthscales that training starts from.
+    rng : None, int or Generator
+        For the subset and for ties.
+    subset : int, optional
+        How many random rows to choose from; default 10 000, at least 10 M, at most all. The factor takes 8 subset M bytes.
+
+    Returns
+    -------
+    Z : (M, D) array
+        Rows of X, in the order of choice, in the dtype of X. Where the covariance has lower rank than M in working precision,
+        the rest are random rows that differ from all chosen ones; only if X has fewer than M distinct rows are some repeated,
+        with a warning.
+
+    Raises
+    ------
+    ValueError
+        M > N or M < 1, X of the wrong shape, NaN or infinity.
+
+    Notes
+    -----
+    subset * M^2 flops.
+    """
+    rng = np.random.default_rng(rng)
+    X, dtype = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
+    covariance, _ = check.parameters(covariance, X, prefix="covariance.")
+    covariance.check_dim(X.shape[1])
+    variance = np.array(covariance.diag(X), np.float64)
+    floor = M * np.finfo(np.float64).eps * variance.max()
+    factor, chosen = np.empty((len(X), M)), []
+    for j in range(M):
+        pivot = int(variance.argmax())
+        if not variance[pivot] > floor:
+            break
+        column = np.asarray(covariance.matrix(X[pivot : pivot + 1], X))[0]
+        kernels.deflate(factor, j, pivot, column, variance)
+        variance[pivot] = -np.inf
+        chosen.append(pivot)
+    return X[_top_up(X, chosen, M, rng)].astype(dtype)
+
+
+def median_lengthscales(X, rng=None, ard=True, subset=2000):
+    """Lengthscales of the order of the distances in the data: the median heuristic.
+
+    Parameters
+    ----------
+    X : (N, D) array
+    rng : None, int or Generator
+    ard : bool
+        True: one for each column, the median of |x_d - x'_d| over random pairs of rows times sqrt(D), so that the scaled
+        distance of a typical pair is about one in any number of dimensions. False: one for all, the median of |x - x'|.
+    subset : int
+        How many random rows the pairs are drawn from.
+
+    Returns
+    -------
+    (D,) array in the dtype of X, or a float when ``ard`` is False
+        Pairs that agree in a column do not count there; a constant column gets 1.
+    """
+    rng = np.random.default_rng(rng)
+    X, dtype = _rows("median_lengthscales", X, 1, rng, subset)
+    first = rng.integers(len(X), size=20_000)
+    second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
+    if ard:
+        medians = [_median_of_positive(np.abs(column[first] - column[second])) for column in X.T]
+        return np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype)
+    squared = np.zeros(first.size)
+    for column in X.T:
+        squared += (column[first] - column[second]) ** 2
+    median = _median_of_positive(np.sqrt(squared))
+    return 1.0 if median is None else float(median)
+
+
+def _median_of_positive(distances):
+    positive = distances[distances > 0]
+    return np.median(positive) if positive.size else None
+
+
+def _rows(function, X, M, rng, subset):
+    """Random rows of X in random order, as float64 and checked, and the dtype that results take."""
+    if np.ndim(X) != 2 or 0 in np.shape(X):
+        raise ValueError(f"{function}: `X` must have shape (N, D) with at least one row and column, got {np.shape(X)}")
+    if isinstance(M, bool) or M != int(M) or M < 1:
+        raise ValueError(f"{function}: `M` must be a whole number of at least 1, got {M!r}")
+    N, D = np.shape(X)
+    if M > N:
+        raise ValueError(f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M <= {N}")
+    if subset is None:
+        subset = max(1, min(20_000, 4_000_000 // D))
+    rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
+    order = np.argsort(rows)  # read in the order of the file, then shuffle
+    part = check.as_array("X", X[rows[order]] if hasattr(X, "shape") else np.asarray(X)[rows[order]])
+    shuffled = np.empty(part.shape)
+    shuffled[order] = part
+    check.finite("X", shuffled)
+    return shuffled, check.common_dtype(part)
+
+
+def _kmeans_seeds(X, M, rng):
+    """Rows of X drawn as k-means++ does."""
+    seeds = [int(rng.integers(len(X)))]
+    squared = _nearest(X, X[seeds])[1]
+    recent = []  # seeds that `squared` does not know yet
+    floor = 1e-14 * squared.max()  # below it the distance of a duplicate is rounding
+    while len(seeds) < M:
+        cumulative = np.cumsum(np.where(squared > floor, squared, 0.0))
+        if not cumulative[-1] > 0:
+            break
+        for u in rng.random(256):
+            row = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+            row = min(row, len(X) - 1)
+            now = squared[row]
+            if recent:
+                now = min(now, ((X[recent] - X[row]) ** 2).sum(axis=1).min())
+            if now > floor and rng.random() * squared[row] < now:
+                seeds.append(row)
+                recent.append(row)
+                if len(seeds) == M or len(recent) == 64:
+                    break
+        if recent:
+            squared = np.minimum(squared, _nearest(X, X[recent])[1])
+            recent = []
+    return _top_up(X, seeds, M, rng)
+
+
+def _nearest(X, Z):
+    """Index of the nearest row of Z for each row of X, and its squared distance, a chunk of rows at a time."""
+    from scipy.cluster.vq import vq
+
+    labels, squared = np.empty(len(X), np.intp), np.empty(len(X))
+    for a in range(0, len(X), _CHUNK):
+        labels[a : a + _CHUNK], distance = vq(X[a : a + _CHUNK], Z, check_finite=False)
+        np.square(distance, out=squared[a : a + _CHUNK])
+    return labels, squared
+
+
+def _top_up(X, chosen, M, rng):
+    """``chosen`` rows and random others up to M: distinct rows while there are any, then repeated ones, with a warning."""
+    if len(chosen) == M:
+        return chosen
+    _, first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)
+    taken = np.zeros(len(first), bool)
+    taken[group.ravel()[chosen]] = True
+    others = rng.permutation(first[~taken])[: M - len(chosen)]
+    chosen = [*chosen, *others]
+    if len(chosen) < M:
+        warnings.warn(
+            f"only {len(chosen)} of the {len(X)} rows of `X` that were looked at are distinct, fewer than the {M} inducing "
+            f"inputs asked for: {M - len(chosen)} are repeated. Choose a smaller M, or Kuu will need a large jitter",
+            stacklevel=4,
+        )
+        chosen = [*chosen, *rng.choice(chosen, size=M - len(chosen))]
+    return np.array(chosen)
