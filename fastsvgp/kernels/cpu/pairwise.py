@@ -152,6 +152,9 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     gemm, gemv = (blas.dgemm, blas.dgemv) if dtype == np.float64 else (blas.sgemm, blas.sgemv)
     A, norms1, B, norms2 = _centred(X1, X2, scale)
+    by_value = family == rows.RBF and K.size > 0
+    if by_value:
+        norms1, norms2 = np.exp(-rows.NEAR / 2 * norms1), np.exp(-rows.NEAR / 2 * norms2)
     size = min(N1, max(32, TILE // N2))
     tile, row_sums, column_sums = np.empty((size, N2), dtype), np.empty(size, dtype), np.zeros(N2, dtype)
     other_side = sides == 2 and not symmetric
@@ -160,7 +163,8 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
     for start in range(0, N1, size):
         here = slice(start, min(start + size, N1))
         a, bar, W = A[here], X1_bar[here], tile[: here.stop - start]
-        gemm(-2, B.T, a.T, trans_a=1, c=W.T, overwrite_c=1)
+        if not by_value:
+            gemm(-2, B.T, a.T, trans_a=1, c=W.T, overwrite_c=1)
         arguments = family, X1[here], X2, scale, norms1[here], norms2, variance, K_bar[here], K[here], W, row_sums
         results = over_rows(rows.weigh, len(W), 2.0 * W.size, *arguments)
         total += sum(result[0] for result in results)

@@ -14,7 +14,7 @@ from .vmath import exp
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS, COLS = 16, 256  # a tile of Bt for D = 8 is 16 KB: half of the first-level cache
-NEAR = 0.0625  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
+NEAR = 0.125  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
 
 jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
 
@@ -234,6 +234,22 @@ def _from_products(x, X2, scale, norm1, norms2, row, near):
 
 
 @jit
+def _near_by_value(k, variance, bound1, bounds2, near):
+    """The near pairs of an RBF row from its values: r^2 < c (n1 + n2) where k > s exp(-c n1 / 2) exp(-c n2 / 2)."""
+    low = 0
+    for j in range(k.size):
+        low += 1 if k[j] > variance * bound1 * bounds2[j] else 0
+    if low == 0:
+        return 0
+    low = 0
+    for j in range(k.size):
+        if k[j] > variance * bound1 * bounds2[j]:
+            near[low] = j
+            low += 1
+    return low
+
+
+@jit
 def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetric, K):
     """K := k from K = -2 A B', in place, for block rows start..stop; ``symmetric``: from the lower triangle."""
     N1, N2 = K.shape
@@ -254,20 +270,25 @@ def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetr
 def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K, W, row_sums):
     """W := K_bar q from W = -2 A B', row by row, and its row sums; an empty K is recomputed.
 
-    Pairs near each other leave W (their differences would cancel in W B) and come back as a list: indices i, j and weights.
-    Returns the sum of K_bar K, and the list; coincident pairs are dropped, because all they are multiplied with is 0.
+    An RBF whose K is given needs no distances: W holds nothing before, and the norms n come as exp(-NEAR n / 2). Pairs near
+    each other leave W (their differences would cancel in W B) and come back as a list: indices i, j and weights. Returns the
+    sum of K_bar K, and the list, without pairs at distance 0: all that these are multiplied with is 0.
     """
     N2 = W.shape[1]
     dtype = W.dtype
     near = np.empty(N2, np.int64)
-    r2, k = np.empty(N2, dtype), np.empty(N2, dtype)
+    r2, k = np.ones(N2, dtype), np.empty(N2, dtype)
+    by_value = family == RBF and K.size > 0
     ii, jj, ww = np.empty(16, np.int64), np.empty(16, np.int64), np.empty(16, dtype)
     count = 0
     total = 0.0
     for i in range(start, stop):
         w = W[i]
-        low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, near)
-        r2[:] = w
+        if by_value:
+            low = _near_by_value(K[i], variance, norms1[i], norms2, near)
+        else:
+            low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, near)
+            r2[:] = w
         if K.size > 0:
             total += _weights(family, r2, K[i], K_bar[i], w)
         else:

@@ -1,0 +1,318 @@
+"""Stationary matrices and weighted inner products, and the contractions of their cotangents, against dense definitions."""
+
+import numpy as np
+import pytest
+from numba import njit
+from numerics import assert_adjoint, assert_as_accurate_as
+from oracles import covariances as oracle
+
+from fastsvgp import kernels
+from fastsvgp.kernels.cpu import pairwise, vmath
+
+FAMILIES = ("rbf", "matern12", "matern32", "matern52")
+LONG = np.longdouble
+NAMES = ("X1", "X2", "variance", "lengthscales")
+
+
+@pytest.fixture(params=["direct", "product"])
+def form(request, monkeypatch):
+    """Each way to the distances, whatever D; the reverse rule of the second in more than one row tile."""
+    monkeypatch.setattr(pairwise, "DIRECT_BELOW", 10_000 if request.param == "direct" else 0)
+    monkeypatch.setattr(pairwise, "TILE", 40 * 65)
+    return request.param
+
+
+def problem(rng, N1, N2, D, shared=False, dtype=np.float64):
+    """Inputs whose pairs keep a distance, so that differences across the kinks of Matern-1/2 and 3/2 are never taken."""
+    order = rng.permutation(N1 + N2)[:, None] * 0.1
+    X = order * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (N1 + N2, D))
+    lengthscales = np.sqrt(D) * (1.3 if shared else rng.uniform(0.7, 2.0, D))
+    return X[:N1].astype(dtype), X[N1:].astype(dtype), dtype(1.7), np.asarray(lengthscales, dtype)[()]
+
+
+@njit
+def elementwise_exp(x):
+    out = np.empty_like(x)
+    for i in range(x.size):
+        out[i] = vmath.exp(x[i])
+    return out
+
+
+def test_exp_in_both_dtypes(rng):
+    for dtype, lowest, highest, bound in ((np.float64, -700, 709, 4e-16), (np.float32, -87, 88, 2e-7)):
+        x = np.concatenate([rng.uniform(lowest, highest, 50_000), rng.uniform(-1, 1, 50_000)]).astype(dtype)
+        truth = np.exp(x.astype(LONG))
+        assert (np.abs(elementwise_exp(x) - truth) / truth).max() < bound
+        special = elementwise_exp(np.array([0.0, -0.0, np.nan, -np.inf, -1e30, np.inf], dtype))
+        assert np.isnan(special[2])
+        np.testing.assert_array_equal(special[[0, 1, 3, 4]], [1, 1, 0, 0])
+        assert np.isfinite(special[5]) and special[5] > np.finfo(dtype).max / 4
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("D", [1, 3, 8, 40])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_matrix_is_as_accurate_as_the_plain_definition(rng, form, family, D, dtype):
+    for shared in (True, False):
+        X1, X2, variance, lengthscales = problem(rng, 17, 65, D, shared, dtype)
+        K = kernels.stationary(family, X1, X2, variance, lengthscales)
+        assert K.dtype == dtype and K.flags.c_contiguous
+        truth = oracle.stationary(family, X1.astype(LONG), X2.astype(LONG), LONG(variance), lengthscales.astype(LONG))
+        assert_as_accurate_as(K, oracle.stationary(family, X1, X2, variance, lengthscales), truth)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("D", [1, 8, 40])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_matrix_with_itself_is_exactly_symmetric(rng, form, family, D, dtype):
+    X, _, variance, lengthscales = problem(rng, 65, 0, D, dtype=dtype)
+    X[7] = X[50]
+    K = kernels.stationary(family, X, None, variance, lengthscales)
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_array_equal(np.diag(K), np.full(65, variance))
+    assert K[7, 50] == variance
+    other = kernels.stationary(family, X, X.copy(), variance, lengthscales)
+    np.testing.assert_allclose(K, other, rtol=0, atol=8 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("D", [1, 3, 8, 40])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reverse_rule(rng, form, family, shared, D):
+    arguments = problem(rng, 17, 65, D, shared)
+    K_bar = rng.standard_normal((17, 65))
+    K = kernels.stationary(family, *arguments)
+    for known in (None, K):
+        bars = kernels.stationary_vjp(K_bar, family, *arguments, K=known)
+        assert [np.shape(b) for b in bars] == [np.shape(a) for a in arguments]
+        assert_adjoint(lambda *a: oracle.stationary(family, *a), arguments, bars, K_bar, rng)
+
+
+@pytest.mark.parametrize("D", [1, 8, 40])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reverse_rule_of_the_symmetric_matrix(rng, form, family, shared, D):
+    X, _, variance, lengthscales = problem(rng, 65, 0, D, shared)
+    K_bar = rng.standard_normal((65, 65))
+    K_bar += K_bar.T
+    for known in (None, kernels.stationary(family, X, None, variance, lengthscales)):
+        X_bar, none, *rest = kernels.stationary_vjp(K_bar, family, X, None, variance, lengthscales, K=known)
+        assert none is None
+
+        def f(X, variance, lengthscales):
+            return oracle.stationary(family, X, X, variance, lengthscales)
+
+        assert_adjoint(f, (X, variance, lengthscales), (X_bar, *rest), K_bar, rng)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_only_what_is_needed(rng, form, symmetric):
+    X1, X2, variance, lengthscales = problem(rng, 17, 17, 3)
+    X2 = None if symmetric else X2
+    K_bar = rng.standard_normal((17, 17))
+    K_bar += K_bar.T
+    everything = kernels.stationary_vjp(K_bar, "matern52", X1, X2, variance, lengthscales)
+    for i, name in enumerate(NAMES):
+        alone = kernels.stationary_vjp(K_bar, "matern52", X1, X2, variance, lengthscales, need=(name,))
+        assert [b is None for b in alone] == [everything[i] is None or j != i for j in range(4)]
+        if everything[i] is not None:
+            np.testing.assert_allclose(alone[i], everything[i], rtol=1e-13)
+
+
+@pytest.mark.parametrize("D", [3, 40])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_gradients_within_the_budget(rng, form, family, D):
+    """Eight problems together: the plain error of a single sum may be tiny by luck."""
+    fast, plain, truth = [], [], []
+    for _ in range(8):
+        arguments = problem(rng, 17, 65, D, dtype=np.float32)
+        K_bar = rng.standard_normal((17, 65)).astype(np.float32)
+        fast.append(kernels.stationary_vjp(K_bar, family, *arguments))
+        plain.append(oracle.stationary_vjp(K_bar, family, *arguments))
+        truth.append(oracle.stationary_vjp(K_bar.astype(LONG), family, *(np.asarray(a, LONG)[()] for a in arguments)))
+    for bars in zip(*(zip(*some, strict=True) for some in (fast, plain, truth)), strict=True):
+        stacked = [np.stack(some) for some in bars]
+        assert stacked[0].dtype == np.float32
+        assert_as_accurate_as(*stacked)
+
+
+def near_problem(rng, D, shift, distance):
+    """Pairs at a tiny distance of each other among others, far from the origin; all coordinates are exact floats."""
+    X1 = shift + rng.standard_normal((17, D))
+    X2 = shift + rng.standard_normal((65, D))
+    X2[:17] = X1 + distance * rng.standard_normal((17, D))
+    X2[3] = X1[3]
+    return X1, X2
+
+
+@pytest.mark.parametrize("shift, distance", [(0.0, 1e-9), (1e6, 1e-6), (1e6, 1.0), (-1e6, 1e-9)])
+@pytest.mark.parametrize("D", [1, 8, 40])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distance):
+    X1, X2 = near_problem(rng, D, shift, distance)
+    lengthscales = np.sqrt(D) * rng.uniform(0.5, 2.0, D)
+    long = [np.asarray(a, LONG) for a in (X1, X2, 1.3, lengthscales)]
+    truth = oracle.stationary(family, *long)
+    K = kernels.stationary(family, X1, X2, 1.3, lengthscales)
+    assert np.abs(K - truth).max() < 2e-15 * 1.3
+    K_bar = rng.standard_normal(K.shape)
+    exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *long)
+    for known in (None, K):
+        bars = kernels.stationary_vjp(K_bar, family, X1, X2, 1.3, lengthscales, K=known)
+        for bar, true in zip(bars, exact, strict=True):
+            assert np.abs(bar - true).max() < 1e-13 * max(1, np.abs(true).max())
+    X, mixed = np.concatenate([X1, X2]), rng.standard_normal((82, 82))
+    mixed += mixed.T
+    exact = oracle.stationary_vjp(mixed.astype(LONG), family, *(np.asarray(a, LONG) for a in (X, X, 1.3, lengthscales)))
+    bar = kernels.stationary_vjp(mixed, family, X, None, 1.3, lengthscales)[0]
+    assert np.abs(bar - exact[0] - exact[1]).max() < 1e-13 * max(1, np.abs(exact[0]).max())
+
+
+def test_matern12_resolves_tiny_distances(rng, form):
+    """1 - k / s is r to first order: the distance survives with the accuracy that one rounding of k leaves it."""
+    for D in (1, 8, 40):
+        x = rng.standard_normal((1, D))
+        step = np.zeros((1, D))
+        step[0, 0] = 2.0**-30
+        x[0, 0] = 1.0
+        r_bar = kernels.stationary_vjp(np.ones((1, 1)), "matern12", x, x + step, 1.0, 1.0)
+        np.testing.assert_allclose(r_bar[0][0, 0], np.exp(-(2.0**-30)), rtol=1e-14)  # -dk/dr, a unit step away
+        assert abs(1 - kernels.stationary("matern12", x, x + step, 1.0, 1.0)[0, 0] - 2.0**-30) < 3e-16
+
+
+def test_forms_agree_on_a_mixture_of_clusters(rng, monkeypatch):
+    """Tight clusters far apart: half of the pairs leave the matrix product for the list of near pairs."""
+    X = np.repeat(rng.standard_normal((2, 37)) * 5, 40, axis=0) + 1e-3 * rng.standard_normal((80, 37))
+    K_bar = rng.standard_normal((80, 80))
+    results = []
+    for below in (0, 100):
+        monkeypatch.setattr(pairwise, "DIRECT_BELOW", below)
+        K = kernels.stationary("matern12", X, X.copy(), 1.0, 2.0)
+        results.append((K, *kernels.stationary_vjp(K_bar, "matern12", X, X.copy(), 1.0, 2.0, K=K)))
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * max(1, np.abs(b).max()))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_large_enough_for_threads_and_column_tiles(rng, form, dtype):
+    X1, X2 = rng.standard_normal((290, 5)).astype(dtype), rng.standard_normal((530, 5)).astype(dtype)
+    K_bar = rng.standard_normal((290, 530)).astype(dtype)
+    arguments = X1, X2, dtype(1.2), dtype(0.9)
+    long = [np.asarray(a, float)[()] for a in arguments]
+    K = kernels.stationary("matern32", *arguments)
+    assert_as_accurate_as(K, oracle.stationary("matern32", *arguments), oracle.stationary("matern32", *long), slack=8)
+    bars = kernels.stationary_vjp(K_bar, "matern32", *arguments, K=K)
+    exact = oracle.stationary_vjp(K_bar.astype(float), "matern32", *long)
+    for bar, true in zip(bars, exact, strict=True):
+        np.testing.assert_allclose(bar, true, rtol=0, atol=100 * np.finfo(dtype).eps * max(1, np.abs(true).max()))
+    S = kernels.stationary("matern32", X2, None, *arguments[2:])
+    np.testing.assert_array_equal(S, S.T)
+    truth = oracle.stationary("matern32", long[1], *long[1:])
+    np.testing.assert_allclose(S, truth, rtol=0, atol=20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("N1, N2", [(1, 1), (1, 3), (3, 1), (0, 3), (3, 0), (0, 0)])
+def test_one_row_and_none(rng, form, N1, N2):
+    X1, X2 = rng.standard_normal((N1, 2)), rng.standard_normal((N2, 2))
+    K = kernels.stationary("rbf", X1, X2, 1.0, 0.5)
+    np.testing.assert_allclose(K, oracle.stationary("rbf", X1, X2, 1.0, 0.5), rtol=1e-14)
+    bars = kernels.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5))
+    exact = oracle.stationary_vjp(np.ones((N1, N2)), "rbf", X1, X2, 1.0, np.full(2, 0.5))
+    for bar, true in zip(bars, exact, strict=True):
+        np.testing.assert_allclose(bar, true, rtol=1e-12)
+    assert kernels.stationary("rbf", X1, None, 1.0, 0.5).shape == (N1, N1)
+    assert kernels.stationary_vjp(np.ones((N1, N1)), "rbf", X1, None, 1.0, 0.5)[0].shape == (N1, 2)
+
+
+def test_strides_orders_and_read_only_inputs(rng, form):
+    X1, X2, variance, lengthscales = problem(rng, 17, 65, 3)
+    K_bar = rng.standard_normal((17, 65))
+    K = kernels.stationary("matern32", X1, X2, variance, lengthscales)
+    expected = kernels.stationary_vjp(K_bar, "matern32", X1, X2, variance, lengthscales)
+    wide, tall = np.full((17, 6), np.nan), np.asfortranarray(X2)
+    wide[:, ::2] = X1
+    tall.flags.writeable = False
+    np.testing.assert_array_equal(kernels.stationary("matern32", wide[:, ::2], tall, variance, lengthscales[::-1][::-1]), K)
+    spread = np.full((34, 130), np.nan)
+    spread[::2, ::2] = K_bar
+    frozen = K_bar.copy()
+    frozen.flags.writeable = False
+    turned = np.asfortranarray(K_bar)
+    for bar, known in ((turned, np.asfortranarray(K)), (turned, K), (spread[::2, ::2], K), (frozen, K)):
+        bars = kernels.stationary_vjp(bar, "matern32", wide[:, ::2], tall, variance, lengthscales, K=known)
+        for a, b in zip(bars, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    for name, i in (("X1", 0), ("X2", 1)):
+        bars = kernels.stationary_vjp(np.asfortranarray(K_bar), "matern32", X1, X2, variance, lengthscales, need=(name,))
+        assert [b is None for b in bars] == [j != i for j in range(4)]
+        np.testing.assert_allclose(bars[i], expected[i], rtol=1e-12, atol=1e-12)
+
+
+def test_leading_batch_axes(rng):
+    X1, X2 = rng.standard_normal((2, 3, 5, 2)), rng.standard_normal((2, 3, 4, 2))
+    lengthscales = np.array([0.7, 1.2])
+    K = kernels.stationary("rbf", X1, X2, 1.3, lengthscales)
+    K_bar = rng.standard_normal(K.shape)
+
+    def f(X1, X2, variance, lengthscales):
+        return np.stack(
+            [[oracle.stationary("rbf", X1[i, j], X2[i, j], variance, lengthscales) for j in range(3)] for i in range(2)]
+        )
+
+    np.testing.assert_allclose(K, f(X1, X2, 1.3, lengthscales), rtol=1e-14)
+    arguments = X1, X2, 1.3, lengthscales
+    assert_adjoint(f, arguments, kernels.stationary_vjp(K_bar, "rbf", *arguments, K=K), K_bar, rng)
+    S = kernels.stationary("rbf", X1, None, 1.3, lengthscales)
+    S_bar = rng.standard_normal(S.shape)
+    S_bar += S_bar.swapaxes(-1, -2)
+    X_bar, none, *rest = kernels.stationary_vjp(S_bar, "rbf", X1, None, 1.3, lengthscales)
+    assert none is None
+    assert_adjoint(lambda X, *rest: f(X, X, *rest), (X1, 1.3, lengthscales), (X_bar, *rest), S_bar, rng)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("D", [1, 3, 40])
+def test_nan_stays_in_its_row_and_column(rng, form, family, D):
+    X1, X2, variance, lengthscales = problem(rng, 17, 65, D)
+    X1[4, -1] = np.nan
+    K = kernels.stationary(family, X1, X2, variance, lengthscales)
+    assert np.isnan(K[4]).all() and np.isfinite(np.delete(K, 4, axis=0)).all()
+    S = kernels.stationary(family, X1, None, variance, lengthscales)
+    assert np.isnan(S[4]).all() and np.isnan(S[:, 4]).all() and np.isnan(S).sum() == 33
+    X1_bar, *rest = kernels.stationary_vjp(np.ones((17, 65)), family, X1, X2, variance, lengthscales)
+    assert np.isnan(X1_bar[4]).all() and all(np.isnan(bar).all() for bar in rest)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shared", [True, False])
+def test_inner_products(rng, shared, dtype):
+    X1, X2 = rng.standard_normal((17, 3)).astype(dtype), rng.standard_normal((65, 3)).astype(dtype)
+    weights = dtype(0.7) if shared else rng.uniform(0.5, 2, 3).astype(dtype)
+    eps = np.finfo(dtype).eps
+    K = kernels.inner(X1, X2, weights)
+    assert K.dtype == dtype and K.flags.c_contiguous
+    np.testing.assert_allclose(K, oracle.linear(X1, X2, weights), rtol=0, atol=50 * eps)
+    S = kernels.inner(X2[:, ::-1][:, ::-1], None, weights)
+    np.testing.assert_array_equal(S, S.T)
+    np.testing.assert_allclose(S, oracle.linear(X2, X2, weights), rtol=0, atol=50 * eps)
+    assert kernels.inner(X1[:0], X2, weights).shape == (0, 65) and kernels.inner(X1[:0], None, weights).shape == (0, 0)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_inner_products_reversed(rng, shared):
+    arguments = rng.standard_normal((17, 3)), rng.standard_normal((65, 3)), 0.7 if shared else rng.uniform(0.5, 2, 3)
+    K_bar = rng.standard_normal((17, 65))
+    bars = kernels.inner_vjp(K_bar, *arguments)
+    assert_adjoint(oracle.linear, arguments, bars, K_bar, rng)
+    for turned in (np.asfortranarray(K_bar), np.repeat(np.repeat(K_bar, 2, 0), 2, 1)[::2, ::2]):
+        for a, b in zip(kernels.inner_vjp(turned, *arguments), bars, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
+    X, _, weights = arguments
+    S_bar = rng.standard_normal((17, 17))
+    S_bar += S_bar.T
+    X_bar, none, weights_bar = kernels.inner_vjp(S_bar, X, None, weights)
+    assert none is None
+    assert_adjoint(lambda X, w: oracle.linear(X, X, w), (X, weights), (X_bar, weights_bar), S_bar, rng)
+    assert [b is None for b in kernels.inner_vjp(K_bar, *arguments, need=("X2",))] == [True, False, True]
+    for bar, argument in zip(kernels.inner_vjp(K_bar[:, :0], X, X[:0], weights), (X, X[:0], weights), strict=True):
+        np.testing.assert_array_equal(bar, np.zeros(np.shape(argument)))
