@@ -61,10 +61,8 @@ _SQRT_HALF, _SQRT_2_PI = f8(np.sqrt(0.5)), f8(np.sqrt(2 * np.pi))
 
 
 @njit(**PLAIN)
-def log1p(x):
-    """log(1 + x) for -1 < x, 1 + x a normal number; relative error below 4e-16, also for tiny x."""
-    y = f8(1.0) + x
-    lost = x - (y - f8(1.0)) if x < f8(1.0) else f8(1.0) - (y - x)  # the rounding error of 1 + x
+def log_sum(y, lost):
+    """log(y + lost) for a normal number y > 0 and what rounding took from it; relative error below 4e-16."""
     b = bits(y) + (_ONE - _ROOT_HALF)
     n = f8((b >> _SHIFT) - np.int64(1023))
     m = from_bits((b & _FRACTION) + _ROOT_HALF) - f8(1.0)  # y = 2^n (1 + m), sqrt(1/2) <= 1 + m < sqrt(2)
@@ -73,6 +71,13 @@ def log1p(x):
     p = w * (_L[0] + w * (_L[1] + w * (_L[2] + w * (_L[3] + w * (_L[4] + w * (_L[5] + w * _L[6]))))))
     h = f8(0.5) * m * m
     return n * _HIGH - ((h - (s * (h + p) + (n * _LOW + lost / y))) - m)
+
+
+@njit(**PLAIN)
+def log1p(x):
+    """log(1 + x) for x >= 0; relative error below 4e-16, also for tiny x."""
+    y = f8(1.0) + x
+    return log_sum(y, x - (y - f8(1.0)) if x < f8(1.0) else f8(1.0) - (y - x))
 
 
 @njit(**PLAIN)
@@ -97,7 +102,7 @@ def log_ndtr(x, value, slope):
     """log Phi(x) and phi(x) / Phi(x).
 
     With E = erfcx(|x| / sqrt 2) and e = exp(-x^2 / 2), the far tail is Phi(-|x|) = E e / 2. Left of 0 the logarithm is taken
-    of E / 2 alone, so nothing underflows; right of 0 it is log1p(-tail). The slope shares all of it:
+    of E / 2 alone, so nothing underflows; right of 0 it is that of 1 - tail. The slope shares all of it:
     2 / (sqrt(2 pi) E) on the left, e / (sqrt(2 pi) (1 - tail)) on the right.
     """
     for i in range(x.size):
@@ -105,9 +110,10 @@ def log_ndtr(x, value, slope):
         square = f8(0.5) * x[i] * x[i]
         e = exp(-square)
         left = x[i] < f8(0.0)
-        u = half - f8(1.0) if left else -half * e
-        value[i] = log1p(u) - (square if left else f8(0.0))
-        slope[i] = (f8(1.0) if left else e) / (_SQRT_2_PI * (half if left else f8(1.0) + u))
+        tail = half * e
+        y = half if left else f8(1.0) - tail
+        value[i] = log_sum(y, f8(0.0) if left else (f8(1.0) - y) - tail) - (square if left else f8(0.0))
+        slope[i] = (f8(1.0) if left else e) / (_SQRT_2_PI * y)
 
 
 @njit(**PLAIN)

@@ -1,0 +1,223 @@
+"""Quadrature kernels against the rules written out in NumPy and SciPy."""
+
+import numpy as np
+import pytest
+from numerics import assert_as_accurate_as, five_point
+from scipy.special import log_expit, log_ndtr, ndtr
+from scipy.special import logsumexp as scipy_logsumexp
+
+from fastsvgp import kernels
+
+FUNCTIONS = {
+    "log_ndtr": log_ndtr,
+    "log_sigmoid": log_expit,
+    "log1p_square": lambda f: np.log1p(f * f),
+}
+each = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+def plain_rule(g, mean, var, num, dtype=np.float64):
+    z, w = np.polynomial.hermite.hermgauss(num)
+    z, w = z.astype(dtype), (w / np.sqrt(np.pi)).astype(dtype)
+    return sum(wk * g(mean + np.sqrt(2 * var) * zk) for wk, zk in zip(w, z, strict=True))
+
+
+def gaussians(rng, shape, dtype=np.float64):
+    return rng.standard_normal(shape).astype(dtype), rng.gamma(1.0, 1.0, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("num", [1, 2, 7, 20, 100])
+def test_polynomials_are_exact(num, rng):
+    mean, var = gaussians(rng, (2, 3))
+    F = kernels.gauss_hermite_nodes(mean, var, num)
+    assert F.shape == (num, 2, 3)
+    np.testing.assert_allclose(F + F[::-1], np.broadcast_to(2 * mean, F.shape), rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(kernels.gauss_hermite(np.ones_like(F)), 1, rtol=1e-14)
+    if num > 1:
+        np.testing.assert_allclose(kernels.gauss_hermite((F - mean) ** 2), var, rtol=1e-12)
+        np.testing.assert_allclose(kernels.gauss_hermite((F - mean) ** 3), 0, atol=1e-12)
+    np.testing.assert_allclose(kernels.log_gauss_hermite(0.3 * F - 1e4), np.log(kernels.gauss_hermite(np.exp(0.3 * F))) - 1e4)
+
+
+def test_log_of_nothing(rng):
+    with np.errstate(all="raise"):
+        assert kernels.log_gauss_hermite(np.full((20, 3), -np.inf)).tolist() == [-np.inf] * 3
+
+
+@pytest.mark.parametrize("shape", [(1,), (17,), (2, 3, 5), (0,)])
+def test_reverse_rule(shape, rng):
+    mean, var = gaussians(rng, shape)
+    var += 0.05
+    e_bar, d, e = rng.standard_normal((3, *shape))
+
+    def value(m, v):
+        return np.vdot(e_bar, kernels.gauss_hermite(np.sin(1.3 * kernels.gauss_hermite_nodes(m, v, 11))))
+
+    slope = 1.3 * np.cos(1.3 * kernels.gauss_hermite_nodes(mean, var, 11))
+    mean_bar, var_bar = kernels.gauss_hermite_vjp(e_bar, slope, mean, var)
+    assert mean_bar.shape == var_bar.shape == shape
+    for forward, reverse in (
+        (five_point(lambda s: value(mean + s * d, var)), np.vdot(mean_bar, d)),
+        (five_point(lambda s: value(mean, var + 0.1 * s * e)), 0.1 * np.vdot(var_bar, e)),
+    ):
+        assert abs(forward - reverse) <= 1e-8 * max(1, abs(reverse))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("var", [0.0, 1e-300, 1e-14, 1e-10])
+def test_reverse_rule_has_its_limit(var, dtype, rng):
+    mean = rng.standard_normal(17).astype(dtype)
+    v = np.full_like(mean, var)
+    slope = np.cos(kernels.gauss_hermite_nodes(mean, v))
+    _, var_bar = kernels.gauss_hermite_vjp(np.ones_like(mean), slope, mean, v)
+    assert var_bar.dtype == dtype
+    np.testing.assert_allclose(var_bar, -np.sin(mean.astype(float)) / 2, atol=1e-9 + np.finfo(dtype).eps)
+
+
+@each
+@pytest.mark.parametrize("shape, num", [((1,), 20), ((3,), 1), ((65,), 7), ((2, 3, 17), 20), ((5000,), 20), ((0,), 20)])
+def test_expectation(name, shape, num, rng):
+    mean, var = gaussians(rng, shape)
+    mean *= 4
+    value, d_mean, d_var = kernels.expectation(name, mean, var, num)
+    np.testing.assert_allclose(value, plain_rule(FUNCTIONS[name], mean, var, num), rtol=2e-13)
+    alone = kernels.expectation(name, mean, var, num, need=False)
+    assert alone[1:] == (None, None)
+    np.testing.assert_array_equal(alone[0], value)
+    forward = five_point_rows(lambda s: kernels.expectation(name, mean + s, var, num)[0])
+    np.testing.assert_allclose(d_mean, forward, rtol=1e-8, atol=1e-8)
+    forward = five_point_rows(lambda s: kernels.expectation(name, mean, var * (1 + s), num)[0])
+    np.testing.assert_allclose(var * d_var, forward, rtol=1e-8, atol=1e-8)
+
+
+def five_point_rows(f, h=2e-3):
+    return (8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h)
+
+
+@each
+def test_expectation_in_float32(name, rng):
+    mean, var = gaussians(rng, 65, np.float32)
+    truth = kernels.expectation(name, mean.astype(float), var.astype(float))
+    fast = kernels.expectation(name, mean, var)
+    assert all(x.dtype == np.float32 for x in fast)
+    assert_as_accurate_as(fast[0], plain_rule(FUNCTIONS[name], mean, var, 20, np.float32), truth[0], slack=1)
+    for x, t in zip(fast[1:], truth[1:], strict=True):
+        assert_as_accurate_as(x, t.astype(np.float32), t)
+
+
+@each
+def test_the_functions_themselves_far_out(name):
+    """With one node at the mean the rule is the function: relative accuracy for |f| from 1e-30 to 1e150, and no warning."""
+    size = np.concatenate([np.logspace(-30, 1.5, 2000), np.logspace(1.5, 150, 300)])
+    mean = np.concatenate([-size, [0.0], size])
+    value, d_mean, _ = kernels.expectation(name, mean, np.zeros_like(mean), 1)
+    with np.errstate(under="ignore"):
+        exact = FUNCTIONS[name](mean)
+        slope = {
+            "log_ndtr": lambda f: np.exp(-0.5 * f * f - log_ndtr(f)) / np.sqrt(2 * np.pi),
+            "log_sigmoid": lambda f: np.exp(log_expit(-f)),
+            "log1p_square": lambda f: 2 * f / (1 + f * f),
+        }[name](np.clip(mean, -30, 30))
+    np.testing.assert_allclose(value, exact, rtol=2e-13, atol=1e-300)  # exp(-x^2 / 2) loses x^2 / 2 roundings
+    near = np.abs(mean) < 30
+    np.testing.assert_allclose(d_mean[near], slope[near], rtol=1e-12, atol=1e-190)
+    if name == "log_ndtr":
+        np.testing.assert_allclose(d_mean[mean < -1e3], -mean[mean < -1e3], rtol=1.1e-6)  # phi / Phi ~ -f - 1 / f ...
+        assert (d_mean[mean > 40] == 0).all()
+
+
+def plain_largest(Y, mean, var, num=20):
+    n = np.arange(len(Y))
+
+    def product(f):
+        P = ndtr((f - mean) / np.sqrt(var))
+        P[Y, n] = 1
+        return P.prod(axis=0)
+
+    return plain_rule(product, mean[Y, n], var[Y, n], num)
+
+
+@pytest.mark.parametrize("C, N", [(1, 3), (2, 1), (3, 17), (10, 600), (700, 5), (3, 0)])
+def test_largest(C, N, rng):
+    mean, var = gaussians(rng, (C, N))
+    var += 0.1
+    Y = rng.integers(0, C, N)
+    p, d_mean, d_var = kernels.largest(Y, mean, var)
+    np.testing.assert_allclose(p, plain_largest(Y, mean, var), rtol=1e-12, atol=1e-300)
+    np.testing.assert_array_equal(kernels.largest(Y, mean, var, need=False)[0], p)
+    for _ in range(2):
+        d, e = rng.standard_normal((C, N)), rng.standard_normal((C, N)) * np.minimum(var, 1)
+        for bar, move, forward in (
+            (d_mean, d, five_point_rows(lambda s, d=d: kernels.largest(Y, mean + s * d, var)[0])),
+            (d_var, e, five_point_rows(lambda s, e=e: kernels.largest(Y, mean, var + s * e)[0])),
+        ):
+            np.testing.assert_allclose((bar * move).sum(axis=0), forward, atol=1e-8)
+
+
+def test_largest_where_products_underflow():
+    mean = np.array([[0.0, 1e4, -1e4, 0.0], [1e3, 0.0, 1e4, 0.0], [-1e4, 1e4, 0.0, 0.0]])
+    for var in (0.0, 1e-12, 1.0):
+        p, d_mean, d_var = kernels.largest(np.array([0, 0, 1, 2]), mean, np.full_like(mean, var))
+        np.testing.assert_allclose(p[:3], [0, 0.5, 1], atol=1e-15)
+        assert 0 <= p[3] <= 1
+        assert np.isfinite(d_mean).all() and np.isfinite(d_var).all()
+
+
+@pytest.mark.parametrize("dim, num", [(1, 2), (3, 64), (10, 128), (40, 64)])
+def test_normal_points(dim, num):
+    z = kernels.normal_points(dim, num)
+    assert z.shape == (num, dim)
+    np.testing.assert_array_equal(z[num // 2 :], -z[: num // 2])
+    np.testing.assert_allclose((z * z).mean(axis=0), 1, rtol=1e-12)
+    if num >= 4 * dim:
+        np.testing.assert_allclose(z.T @ z / num, np.eye(dim), atol=1e-12)
+    np.testing.assert_array_equal(z, kernels.normal_points(dim, num, 0))
+    np.testing.assert_array_equal(
+        kernels.normal_points(dim, num, np.random.default_rng(3)), kernels.normal_points(dim, num, np.random.default_rng(3))
+    )
+    if dim > 1:
+        assert not np.array_equal(z, kernels.normal_points(dim, num, 1))
+
+
+@pytest.mark.parametrize("C, N", [(1, 3), (3, 17), (10, 600), (700, 5), (3, 0)])
+def test_expected_logsumexp(C, N, rng):
+    mean, var = gaussians(rng, (C, N))
+    var += 0.01
+    z = rng.standard_normal((7, C))
+    z = np.concatenate([z, -z])
+    value, d_mean, d_var = kernels.expected_logsumexp(mean, var, z)
+    f = mean + np.sqrt(var) * z[:, :, None]
+    np.testing.assert_allclose(value, scipy_logsumexp(f, axis=1).mean(axis=0), rtol=1e-13)
+    np.testing.assert_array_equal(kernels.expected_logsumexp(mean, var, z, need=False)[0], value)
+    softmax = np.exp(f - scipy_logsumexp(f, axis=1, keepdims=True))
+    np.testing.assert_allclose(d_mean, softmax.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(d_var, (softmax * z[:, :, None]).mean(axis=0) / (2 * np.sqrt(var)), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("op", ["largest", "expected_logsumexp"])
+def test_multi_class_in_float32(op, rng):
+    mean, var = gaussians(rng, (3, 65), np.float32)
+    Y, z = rng.integers(0, 3, 65), kernels.normal_points(3, 16)
+    fast, truth = (
+        kernels.largest(Y, m, v) if op == "largest" else kernels.expected_logsumexp(m, v, z)
+        for m, v in ((mean, var), (mean.astype(float), var.astype(float)))
+    )
+    for x, t in zip(fast, truth, strict=True):
+        assert x.dtype == np.float32
+        assert_as_accurate_as(x, t.astype(np.float32), t)
+
+
+@pytest.mark.parametrize("op", ["expectation", "largest", "expected_logsumexp"])
+def test_any_strides(op, rng):
+    mean, var = gaussians(rng, (3, 34))
+    Y, z = rng.integers(0, 3, 34), kernels.normal_points(3, 16)
+    call = {
+        "expectation": lambda Y, m, v: kernels.expectation("log_ndtr", m, v),
+        "largest": kernels.largest,
+        "expected_logsumexp": lambda Y, m, v: kernels.expected_logsumexp(m, v, z),
+    }[op]
+    thin = call(Y[::-2], mean[:, ::-2], np.asfortranarray(var)[:, ::-2])
+    dense = call(Y[::-2].copy(), mean[:, ::-2].copy(), var[:, ::-2].copy())
+    for a, b in zip(thin, dense, strict=True):
+        assert a.flags.c_contiguous
+        np.testing.assert_array_equal(a, b)
