@@ -11,8 +11,8 @@ class Covariance:
     """Base of covariance functions k(x, x'): records whose fields are parameters in natural space.
 
     A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the fields that may hold one
-    entry a feature. Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does that at the public edge), nothing is
-    modified. A cotangent ``covariance_bar`` is a record of the same type.
+    entry a feature (the others hold one number). Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does that at
+    the public edge), nothing is modified. A cotangent ``covariance_bar`` is a record of the same type.
     """
 
     per_feature = ()
@@ -38,13 +38,15 @@ class Covariance:
         raise NotImplementedError
 
     def check_dim(self, D):
-        """Raise ``ValueError`` where a field with one entry a feature does not fit inputs with D columns."""
-        for name in self.per_feature:
+        """Raise ``ValueError`` where the shape of a field does not fit inputs with D columns."""
+        for name, kind in self._record_fields:
             shape = np.shape(getattr(self, name))
-            if shape not in ((), (D,)):
+            per_feature = name in self.per_feature
+            if kind != "static" and shape != () and not (per_feature and shape == (D,)):
+                allowed = f"() (shared by all columns) or ({D},)" if per_feature else "()"
                 raise ValueError(
                     f"{type(self).__name__}: `{name}` has shape {shape}, but the inputs have D = {D} columns; "
-                    f"give it shape () (shared by all columns) or ({D},)"
+                    f"give it shape {allowed}"
                 )
 
     def blocks(self, Z, X, full_cov=False):

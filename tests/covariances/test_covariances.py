@@ -1,0 +1,191 @@
+"""What every covariance promises, over one table: a new member adds one row (and, if it is new mathematics, its definition)."""
+
+import numpy as np
+import pytest
+from numerics import assert_as_accurate_as, five_point
+from oracles import covariances as oracle
+
+from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
+from fastsvgp.records import Blocks, is_record, leaves, replace, replace_at, tree_map
+
+# name: a covariance for inputs with D columns
+TABLE = {
+    "rbf": lambda rng, D: RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "rbf shared": lambda rng, D: RBF(variance=0.8, lengthscales=1.1 * np.sqrt(D)),
+    "matern12": lambda rng, D: Matern12(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "matern32": lambda rng, D: Matern32(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "matern52": lambda rng, D: Matern52(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)),
+    "matern52 defaults": lambda rng, D: Matern52(),
+    "linear": lambda rng, D: Linear(rng.uniform(0.5, 2.0, D) / D),
+    "linear shared": lambda rng, D: Linear(0.7),
+    "constant": lambda rng, D: Constant(0.6),
+    "sum": lambda rng, D: RBF(1.3, rng.uniform(0.7, 2.0, D) * np.sqrt(D)) + Linear(rng.uniform(0.5, 2.0, D)) + Constant(0.2),
+    "product": lambda rng, D: RBF(1.3, 2.0 * np.sqrt(D)) * Linear(rng.uniform(0.5, 2.0, D)),
+    "three factors": lambda rng, D: Matern32(0.9, np.sqrt(D)) * Constant(1.5) * Matern52(0.7, np.full(D, 2.0)),
+    "nested": lambda rng, D: (RBF(0.5, 1.5) + Constant(0.3) * Matern12(1.1, np.sqrt(D))) * (Linear(0.4) + Matern32()),
+    "sum of one": lambda rng, D: Sum((Product((Matern52(1.2, np.sqrt(D)),)),)),
+}
+NEED = ("covariance", "Z", "X")
+DIMENSIONS = (1, 3, 8, 40)
+everything = pytest.mark.parametrize("name", TABLE)
+
+
+def truth(covariance, X1, X2):
+    """The dense definition of any tree of covariances."""
+    kind = type(covariance).__name__.lower()
+    if kind in ("sum", "product"):
+        return getattr(np, "add" if kind == "sum" else "multiply").reduce([truth(part, X1, X2) for part in covariance.parts])
+    if kind in ("linear", "constant"):
+        return getattr(oracle, kind)(X1, X2, covariance.variance)
+    return oracle.stationary(kind, X1, X2, covariance.variance, covariance.lengthscales)
+
+
+def cast(covariance, dtype):
+    return tree_map(lambda leaf: np.asarray(leaf, dtype)[()], covariance)
+
+
+def inputs(rng, N1, N2, D, dtype=np.float64):
+    """Inputs whose pairs keep a distance from each other: no difference is taken across a kink."""
+    X = rng.permutation(N1 + N2)[:, None] * 0.1 * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (N1 + N2, D))
+    X -= X.mean(0)
+    return X[:N1].astype(dtype), X[N1:].astype(dtype)
+
+
+def symmetric(rng, N):
+    A = rng.standard_normal((N, N))
+    return A + A.T
+
+
+def assert_same(a, b):
+    """Two cotangents of one thing, record or array, agree."""
+    for u, v in zip(*([w for _, _, w in leaves(x)] if is_record(x) else [x] for x in (a, b)), strict=True):
+        np.testing.assert_allclose(u, v, rtol=1e-10, atol=1e-12)
+
+
+@everything
+@pytest.mark.parametrize("D", DIMENSIONS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_matrix_and_diag(rng, name, D, dtype):
+    covariance = cast(TABLE[name](rng, D), dtype)
+    exact = cast(covariance, np.longdouble)
+    for N1, N2 in ((17, 65), (1, 3), (3, 1)):
+        X1, X2 = inputs(rng, N1, N2, D, dtype)
+        K = covariance.matrix(X1, X2)
+        assert K.dtype == dtype and K.shape == (N1, N2)
+        reference = truth(exact, X1.astype(np.longdouble), X2.astype(np.longdouble))
+        assert_as_accurate_as(K, truth(covariance, X1, X2), reference)
+    K = covariance.matrix(X1 := inputs(rng, 65, 0, D, dtype)[0])
+    np.testing.assert_array_equal(K, K.T)
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(K, truth(covariance, X1, X1), rtol=0, atol=40 * eps * K.max())
+    k = covariance.diag(X1)
+    assert k.dtype == dtype
+    np.testing.assert_allclose(k, np.diag(K), rtol=8 * eps)
+
+
+@everything
+@pytest.mark.parametrize("D", DIMENSIONS)
+def test_blocks_reversed(rng, name, D):
+    """Every field and every input at once, along random directions, by five-point differences of the dense definition."""
+    covariance = TABLE[name](rng, D)
+    Z, X = inputs(rng, 17, 65, D)
+    blocks = covariance.blocks(Z, X, full_cov=True)
+    bar = Blocks(symmetric(rng, 17), rng.standard_normal((17, 65)), rng.standard_normal(65), symmetric(rng, 65))
+    kept = tree_map(np.copy, bar)
+    covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, need=NEED)
+    for (_, _, a), (_, _, b) in zip(leaves(bar), leaves(kept), strict=True):
+        np.testing.assert_array_equal(a, b)  # cotangents are not overwritten
+    assert type(covariance_bar) is type(covariance)
+    assert [np.shape(v) for _, _, v in leaves(covariance_bar)] == [np.shape(v) for _, _, v in leaves(covariance)]
+
+    def value(c, Z, X):
+        K = truth(c, X, X)
+        pairs = (bar.Kuu, truth(c, Z, Z)), (bar.Kuf, truth(c, Z, X)), (bar.kff, np.diag(K)), (bar.Kff, K)
+        return sum(float(np.vdot(a, b)) for a, b in pairs)
+
+    def check(gradient, moved):
+        d = rng.standard_normal(np.shape(gradient))
+        forward = five_point(lambda s: value(*moved(s * d)), h=1e-4)
+        assert abs(forward - np.vdot(gradient, d)) < 1e-8 * max(1, np.linalg.norm(gradient) * np.linalg.norm(d))
+
+    for (path, _, field), (_, _, gradient) in zip(leaves(covariance), leaves(covariance_bar), strict=True):
+        check(gradient, lambda step, path=path, field=field: (replace_at(covariance, path, field + step), Z, X))
+    check(Z_bar, lambda step: (covariance, Z + step, X))
+    check(X_bar, lambda step: (covariance, Z, X + step))
+
+
+@everything
+def test_only_what_is_needed_and_only_what_is_there(rng, name):
+    covariance = TABLE[name](rng, 3)
+    Z, X = inputs(rng, 5, 7, 3)
+    blocks = covariance.blocks(Z, X)
+    assert blocks.Kff is None
+    bar = Blocks(symmetric(rng, 5), rng.standard_normal((5, 7)), rng.standard_normal(7))
+    complete = covariance.blocks_vjp(bar, blocks, Z, X, need=NEED)
+    for i, need in enumerate(NEED):
+        results = covariance.blocks_vjp(bar, blocks, Z, X, need=(need,))
+        assert [r is None for r in results] == [j != i for j in range(3)]
+        assert_same(results[i], complete[i])
+    nothing = Blocks(None, None, None)
+    alone = [replace(nothing, **{part: getattr(bar, part)}) for part in ("Kuu", "Kuf", "kff")]
+    parts = [covariance.blocks_vjp(one, blocks, Z, X, NEED) for one in alone]
+    assert_same(tree_map(lambda *v: sum(v), *(part[0] for part in parts)), complete[0])
+    for i in (1, 2):
+        assert_same(sum(part[i] for part in parts), complete[i])
+    zero = covariance.blocks_vjp(nothing, blocks, Z, X, NEED)
+    assert_same(zero[0], tree_map(lambda v: 0 * v, covariance))
+    assert not zero[1].any() and not zero[2].any()
+
+
+@everything
+def test_matrix_reversed_without_the_matrix(rng, name):
+    covariance = TABLE[name](rng, 3)
+    X1, X2 = inputs(rng, 5, 7, 3)
+    K, K_bar = covariance.matrix(X1, X2), rng.standard_normal((5, 7))
+    for a, b in zip(covariance.matrix_vjp(K_bar, None, X1, X2), covariance.matrix_vjp(K_bar, K, X1, X2), strict=True):
+        assert_same(a, b)
+
+
+@everything
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gradients_have_the_dtype_of_the_arrays(rng, name, dtype):
+    covariance = cast(TABLE[name](rng, 3), dtype)
+    Z, X = inputs(rng, 5, 7, 3, dtype)
+    bar = Blocks(symmetric(rng, 5).astype(dtype), np.ones((5, 7), dtype), np.ones(7, dtype))
+    covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, need=NEED)
+    assert Z_bar.dtype == dtype and X_bar.dtype == dtype
+    assert all(v.dtype == dtype for _, _, v in leaves(covariance_bar))
+
+
+@everything
+def test_empty_batch(rng, name):
+    covariance = TABLE[name](rng, 3)
+    Z, X = inputs(rng, 5, 0, 3)
+    blocks = covariance.blocks(Z, X, full_cov=True)
+    assert blocks.Kuf.shape == (5, 0) and blocks.kff.shape == (0,) and blocks.Kff.shape == (0, 0)
+    bar = Blocks(symmetric(rng, 5), np.zeros((5, 0)), np.zeros(0))
+    _, Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, need=NEED)
+    assert Z_bar.shape == (5, 3) and X_bar.shape == (0, 3)
+
+
+def test_operators_flatten_like_with_like():
+    a, b, c, d = RBF(), Linear(), Constant(), Matern12()
+    assert (a + b + c).parts == (a, b, c) and (a + (b + c)).parts == (a, b, c)
+    assert (a * b * c).parts == (a, b, c)
+    mixed = a * b + c * d
+    assert type(mixed) is Sum and [type(part) for part in mixed.parts] == [Product, Product]
+    with pytest.raises(TypeError):
+        a + 1.0
+
+
+def test_check_dim_names_field_shape_and_columns():
+    RBF(1.0, np.ones(3)).check_dim(3)
+    RBF().check_dim(7)
+    with pytest.raises(ValueError, match=r"RBF: `lengthscales` has shape \(2,\), but the inputs have D = 3 columns.*\(3,\)"):
+        RBF(1.0, np.ones(2)).check_dim(3)
+    with pytest.raises(ValueError, match=r"RBF: `lengthscales` has shape \(1, 3\)"):
+        RBF(1.0, np.ones((1, 3))).check_dim(3)
+    with pytest.raises(ValueError, match=r"RBF: `variance` has shape \(3,\).*give it shape \(\)"):
+        RBF(np.ones(3)).check_dim(3)
+    with pytest.raises(ValueError, match=r"Sum.parts.1: Product.parts.0: Linear: `variance` has shape \(4,\)"):
+        (RBF() + Linear(np.ones(4)) * Constant()).check_dim(3)

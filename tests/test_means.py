@@ -1,0 +1,69 @@
+"""Mean functions: values by definition, and reverse rules by five-point differences, over one table."""
+
+import numpy as np
+import pytest
+from numerics import five_point
+
+from fastsvgp.means import ConstantMean, LinearMean, ZeroMean
+from fastsvgp.records import leaves, replace_at, tree_map
+
+# name: (mean for D = 3 inputs, P, definition for one output p and one point x)
+W, B = np.array([[0.5, -1.0, 2.0], [1.5, 0.3, -0.7]]), np.array([0.1, -0.4])
+TABLE = {
+    "zero": (ZeroMean(), None, lambda p, x: 0.0),
+    "constant": (ConstantMean(0.7), None, lambda p, x: 0.7),
+    "constant of each output": (ConstantMean(B), 2, lambda p, x: B[p]),
+    "linear": (LinearMean(W[0], 0.7), None, lambda p, x: W[0] @ x + 0.7),
+    "linear without bias": (LinearMean(W[0]), None, lambda p, x: W[0] @ x),
+    "linear of each output": (LinearMean(W, B), 2, lambda p, x: W[p] @ x + B[p]),
+    "linear, biases apart": (LinearMean(W[0], B), 2, lambda p, x: W[0] @ x + B[p]),
+    "linear, one bias": (LinearMean(W, 0.3), 2, lambda p, x: W[p] @ x + 0.3),
+}
+everything = pytest.mark.parametrize("name", TABLE)
+
+
+@everything
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("N", [0, 1, 17])
+def test_values(rng, name, dtype, N):
+    mean, P, definition = TABLE[name]
+    mean = tree_map(lambda leaf: np.asarray(leaf, dtype)[()], mean)
+    X = rng.standard_normal((N, 3)).astype(dtype)
+    value = mean(X)
+    assert value.dtype == dtype and value.shape == ((N,) if P is None else (P, N))
+    expected = np.array([[definition(p, x) for x in X] for p in range(P or 1)], float).reshape(value.shape)
+    np.testing.assert_allclose(value, expected, rtol=0, atol=20 * np.finfo(dtype).eps)
+
+
+@everything
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_reverse_rule(rng, name, outputs):
+    """An output axis that the mean lacks is summed over, as its broadcast into the latent means demands."""
+    mean, P, _ = TABLE[name]
+    if P is not None and outputs is None:
+        pytest.skip("a mean with an output axis never meets latent means without one")
+    X = rng.standard_normal((17, 3))
+    mean_bar = rng.standard_normal((17,) if outputs is None else (outputs, 17))
+    record_bar, X_bar = mean.vjp(mean_bar, X)
+    assert type(record_bar) is type(mean)
+
+    def check(gradient, moved):
+        d = rng.standard_normal(np.shape(gradient))
+        forward = five_point(lambda s: float((mean_bar * moved(s * d)).sum()))
+        assert abs(forward - np.vdot(gradient, d)) < 1e-8 * max(1, np.linalg.norm(gradient) * np.linalg.norm(d))
+
+    for (path, _, field), (_, _, gradient) in zip(leaves(mean), leaves(record_bar), strict=True):
+        assert np.shape(gradient) == np.shape(field)
+        check(gradient, lambda step, path=path, field=field: replace_at(mean, path, field + step)(X))
+    check(X_bar, lambda step: mean(X + step))
+    assert mean.vjp(mean_bar, X, need=("mean",))[1] is None
+    assert mean.vjp(mean_bar, X, need=("X",))[0] is None
+
+
+@everything
+def test_gradients_have_the_dtype_of_the_arrays(rng, name):
+    mean, P, _ = TABLE[name]
+    mean = tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], mean)
+    X = rng.standard_normal((5, 3)).astype(np.float32)
+    record_bar, X_bar = mean.vjp(np.ones((5,) if P is None else (P, 5), np.float32), X)
+    assert X_bar.dtype == np.float32 and all(v.dtype == np.float32 for _, _, v in leaves(record_bar))
