@@ -148,11 +148,50 @@ def direct(start, stop, family, X1, Bt, scale, variance, symmetric, K):
 
 
 @jit
+def _pull(w, b, x, first):
+    """For four rows i: first[i] = sum_j w_ij e_ij with e_ij = b_j - x_i; returns sum_ij w_ij e_ij^2."""
+    w0, w1, w2, w3 = w[0, : b.size], w[1, : b.size], w[2, : b.size], w[3, : b.size]
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    zero = w.dtype.type(0)
+    t0, t1, t2, t3, squares = zero, zero, zero, zero, zero
+    for j in range(b.size):
+        e0, e1, e2, e3 = b[j] - x0, b[j] - x1, b[j] - x2, b[j] - x3
+        f0, f1, f2, f3 = w0[j] * e0, w1[j] * e1, w2[j] * e2, w3[j] * e3
+        t0 += f0
+        t1 += f1
+        t2 += f2
+        t3 += f3
+        squares += (f0 * e0 + f1 * e1) + (f2 * e2 + f3 * e3)
+    first[0], first[1], first[2], first[3] = t0, t1, t2, t3
+    return squares
+
+
+@jit
+def _pull_both(w, b, x, first, c):
+    """The same, and c_j -= sum_i w_ij e_ij."""
+    w0, w1, w2, w3 = w[0, : b.size], w[1, : b.size], w[2, : b.size], w[3, : b.size]
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    zero = w.dtype.type(0)
+    t0, t1, t2, t3, squares = zero, zero, zero, zero, zero
+    for j in range(b.size):
+        e0, e1, e2, e3 = b[j] - x0, b[j] - x1, b[j] - x2, b[j] - x3
+        f0, f1, f2, f3 = w0[j] * e0, w1[j] * e1, w2[j] * e2, w3[j] * e3
+        t0 += f0
+        t1 += f1
+        t2 += f2
+        t3 += f3
+        squares += (f0 * e0 + f1 * e1) + (f2 * e2 + f3 * e3)
+        c[j] -= (f0 + f1) + (f2 + f3)
+    first[0], first[1], first[2], first[3] = t0, t1, t2, t3
+    return squares
+
+
+@jit
 def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K_bar, K, X1_bar):
     """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
 
     ``symmetric``: over j < i only. ``sides``: 2 all of it, 1 without the (D, N2) part, 0 only the first sum. An empty K is
-    recomputed a tile at a time.
+    recomputed a tile at a time. Four rows share the passes over a tile's features; weights that do not belong there are 0.
     """
     N1, D = X1.shape
     N2 = Bt.shape[1]
@@ -162,42 +201,41 @@ def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K
     X2_bar = np.zeros((D, N2 if sides == 2 else 0), dtype)
     squares = np.zeros(D)
     total = 0.0
-    r2s, ks, ws = np.empty(COLS, dtype), np.empty(COLS, dtype), np.empty(COLS, dtype)
+    r2s, ks, w = np.empty(COLS, dtype), np.empty(COLS, dtype), np.empty((4, COLS), dtype)
+    x, first = np.empty(4, dtype), np.empty(4, dtype)
     for u in range(start, stop):
         i0 = _fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
         for j0 in range(0, i1 if symmetric else N2, COLS):
-            for i in range(i0, i1):
-                j1 = min(j0 + COLS, i if symmetric else N2)
-                n = max(j1 - j0, 0)
-                r2, k, w = r2s[:n], ks[:n], ws[:n]
-                if family != RBF or not known:
-                    _squared_distances(X1[i], Bt, scale, j0, r2)
-                if known:
-                    k = K[i, j0:j1]
-                else:
-                    k[:] = r2
-                    _profile(family, variance, k)
-                total += _weights(family, r2, k, K_bar[i, j0:j1], w)
-                for d in range(D if sides > 0 else 0):
-                    b, x = Bt[d, j0:j1], X1[i, d]
-                    first, second = dtype.type(0), dtype.type(0)
-                    if sides == 2:
-                        c = X2_bar[d, j0:j1]
-                        for j in range(n):
-                            e = b[j] - x
-                            we = w[j] * e
-                            first += we
-                            second += we * e
-                            c[j] -= we
+            for i in range(i0, i1, 4):
+                last = min(i + 4, i1) - 1
+                j1 = max(j0, min(j0 + COLS, last if symmetric else N2))
+                for q in range(4):
+                    row = i + q
+                    n = j1 - j0 if not symmetric else max(min(j1, row) - j0, 0)
+                    if row > last:
+                        n = 0
+                    w[q, n : j1 - j0] = 0
+                    if n == 0:
+                        continue
+                    r2, k = r2s[:n], ks[:n]
+                    if family != RBF or not known:
+                        _squared_distances(X1[row], Bt, scale, j0, r2)
+                    if known:
+                        k = K[row, j0 : j0 + n]
                     else:
-                        for j in range(n):
-                            e = b[j] - x
-                            we = w[j] * e
-                            first += we
-                            second += we * e
-                    X1_bar[i, d] += first
-                    squares[d] += second
+                        k[:] = r2
+                        _profile(family, variance, k)
+                    total += _weights(family, r2, k, K_bar[row, j0 : j0 + n], w[q, :n])
+                for d in range(D if sides > 0 else 0):
+                    for q in range(4):
+                        x[q] = X1[min(i + q, last), d]
+                    if sides == 2:
+                        squares[d] += _pull_both(w, Bt[d, j0:j1], x, first, X2_bar[d, j0:j1])
+                    else:
+                        squares[d] += _pull(w, Bt[d, j0:j1], x, first)
+                    for q in range(last + 1 - i):
+                        X1_bar[i + q, d] += first[q]
     return total, squares, X2_bar
 
 
