@@ -10,11 +10,11 @@ def _apply(operation, L, B, transpose, overwrite):
     trans = blas.T if transpose else blas.N
     if L.ndim == 2 and B.ndim > 2 and B.shape[-1] < L.shape[-1]:
         # one shared factor, few columns each: all right-hand sides side by side are one call
-        wide = np.ascontiguousarray(np.moveaxis(B, -2, 0))
+        wide = np.array(np.moveaxis(B, -2, 0), order="C")  # a copy, also where B has that layout already
         operation(L, wide.reshape(L.shape[0], -1), trans)
         return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
-    X = owned(B, overwrite) if B.shape[:-2] == batch else np.array(np.broadcast_to(B, batch + B.shape[-2:]))
+    X = owned(B, overwrite) if B.shape[:-2] == batch else np.array(np.broadcast_to(B, batch + B.shape[-2:]), order="C")
     if X.ndim == 2:
         operation(L, X, trans)
     else:

@@ -1,0 +1,67 @@
+"""Matrix products and the fused passes between them."""
+
+import numpy as np
+import pytest
+from numerics import assert_as_accurate_as
+
+from fastsvgp import kernels
+
+SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000)]
+
+
+@pytest.mark.parametrize("ta", [False, True])
+@pytest.mark.parametrize("tb", [False, True])
+def test_matmul(rng, ta, tb):
+    for m, k, n in [(1, 1, 1), (3, 5, 2), (4, 0, 3), (65, 30, 17)]:
+        A = rng.standard_normal((k, m) if ta else (m, k))
+        B = rng.standard_normal((n, k) if tb else (k, n))
+        truth = (A.T if ta else A) @ (B.T if tb else B)
+        np.testing.assert_allclose(kernels.matmul(A, B, ta, tb), truth, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(kernels.matmul(np.asfortranarray(A), B, ta, tb), truth, rtol=1e-13, atol=1e-13)
+    A, B = rng.standard_normal((3, 4, 5)), rng.standard_normal((5, 2))
+    np.testing.assert_allclose(kernels.matmul(A, B), A @ B, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("M, N", SHAPES)
+@pytest.mark.parametrize("signs", ["negative", "positive", "mixed", "zero"])
+def test_weighted_gram_with_weights_of_any_sign(rng, M, N, signs):
+    A, w = rng.standard_normal((M, N)), rng.standard_normal(N)
+    w = {"negative": -np.abs(w), "positive": np.abs(w), "mixed": w, "zero": np.zeros(N)}[signs]
+    G = kernels.weighted_gram(A, w)
+    np.testing.assert_allclose(G, (A * w) @ A.T, rtol=1e-11, atol=1e-11)
+    np.testing.assert_array_equal(G, G.T)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("M, N", [*SHAPES, (5, 0)])
+def test_fused_passes(rng, M, N, dtype):
+    A, T = rng.standard_normal((2, M, N)).astype(dtype)
+    x, a, w = (rng.standard_normal(n).astype(dtype) for n in (M, N, N))
+    dots, squares = kernels.column_moments(A, x)
+    wide = A.astype(float)
+    np.testing.assert_allclose(dots, x.astype(float) @ wide, rtol=2e-6 if dtype == np.float32 else 1e-12, atol=1e-5)
+    np.testing.assert_allclose(squares, (wide**2).sum(0), rtol=2e-7 if dtype == np.float32 else 1e-13)
+    np.testing.assert_array_equal(kernels.scale_columns(A, w), A * w)
+    own = A.copy()
+    assert kernels.scale_columns(own, w, out=own) is own
+    np.testing.assert_array_equal(own, A * w)
+    plain, truth = T + np.outer(x, a) - A * w, T.astype(float) + np.outer(x.astype(float), a) - wide * w
+    assert kernels.add_outer_minus_scaled(T, x, a, A, w) is T
+    if N:
+        assert_as_accurate_as(T, plain, truth)
+
+
+@pytest.mark.parametrize("M", [1, 3, 65, 200])
+def test_lower_triangle_passes(rng, M):
+    C, L = rng.standard_normal((2, M, M))
+    L = np.tril(L) + np.triu(np.full((M, M), np.nan), 1)
+    clean, inverse = np.tril(L), np.diag(1 / np.diagonal(L))
+    np.testing.assert_allclose(kernels.tril_sum_of_squares(L), (clean**2).sum(), rtol=1e-13)
+    for transpose in (False, True):
+        truth = 2 * np.tril(C.T if transpose else C) - 0.7 * (clean - inverse)
+        np.testing.assert_allclose(kernels.tril_update(C, L, 2.0, -0.7, transpose), truth, rtol=1e-12, atol=1e-12)
+
+
+def test_sum_of_squares_of_many_float32_numbers_keeps_its_digits(rng):
+    L = np.tril(np.full((500, 500), 0.1, np.float32))
+    np.testing.assert_allclose(kernels.tril_sum_of_squares(L), np.sum(L.astype(float) ** 2), rtol=1e-6)

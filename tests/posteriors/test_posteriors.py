@@ -1,0 +1,185 @@
+"""The contract of every posterior: marginals and KL by their definitions, exact reverse rules, predictions, natural steps."""
+
+import numpy as np
+import pytest
+from numerics import assert_as_accurate_as, five_point
+
+import fastsvgp as fs
+
+POSTERIORS = [fs.Whitened, fs.Marginal]
+SHAPES = [(1, 1, None), (5, 3, None), (3, 40, None), (4, 7, 2), (3, 50, 2), (2, 3, 1), (5, 0, None), (70, 66, None), (66, 300, None)]
+JITTER = 1e-3
+
+each_posterior = pytest.mark.parametrize("cls", POSTERIORS, ids=lambda c: c.__name__)
+each_shape = pytest.mark.parametrize("M, N, P", SHAPES)
+
+
+def problem(rng, M, N, P, full=False):
+    """Blocks of a positive definite joint covariance, and parameters with NaN in the unread triangle."""
+    A = rng.standard_normal((M + N, M + N + 3)) / np.sqrt(M + N)
+    K = A @ A.T + 0.2 * np.eye(M + N)
+    Kff = K[M:, M:]
+    batch = () if P is None else (P,)
+    mean = rng.standard_normal((*batch, M))
+    tril = np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / np.sqrt(M) + 0.7 * np.eye(M)
+    return fs.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy() if full else None), mean, tril
+
+
+def holey(tril):
+    return tril + np.triu(np.full(tril.shape[-2:], np.nan), 1)
+
+
+def q_of_u(cls, mean, tril, Kuu):
+    """Mean and covariance of u."""
+    if cls is fs.Whitened:
+        L = np.linalg.cholesky(Kuu)
+        return mean @ L.T, L @ tril @ tril.swapaxes(-1, -2) @ L.T
+    return mean, tril @ tril.swapaxes(-1, -2)
+
+
+@each_shape
+@each_posterior
+def test_marginals_and_kl_by_definition(rng, cls, M, N, P):
+    blocks, mean, tril = problem(rng, M, N, P, full=True)
+    Kuu = blocks.Kuu + JITTER * np.eye(M)
+    m, S = q_of_u(cls, mean, tril, Kuu)
+    A = np.linalg.solve(Kuu, blocks.Kuf)
+    truth_mean = m @ A
+    truth_cov = blocks.Kff - blocks.Kuf.T @ A + A.T @ S @ A
+    inverse = np.linalg.inv(Kuu)
+    each = [
+        0.5 * (np.trace(inverse @ s) + v @ inverse @ v - M + np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(s)[1])
+        for v, s in zip(np.atleast_2d(m), S.reshape(-1, M, M), strict=True)
+    ]
+    posterior = cls(mean, holey(tril))
+    f, kl, saved = posterior.forward(blocks, JITTER)
+    np.testing.assert_allclose(f.mean, truth_mean, atol=1e-10)
+    np.testing.assert_allclose(f.var, np.diagonal(truth_cov, axis1=-2, axis2=-1), atol=1e-10)
+    np.testing.assert_allclose(kl, sum(each), rtol=1e-10, atol=1e-10)
+    assert saved.clamped == 0
+    factor = posterior.factor(blocks.Kuu, JITTER)
+    got_mean, got_cov, clamped = posterior.condition(factor, blocks)
+    np.testing.assert_allclose(got_mean, truth_mean, atol=1e-10)
+    np.testing.assert_allclose(got_cov, truth_cov, atol=1e-10)
+    _, got_var, _ = posterior.condition(factor, fs.Blocks(None, blocks.Kuf, blocks.kff))
+    np.testing.assert_allclose(got_var, f.var, atol=1e-12)
+
+
+@each_shape
+@each_posterior
+def test_reverse_rule_of_every_field(rng, cls, M, N, P):
+    blocks, mean, tril = problem(rng, M, N, P)
+    f, _, saved = cls(mean, holey(tril)).forward(blocks, JITTER)
+    f_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape)))  # both signs of the variance cotangent
+    kl_bar = -0.7
+
+    def value(mean, tril, Kuu, Kuf, kff):
+        g, kl, _ = cls(mean, tril).forward(fs.Blocks(Kuu, Kuf, kff), JITTER)
+        return float(np.vdot(f_bar.mean, g.mean) + np.vdot(f_bar.var, g.var) + kl_bar * kl)
+
+    posterior_bar, blocks_bar = cls(mean, holey(tril)).vjp(f_bar, kl_bar, saved)
+    np.testing.assert_array_equal(blocks_bar.Kuu, blocks_bar.Kuu.T)
+    assert not np.triu(posterior_bar.scale_tril, 1).any()
+    arguments = [mean, tril, blocks.Kuu, blocks.Kuf, blocks.kff]
+    bars = [posterior_bar.mean, posterior_bar.scale_tril, blocks_bar.Kuu, blocks_bar.Kuf, blocks_bar.kff]
+    for i, (argument, bar) in enumerate(zip(arguments, bars, strict=True)):
+        d = rng.standard_normal(argument.shape) / max(1.0, np.sqrt(argument.size))
+        d = np.tril(d) if i == 1 else d + d.T if i == 2 else d
+        moved = lambda s, i=i, d=d: value(*(a + s * d if j == i else a for j, a in enumerate(arguments)))  # noqa: E731
+        forward, reverse = five_point(moved), float(np.vdot(bar, d))
+        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(bar) * np.linalg.norm(d)), (i, forward, reverse)
+
+
+@each_posterior
+@pytest.mark.parametrize("N", [4, 60])  # the batch form and the Gram form
+def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, cls, N):
+    blocks, mean, tril = problem(rng, 6, N, 2)
+    posterior = cls(mean, tril)
+
+    def bars(*need):
+        f, _, saved = posterior.forward(blocks, JITTER)
+        f_bar = fs.Marginals(np.sin(f.mean), -np.cos(f.var))
+        return posterior.vjp(f_bar, -1.0, saved, need) if need else posterior.vjp(f_bar, -1.0, saved)
+
+    whole, whole_blocks = bars()
+    only_mean, nothing = bars("posterior.mean")
+    assert only_mean.scale_tril is None and nothing is None
+    np.testing.assert_allclose(only_mean.mean, whole.mean, rtol=1e-12, atol=1e-12)
+    only_tril, nothing = bars("posterior.scale_tril")
+    assert only_tril.mean is None and nothing is None
+    np.testing.assert_allclose(only_tril.scale_tril, whole.scale_tril, rtol=1e-12, atol=1e-12)
+    nothing, only_blocks = bars("blocks")
+    assert nothing.mean is None and nothing.scale_tril is None
+    for name in ("Kuu", "Kuf", "kff"):
+        np.testing.assert_allclose(getattr(only_blocks, name), getattr(whole_blocks, name), rtol=1e-11, atol=1e-11)
+
+
+@each_posterior
+@pytest.mark.parametrize("M, N", [(6, 4), (6, 60), (70, 90)])
+def test_float32_is_as_accurate_as_numpy(rng, cls, M, N):
+    """Plain NumPy in float32, by the definition with triangular whitening, sets the budget."""
+    blocks, mean, tril = problem(rng, M, N, None)
+
+    def plain(dtype):
+        b = fs.tree_map(lambda a: a.astype(dtype), blocks)
+        m, W = mean.astype(dtype), tril.astype(dtype)
+        L = np.linalg.cholesky(b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype))
+        if cls is fs.Marginal:
+            m, W = np.linalg.solve(L, m), np.linalg.solve(L, W)
+        Lam = np.linalg.solve(L, b.Kuf)
+        V = W.T @ Lam
+        return m @ Lam, b.kff - (Lam**2).sum(0) + (V**2).sum(0)
+
+    single = fs.tree_map(lambda a: a.astype(np.float32), blocks)
+    f, _, saved = cls(mean.astype(np.float32), tril.astype(np.float32)).forward(single, JITTER)
+    assert f.mean.dtype == f.var.dtype == np.float32
+    for fast, budget, truth in zip((f.mean, f.var), plain(np.float32), plain(np.float64), strict=True):
+        assert_as_accurate_as(fast, budget, truth)
+    posterior_bar, blocks_bar = cls(mean.astype(np.float32), tril.astype(np.float32)).vjp(f, -1.0, saved)
+    assert {a.dtype for _, _, a in [*fs.leaves(posterior_bar), *fs.leaves(blocks_bar)] if a is not None} == {np.dtype(np.float32)}
+
+
+@each_posterior
+def test_variances_below_rounding_are_raised_and_counted(rng, cls):
+    M = 4
+    Kuu = np.eye(M)
+    tiny = 1e-12 * np.eye(M)
+    blocks = fs.Blocks(Kuu, np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))  # the first two are inducing inputs
+    f, _, saved = cls(np.zeros(M), tiny).forward(blocks, 0.0)
+    assert saved.clamped == 2
+    np.testing.assert_array_equal(f.var, [np.finfo(float).eps, np.finfo(float).eps, 1.0])
+
+
+@each_posterior
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("step", [1.0, 0.3])
+def test_natural_step_by_definition(rng, cls, P, step):
+    """theta_new = theta + step * dBound/d(expectation parameters), with gradients taken from the reverse rule."""
+    M, N = 5, 9
+    blocks, mean, tril = problem(rng, M, N, P)
+    posterior = cls(mean, holey(tril))
+    f, _, saved = posterior.forward(blocks, JITTER)
+    f_bar = fs.Marginals(rng.standard_normal(f.mean.shape), -rng.random(f.var.shape))
+    stepped = posterior.natural_step(f_bar, saved, step)
+    bar, _ = posterior.vjp(f_bar, -1.0, saved)
+    for p in np.ndindex(mean.shape[:-1]):
+        W, m = tril[p], mean[p]
+        S = W @ W.T
+        # W_bar = tril(2 S_bar W): solve for the symmetric S_bar
+        rows = [(i, j) for i in range(M) for j in range(i + 1)]
+        basis = [np.eye(M)[[i]].T @ np.eye(M)[[j]] for i, j in rows]
+        basis = [b + b.T if i != j else b for b, (i, j) in zip(basis, rows, strict=True)]
+        system = np.array([[np.tril(2 * b @ W)[r] for b in basis] for r in rows])
+        S_bar = sum(c * b for c, b in zip(np.linalg.solve(system, [bar.scale_tril[p][r] for r in rows]), basis, strict=True))
+        precision = np.linalg.inv(S) - 2 * step * S_bar
+        theta = np.linalg.solve(S, m) + step * (bar.mean[p] - 2 * S_bar @ m)
+        np.testing.assert_allclose(stepped.scale_tril[p] @ stepped.scale_tril[p].T, np.linalg.inv(precision), atol=1e-9)
+        np.testing.assert_allclose(stepped.mean[p], np.linalg.solve(precision, theta), atol=1e-9)
+
+
+@each_posterior
+def test_sizes_are_checked(rng, cls):
+    for mean, tril in [((3,), (4, 4)), ((4,), (4, 3)), ((2, 4), (4, 4)), ((4, 4), (4, 4)), ((), (4, 4))]:
+        with pytest.raises(ValueError, match="`posterior` has mean"):
+            cls(np.zeros(mean), np.zeros(tril)).check_size(4)
+    assert cls(np.zeros((2, 4)), np.zeros((2, 4, 4))).check_size(4) == (2,)

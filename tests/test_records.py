@@ -1,0 +1,127 @@
+"""Records: leaves, maps, and files that are whole or absent."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp import records
+
+
+def model():
+    covariance = fs.Sum((fs.RBF(1.5, np.array([1.0, 2.0])), fs.Product((fs.Linear(), fs.Constant(0.5)))))
+    posterior = fs.Whitened(np.zeros((3, 4), np.float32), np.tile(np.eye(4, dtype=np.float32), (3, 1, 1)))
+    return fs.SVGP(covariance, np.arange(8.0).reshape(4, 2), posterior, fs.RobustMax(num_classes=3), fs.ConstantMean(0.25))
+
+
+def test_leaves_name_every_number_in_order():
+    assert [path for path, _, _ in fs.leaves(model())] == [
+        "covariance.parts.0.variance",
+        "covariance.parts.0.lengthscales",
+        "covariance.parts.1.parts.0.variance",
+        "covariance.parts.1.parts.1.variance",
+        "inducing",
+        "posterior.mean",
+        "posterior.scale_tril",
+        "mean.value",
+    ]
+    kinds = {path: kind for path, kind, _ in fs.leaves(model())}
+    assert kinds["posterior.scale_tril"] == "tril" and kinds["inducing"] == "real"
+    assert kinds["covariance.parts.0.variance"] == "positive"
+
+
+def test_tree_map_keeps_settings_and_gaps():
+    m = model()
+    doubled = fs.tree_map(lambda a, b: a + b, m, m)
+    assert doubled.covariance.parts[0].variance == 3.0 and doubled.likelihood.num_classes == 3
+    assert doubled.posterior.mean.dtype == np.float32
+    gap = fs.replace_at(m, "covariance.parts.0.lengthscales", None)
+    assert fs.tree_map(lambda a, b: a + b, m, gap).covariance.parts[0].lengthscales is None
+    assert fs.tree_map(np.negative, fs.replace(m, mean=None)).mean is None
+
+
+def test_replace_at_changes_one_leaf_and_nothing_else():
+    m = model()
+    n = fs.replace_at(m, "covariance.parts.1.parts.0.variance", 9.0)
+    assert n.covariance.parts[1].parts[0].variance == 9.0 and m.covariance.parts[1].parts[0].variance == 1.0
+    assert n.posterior is m.posterior
+    with pytest.raises(AttributeError):
+        fs.replace_at(m, "covariance.nothing", 1.0)
+    with pytest.raises(AttributeError):  # frozen
+        m.mean = None
+
+
+def test_repr_shows_shapes_not_numbers():
+    assert repr(model().posterior) == "Whitened(mean=<float32 (3, 4)>, scale_tril=<float32 (3, 4, 4)>)"
+    assert "Constant(variance=0.5)" in repr(model())
+
+
+def test_save_and_load_round_trip(tmp_path):
+    path = tmp_path / "model.npz"
+    m = model()
+    records.save(path, m, columns=["a", "b"])
+    n, extra = records.load_with_extra(path)
+    assert extra == {"columns": ["a", "b"]}
+    assert repr(n) == repr(m) and isinstance(n.covariance.parts[0].variance, float)
+    for (p, _, a), (q, _, b) in zip(fs.leaves(m), fs.leaves(n), strict=True):
+        assert p == q and np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_array_equal(a, b)
+    assert fs.load(path).likelihood.num_classes == 3
+    assert os.listdir(tmp_path) == ["model.npz"]
+    with np.load(path, allow_pickle=False) as file:  # plain arrays: no pickle
+        assert json.loads(str(file["__fastsvgp__"]))["format"] == records.FORMAT
+
+
+def test_gradients_with_gaps_can_be_saved(tmp_path):
+    g = fs.replace(fs.replace_at(model(), "posterior.mean", None), covariance=None)
+    fs.save(tmp_path / "g.npz", g)
+    h = fs.load(tmp_path / "g.npz")
+    assert h.posterior.mean is None and h.covariance is None
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "model.npz"
+    fs.save(path, model())
+    before = path.read_bytes()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        fs.save(path, model())
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["model.npz"]
+
+
+def test_wrong_files_are_named(tmp_path):
+    text = tmp_path / "text.npz"
+    text.write_text("not a model")
+    with pytest.raises(fs.DataFileError, match=r"text\.npz is not a fastsvgp model"):
+        fs.load(text)
+    arrays = tmp_path / "arrays.npz"
+    np.savez(arrays, a=np.ones(3))
+    with pytest.raises(fs.DataFileError, match="no fastsvgp header"):
+        fs.load(arrays)
+    plain = tmp_path / "plain.npy"
+    np.save(plain, np.ones(3))
+    with pytest.raises(fs.DataFileError, match="not a fastsvgp model"):
+        fs.load(plain)
+    cut = tmp_path / "cut.npz"
+    fs.save(cut, model())
+    cut.write_bytes(cut.read_bytes()[:-200])
+    with pytest.raises(fs.DataFileError):
+        fs.load(cut)
+    other = tmp_path / "other.npz"
+    np.savez(other, __fastsvgp__=np.array(json.dumps({"format": "fastsvgp-record-99"})))
+    with pytest.raises(fs.DataFileError, match="fastsvgp-record-99"):
+        fs.load(other)
+    alien = tmp_path / "alien.npz"
+    np.savez(alien, __fastsvgp__=np.array(json.dumps({"format": records.FORMAT, "tree": {"type": "Nope", "fields": {}}})))
+    with pytest.raises(fs.DataFileError, match="Nope"):
+        fs.load(alien)
+    with pytest.raises(FileNotFoundError):
+        fs.load(tmp_path / "absent.npz")
+    with pytest.raises(TypeError, match="`tree` must be a fastsvgp record"):
+        fs.save(tmp_path / "x.npz", {"a": 1})
