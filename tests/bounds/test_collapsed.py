@@ -1,0 +1,87 @@
+"""The collapsed bound by its definition, its gradient, and the SVGP that attains it."""
+
+import numpy as np
+import pytest
+from numerics import five_point
+
+import fastsvgp as fs
+
+JITTER = 1e-3
+
+
+def problem(rng, M, N, P=None, D=2, mean=None, dtype=np.float64):
+    X = rng.standard_normal((N, D))
+    Y = np.sin(X.sum(axis=1)) + 0.2 * rng.standard_normal(N)
+    Y = Y if P is None else np.stack([Y + p * X[:, 0] for p in range(P)], axis=1)
+    covariance = fs.Matern52(1.2, np.linspace(0.9, 1.4, D).astype(dtype))
+    return fs.SGPR(covariance, rng.standard_normal((M, D)).astype(dtype), 0.3, mean), X.astype(dtype), Y.astype(dtype)
+
+
+def by_definition(sgpr, X, Y):
+    """log N(y | 0, Qff + noise I) - tr(Kff - Qff) / (2 noise), summed over outputs."""
+    k, Z, noise = sgpr.covariance, sgpr.inducing, sgpr.noise_variance
+    Kuf = k.matrix(Z, X)
+    Q = Kuf.T @ np.linalg.solve(k.matrix(Z) + JITTER * np.eye(len(Z)), Kuf)
+    C = Q + noise * np.eye(len(X))
+    y = Y.reshape(len(X), -1) - (0 if sgpr.mean is None else sgpr.mean(X)[:, None])
+    one = -0.5 * (len(X) * np.log(2 * np.pi) + np.linalg.slogdet(C)[1] + (k.diag(X).sum() - np.trace(Q)) / noise)
+    return one * y.shape[1] - 0.5 * np.sum(y * np.linalg.solve(C, y))
+
+
+SHAPES = [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (70, 150, 2)]
+
+
+@pytest.mark.parametrize("M, N, P", SHAPES)
+@pytest.mark.parametrize("with_mean", [False, True])
+def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
+    mean = fs.LinearMean(np.ones(2), 0.3) if with_mean else None
+    sgpr, X, Y = problem(rng, M, N, P, mean=mean)
+    value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
+    np.testing.assert_allclose(value, by_definition(sgpr, X, Y), rtol=1e-10)
+    np.testing.assert_allclose(value, fs.collapsed_bound(sgpr, X, Y, jitter=JITTER), rtol=1e-13)
+    claimed = {path: bar for path, _, bar in fs.leaves(grad)}
+    for path, _, leaf in fs.leaves(sgpr):
+        d = rng.standard_normal(np.shape(leaf)) / max(1.0, np.sqrt(np.size(leaf)))
+        moved = lambda s, p=path, v=leaf, d=d: fs.collapsed_bound(fs.replace_at(sgpr, p, v + s * d), X, Y, jitter=JITTER)  # noqa: E731
+        forward, reverse = five_point(moved, 5e-4), float(np.vdot(claimed[path], d))
+        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(claimed[path]) * np.linalg.norm(d)), (path, forward, reverse)
+    best = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
+    np.testing.assert_allclose(fs.elbo(best, X, Y, jitter=JITTER), value, rtol=1e-10)
+    _, at_best = fs.elbo_and_grad(best, X, Y, jitter=JITTER, wrt=("posterior",))
+    for _, _, bar in fs.leaves(at_best.posterior):
+        assert np.abs(bar).max() <= 1e-8 * max(1.0, N)
+
+
+def test_wrt_leaves_out_the_rest(rng):
+    sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
+    _, whole = fs.collapsed_bound_and_grad(sgpr, X, Y)
+    for wrt in [("noise_variance",), ("inducing", "covariance.variance"), ("mean",)]:
+        _, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, wrt=wrt)
+        got = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
+        assert {p for p in got} == {p for p, _, _ in fs.leaves(whole) if any(p == n or p.startswith(n + ".") for n in wrt)}
+        for path, bar in got.items():
+            np.testing.assert_allclose(bar, dict((p, b) for p, _, b in fs.leaves(whole))[path], rtol=1e-12)
+
+
+def test_float32(rng):
+    sgpr, X, Y = problem(rng, 10, 60, dtype=np.float32)
+    value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=1e-2)
+    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr)
+    value64, grad64 = fs.collapsed_bound_and_grad(wide, X.astype(float), Y.astype(float), jitter=1e-2)
+    np.testing.assert_allclose(value, value64, rtol=2e-5)
+    for (path, _, g), (_, _, g64) in zip(fs.leaves(grad), fs.leaves(grad64), strict=True):
+        assert g.dtype == np.float32 and np.abs(g - g64).max() <= 2e-3 * max(1.0, np.abs(g64).max()), path
+
+
+def test_bad_arguments_are_named(rng):
+    sgpr, X, Y = problem(rng, 3, 8)
+    with pytest.raises(TypeError, match="`sgpr` must be a fastsvgp.SGPR"):
+        fs.collapsed_bound(X, X, Y)
+    with pytest.raises(ValueError, match="`noise_variance` must be positive"):
+        fs.collapsed_bound(fs.replace(sgpr, noise_variance=-0.1), X, Y)
+    with pytest.raises(ValueError, match="`X` has 1 columns where `inducing` has 2"):
+        fs.collapsed_bound(sgpr, X[:, :1], Y)
+    with pytest.raises(ValueError, match="`Y` must be"):
+        fs.collapsed_bound(sgpr, X, Y[:-1])
+    with pytest.raises(ValueError, match="`Y` contains nan"):
+        fs.collapsed_bound(sgpr, X, np.where(np.arange(8) == 3, np.nan, Y))

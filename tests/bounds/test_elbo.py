@@ -1,0 +1,193 @@
+"""Every gradient of the bound against five-point differences: posteriors x covariances x likelihoods x odd shapes."""
+
+import numpy as np
+import pytest
+from numerics import five_point
+
+import fastsvgp as fs
+
+COVARIANCES = {
+    "rbf": lambda D: fs.RBF(1.3, np.linspace(0.8, 1.6, D)),
+    "rbf-shared": lambda D: fs.RBF(1.3, 1.1),
+    "matern12": lambda D: fs.Matern12(0.7, np.linspace(0.8, 1.6, D)),
+    "matern32": lambda D: fs.Matern32(0.7, np.linspace(0.8, 1.6, D)),
+    "matern52": lambda D: fs.Matern52(0.7, np.linspace(0.8, 1.6, D)),
+    "linear": lambda D: fs.Sum((fs.Linear(np.linspace(0.3, 0.9, D)), fs.Constant(0.4), fs.RBF(0.5, 1.0))),
+    "tree": lambda D: fs.RBF(1.1, 1.3) * (fs.Matern52(0.8, 0.9) + fs.Linear(0.5)) + fs.Constant(0.2),
+}
+LIKELIHOODS = {
+    "gaussian": (fs.Gaussian(0.3), lambda f, rng: f),
+    "probit": (fs.BernoulliProbit(), lambda f, rng: (f > 0).astype(int)),
+    "logit": (fs.BernoulliLogit(), lambda f, rng: (f > 0).astype(int)),
+    "poisson": (fs.Poisson(exposure=0.7), lambda f, rng: rng.poisson(np.exp(f))),
+    "laplace": (fs.Laplace(0.4), lambda f, rng: f),
+    "student": (fs.StudentT(0.5, df=4.0), lambda f, rng: f),
+    "robustmax": (fs.RobustMax(num_classes=3), lambda f, rng: rng.integers(0, 3, f.shape[0])),
+    "softmax": (fs.Softmax(num_classes=3), lambda f, rng: rng.integers(0, 3, f.shape[0])),
+}
+MEANS = {
+    "none": lambda D, P: None,
+    "zero": lambda D, P: fs.ZeroMean(),
+    "constant": lambda D, P: fs.ConstantMean(0.3 if P is None else np.linspace(-0.5, 0.5, P)),
+    "linear": lambda D, P: fs.LinearMean(*((np.ones(D), 0.1) if P is None else (np.ones((P, D)), np.linspace(0, 1, P)))),
+}
+
+
+def problem(rng, posterior, covariance, likelihood, mean="none", M=5, B=6, D=2, P=None, dtype=np.float64):
+    lik, targets = LIKELIHOODS[likelihood]
+    P = 3 if lik.num_latent else P
+    batch = () if P is None else (P,)
+    X, Z = rng.standard_normal((B, D)), 1.5 * rng.standard_normal((M, D))
+    f = np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal(B)
+    Y = targets(f, rng) if lik.num_latent or P is None else np.stack([targets(f + p, rng) for p in range(P)], axis=1)
+    q = posterior(
+        0.5 * rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.8 * np.eye(M)
+    )
+    model = fs.SVGP(COVARIANCES[covariance](D), Z, q, lik, MEANS[mean](D, P))
+    cast = lambda a: a.astype(dtype) if isinstance(a, np.ndarray) else a  # noqa: E731
+    return fs.tree_map(cast, model), X.astype(dtype), Y.astype(dtype) if Y.dtype.kind == "f" else Y
+
+
+def assert_gradient(value_of, model, grad, rng, rtol=1e-8):
+    """Five-point differences along one random direction a field."""
+    claimed = {path: bar for path, _, bar in fs.leaves(grad)}
+    for path, kind, leaf in fs.leaves(model):
+        bar = claimed[path]
+        assert np.shape(bar) == np.shape(leaf), path
+        d = rng.standard_normal(np.shape(leaf)) / max(1.0, np.sqrt(np.size(leaf)))
+        d = np.tril(d) if kind == "tril" else d
+        forward = five_point(lambda s, path=path, leaf=leaf, d=d: value_of(fs.replace_at(model, path, leaf + s * d)))
+        reverse = float(np.vdot(bar, d))
+        scale = max(1.0, float(np.linalg.norm(bar) * np.linalg.norm(d)))
+        assert abs(forward - reverse) <= rtol * scale, (path, forward, reverse)
+
+
+def check(rng, **options):
+    model, X, Y = problem(rng, **options)
+    arguments = {"num_data": 3.5 * len(X), "jitter": 1e-2}
+    value, grad = fs.elbo_and_grad(model, X, Y, **arguments)
+    assert isinstance(value, float)
+    np.testing.assert_allclose(value, fs.elbo(model, X, Y, **arguments), rtol=1e-12)
+    assert_gradient(lambda m: fs.elbo(m, X, Y, **arguments), model, grad, rng)
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_gradients_for_every_likelihood(rng, posterior, likelihood):
+    check(rng, posterior=posterior, covariance="matern52", likelihood=likelihood)
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_gradients_for_every_covariance(rng, posterior, covariance):
+    check(rng, posterior=posterior, covariance=covariance, likelihood="gaussian")
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("M, B, D", [(1, 1, 1), (1, 6, 2), (6, 1, 3), (9, 4, 1), (3, 40, 2)])
+@pytest.mark.parametrize("P", [None, 1, 2])
+def test_gradients_for_odd_shapes(rng, posterior, M, B, D, P):
+    check(rng, posterior=posterior, covariance="rbf", likelihood="student", M=M, B=B, D=D, P=P)
+
+
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("mean", MEANS)
+def test_gradients_for_every_mean(rng, mean, P):
+    check(rng, posterior=fs.Whitened, covariance="rbf", likelihood="gaussian", mean=mean, P=P)
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
+def test_data_and_kl_terms_make_the_bound(rng, posterior):
+    model, X, Y = problem(rng, posterior, "rbf", "gaussian", mean="constant", P=2)
+    value, grad = fs.elbo_and_grad(model, X, Y, num_data=50, jitter=1e-3)
+    data, data_grad = fs.data_term_and_grad(model, X, Y, num_data=50, jitter=1e-3)
+    kl, kl_grad = fs.kl_term_and_grad(model, jitter=1e-3)
+    np.testing.assert_allclose(value, data - kl, rtol=1e-12)
+    for (path, _, g), (_, _, d), (_, _, k) in zip(*(fs.leaves(t) for t in (grad, data_grad, kl_grad)), strict=True):
+        np.testing.assert_allclose(g, d - k, rtol=1e-9, atol=1e-9, err_msg=path)
+    assert_gradient(lambda m: fs.kl_term_and_grad(m, jitter=1e-3)[0], model, kl_grad, rng)
+
+
+def test_wrt_leaves_out_the_rest_and_changes_nothing(rng):
+    model, X, Y = problem(rng, fs.Whitened, "tree", "student", mean="linear")
+    _, whole = fs.elbo_and_grad(model, X, Y)
+    whole = {path: bar for path, _, bar in fs.leaves(whole)}
+    for wrt in [
+        ("covariance", "posterior.mean"),
+        ("inducing",),
+        "likelihood.scale",
+        ("covariance.parts.0.parts.0.variance", "mean.bias"),
+        ("posterior",),
+        (),
+    ]:
+        _, grad = fs.elbo_and_grad(model, X, Y, wrt=wrt)
+        names = (wrt,) if isinstance(wrt, str) else wrt
+        got = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
+        assert set(got) == {p for p in whole if any(p == n or p.startswith(n + ".") for n in names)}
+        for path, bar in got.items():
+            np.testing.assert_allclose(bar, whole[path], rtol=1e-10, atol=1e-10, err_msg=path)
+    assert fs.elbo_and_grad(model, X, Y, wrt=("inducing",))[1].covariance is None
+
+
+def test_block_level_form_is_the_same_bound(rng):
+    model, X, Y = problem(rng, fs.Whitened, "rbf", "student", P=2)
+    value, grad = fs.elbo_and_grad(model, X, Y, num_data=40, jitter=1e-3)
+    blocks = model.covariance.blocks(model.inducing, X)
+    got, (blocks_bar, posterior_bar, likelihood_bar) = fs.elbo_and_grad_from_blocks(
+        blocks, model.posterior, model.likelihood, Y, num_data=40, jitter=1e-3
+    )
+    np.testing.assert_allclose(got, value, rtol=1e-12)
+    np.testing.assert_allclose(posterior_bar.scale_tril, grad.posterior.scale_tril, rtol=1e-12)
+    np.testing.assert_allclose(likelihood_bar.scale, grad.likelihood.scale, rtol=1e-12)
+    covariance_bar, Z_bar, X_bar = model.covariance.blocks_vjp(
+        blocks_bar, blocks, model.inducing, X, ("covariance", "Z", "X")
+    )
+    np.testing.assert_allclose(covariance_bar.lengthscales, grad.covariance.lengthscales, rtol=1e-12)
+    np.testing.assert_allclose(Z_bar, grad.inducing, rtol=1e-12)
+    d = rng.standard_normal(X.shape)
+    forward = five_point(lambda s: fs.elbo(model, X + s * d, Y, num_data=40, jitter=1e-3))
+    assert abs(forward - np.vdot(X_bar, d)) <= 1e-8 * max(1.0, np.linalg.norm(X_bar) * np.linalg.norm(d))
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_float32_in_float32_out_close_to_float64(rng, likelihood):
+    model, X, Y = problem(rng, fs.Whitened, "rbf", likelihood, dtype=np.float32)
+    value, grad = fs.elbo_and_grad(model, X, Y, jitter=1e-2)
+    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
+    Y64 = Y.astype(float) if Y.dtype.kind == "f" else Y
+    value64, grad64 = fs.elbo_and_grad(wide, X.astype(float), Y64, jitter=1e-2)
+    np.testing.assert_allclose(value, value64, rtol=2e-5)
+    for (path, _, g), (_, _, g64) in zip(fs.leaves(grad), fs.leaves(grad64), strict=True):
+        assert g.dtype == np.float32, path
+        assert np.abs(g - g64).max() <= 1e-3 * max(1.0, np.abs(g64).max()), path
+
+
+def test_inputs_are_not_modified_and_results_repeat_to_the_bit(rng):
+    model, X, Y = problem(rng, fs.Marginal, "tree", "softmax")
+    frozen = fs.tree_map(lambda a: a, model)
+    for _, _, leaf in fs.leaves(frozen):
+        if isinstance(leaf, np.ndarray):
+            leaf.flags.writeable = False
+    X.flags.writeable = Y.flags.writeable = False
+    first, grad = fs.elbo_and_grad(frozen, X, Y)
+    second, again = fs.elbo_and_grad(frozen, X, Y)
+    assert first == second
+    for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=path)
+
+
+def test_integer_inputs_become_float64_and_python_numbers_are_weak(rng):
+    model, X, Y = problem(rng, fs.Whitened, "rbf", "gaussian", dtype=np.float32)
+    _, grad = fs.elbo_and_grad(model, X, Y)
+    assert grad.covariance.variance.dtype == np.float32  # variance is a Python float
+    whole = fs.SVGP(fs.RBF(), np.array([[0, 1], [2, 3]]), fs.Whitened(np.zeros(2, int), np.eye(2, dtype=int)), fs.Gaussian(0.1))
+    value, grad = fs.elbo_and_grad(whole, np.array([[1, 2], [0, 0], [3, 3]]), [1, 0, 2])
+    assert grad.inducing.dtype == np.float64 and np.isfinite(value)
+
+
+def test_clamped_variances_warn_once(rng):
+    Z = np.array([[0.0], [1.0], [2.0]])
+    model = fs.SVGP(fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1))
+    with pytest.warns(fs.VarianceClampWarning, match=r"3 marginal variance") as caught:
+        fs.elbo(model, Z, np.zeros(3), jitter=0.0)
+    assert len(caught) == 1

@@ -1,0 +1,84 @@
+"""Predictions: chunks, full covariances, new targets, samples."""
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+
+def model(rng, P=None, M=6, likelihood=None, mean=None):
+    batch = () if P is None else (P,)
+    q = fs.Whitened(rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.5 * np.eye(M))
+    likelihood = likelihood or fs.Gaussian(0.2)
+    return fs.SVGP(fs.Matern32(1.1, np.array([0.8, 1.2])), rng.standard_normal((M, 2)), q, likelihood, mean)
+
+
+@pytest.mark.parametrize("P", [None, 1, 3])
+def test_chunks_change_nothing_and_shapes_trail(rng, P):
+    m, Xs = model(rng, P, mean=fs.ConstantMean(0.4)), rng.standard_normal((23, 2))
+    shape = (23,) if P is None else (23, P)
+    mean, var = fs.predict_f(m, Xs)
+    assert mean.shape == var.shape == shape
+    for size in (1, 7, 23, 100):
+        for a, b in zip(fs.predict_f(m, Xs, chunk_size=size), (mean, var), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+    full_mean, cov = fs.predict_f(m, Xs, full_cov=True)
+    assert cov.shape == ((23, 23) if P is None else (P, 23, 23))
+    np.testing.assert_allclose(full_mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(np.diagonal(cov, axis1=-2, axis2=-1).T, var, rtol=1e-11, atol=1e-13)
+    y_mean, y_var = fs.predict_y(m, Xs)
+    np.testing.assert_allclose(y_mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(y_var, var + 0.2, rtol=1e-12)
+    Ys = rng.standard_normal(shape)
+    density = fs.predict_log_density(m, Xs, Ys)
+    each = -0.5 * (np.log(2 * np.pi * y_var) + (Ys - y_mean) ** 2 / y_var)
+    np.testing.assert_allclose(density, each if P is None else each.sum(axis=1), rtol=1e-10)
+
+
+def test_far_from_the_data_the_prior_returns(rng):
+    m = model(rng, mean=fs.ConstantMean(0.7))
+    mean, var = fs.predict_f(m, np.full((2, 2), 1e3))
+    np.testing.assert_allclose(mean, 0.7, rtol=1e-12)
+    np.testing.assert_allclose(var, 1.1, rtol=1e-12)
+
+
+def test_classes_give_probabilities(rng):
+    m = model(rng, 3, likelihood=fs.RobustMax(num_classes=3))
+    p, spread = fs.predict_y(m, rng.standard_normal((9, 2)))
+    assert p.shape == spread.shape == (9, 3)
+    np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-4)
+    labels = rng.integers(0, 3, 9)
+    density = fs.predict_log_density(m, np.zeros((9, 2)), labels)
+    at_zero, _ = fs.predict_y(m, np.zeros((9, 2)))
+    np.testing.assert_allclose(density, np.log(at_zero[np.arange(9), labels]), atol=1e-4)
+
+
+@pytest.mark.parametrize("P", [None, 2])
+def test_samples_have_the_joint_moments(rng, P):
+    m, Xs = model(rng, P), rng.standard_normal((5, 2))
+    samples = fs.sample_f(m, Xs, 40_000, rng=3)
+    assert samples.shape == ((40_000, 5) if P is None else (40_000, 5, P))
+    mean, cov = fs.predict_f(m, Xs, full_cov=True)
+    np.testing.assert_allclose(samples.mean(axis=0), mean, atol=0.04)
+    flat, covs = (samples[..., None], cov[None]) if P is None else (samples, cov)
+    for p in range(P or 1):
+        np.testing.assert_allclose(np.cov(flat[..., p].T), covs[p], atol=0.05)
+    np.testing.assert_array_equal(samples[:3], fs.sample_f(m, Xs, 40_000, rng=3)[:3])
+
+
+def test_float32_stays_float32(rng):
+    m = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model(rng))
+    Xs = rng.standard_normal((4, 2)).astype(np.float32)
+    results = [*fs.predict_f(m, Xs), *fs.predict_f(m, Xs, full_cov=True), *fs.predict_y(m, Xs), fs.sample_f(m, Xs, 2, rng=0)]
+    assert {r.dtype for r in results} == {np.dtype(np.float32)}
+
+
+def test_bad_arguments_are_named(rng):
+    m = model(rng)
+    for size in (0, -3, 1.5):
+        with pytest.raises(ValueError, match="`chunk_size` must be a positive integer"):
+            fs.predict_f(m, np.zeros((3, 2)), chunk_size=size)
+    with pytest.raises(ValueError, match="`num_samples` must be a positive integer"):
+        fs.sample_f(m, np.zeros((3, 2)), 0)
+    with pytest.raises(ValueError, match="`X` has 3 columns"):
+        fs.predict_y(m, np.zeros((3, 3)))
