@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from .. import check
 from ..bounds.elbo import forward
 from ..errors import NotPositiveDefinite
@@ -52,6 +54,9 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     model, X, Y, dtype = check.svgp(model, X, Y)
     jitter = check.jitter_amount(jitter, dtype)
     data, kl, (_, saved, f_bar, _) = forward(model, X, Y, num_data, jitter, rng, need=True)
+    value = check.result(data - kl, model)
+    if not np.isfinite(value):
+        raise ValueError(f"natural_step: the bound is {value} at this posterior; start closer to the prior, or mend the mean function")
     size = asked
     for halvings in range(MAX_HALVINGS + 1):
         try:
@@ -61,5 +66,4 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
             if halvings == MAX_HALVINGS:
                 raise
             size /= 2
-    value = check.result(data - kl, model)
     return replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked)

@@ -1,0 +1,145 @@
+"""Bad input: each message names the argument, what came, and what to do."""
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+
+def good(rng, likelihood=None, P=None):
+    batch = () if P is None else (P,)
+    q = fs.Whitened(rng.standard_normal((*batch, 3)), np.broadcast_to(np.eye(3), (*batch, 3, 3)).copy())
+    return fs.SVGP(fs.RBF(1.0, np.ones(2)), rng.standard_normal((3, 2)), q, likelihood or fs.Gaussian(0.1))
+
+
+X, Y = np.linspace(-1, 1, 10).reshape(5, 2), np.linspace(0, 1, 5)
+NAN = np.where(np.arange(10).reshape(5, 2) == 3, np.nan, X)
+
+DATA = [
+    ((X[:, 0], Y), {}, ValueError, r"`X` must have shape \(N, D\), got \(5,\); for 5 points with one input use X\[:, None\]"),
+    ((X[:0], Y[:0]), {}, ValueError, "`X` is an empty batch"),
+    ((X[:, :1], Y), {}, ValueError, "`X` has 1 columns where `inducing` has 2"),
+    ((NAN, Y), {}, ValueError, r"`X` contains nan at index \(1, 1\); remove or impute"),
+    ((X, Y[:4]), {}, ValueError, "`Y` must have one row for each of the 5 rows of `X`, got shape"),
+    ((X, Y[:, None]), {}, ValueError, r"`Y` has shape \(5, 1\).*Y\[:, 0\] would do"),
+    ((X, np.full(5, np.inf)), {}, ValueError, "`Y` contains inf"),
+    ((X.astype(str), Y), {}, TypeError, "`X` must hold real numbers, got dtype <U"),
+    ((X.astype(complex), Y), {}, TypeError, "`X` must hold real numbers, got dtype complex128"),
+    ((X.astype(np.float16), Y.astype(np.float16)), {}, None, None),
+    ((np.ma.masked_array(X), Y), {}, TypeError, "`X` is a masked array"),
+    ((X, Y), {"num_data": 4}, ValueError, "`num_data` is 4, smaller than the batch of 5"),
+    ((X, Y), {"num_data": np.nan}, ValueError, "`num_data` must be finite"),
+    ((X, Y), {"num_data": "many"}, TypeError, "`num_data` must be a number, got 'many'"),
+    ((X, Y), {"jitter": -1e-6}, ValueError, "`jitter` must be zero or positive, got -1e-06"),
+    ((X, Y), {"jitter": np.inf}, ValueError, "`jitter` must be finite"),
+]
+
+
+@pytest.mark.parametrize("arguments, options, error, message", DATA)
+def test_data(rng, arguments, options, error, message):
+    model = good(rng)
+    if error is None:
+        assert np.isfinite(fs.elbo(model, *arguments, **options))  # float16 is promoted by the model's float64
+        return
+    for function in (fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step):
+        with pytest.raises(error, match=message):
+            function(model, *arguments, **options)
+
+
+FIELDS = [
+    ("covariance.variance", -1.0, ValueError, "`covariance.variance` must be positive, got -1"),
+    ("covariance.variance", np.nan, ValueError, "`covariance.variance` contains nan"),
+    ("covariance.lengthscales", np.array([1.0, 0.0]), ValueError, "`covariance.lengthscales` must be positive, got 0"),
+    ("covariance.lengthscales", np.ones(3), ValueError, r"RBF: `lengthscales` has shape \(3,\), but the inputs have D = 2"),
+    ("inducing", np.ones(3), ValueError, r"`inducing` must have shape \(M, D\)"),
+    ("inducing", np.ones((0, 2)), ValueError, r"`inducing` must have shape \(M, D\) with M > 0"),
+    ("inducing", np.full((3, 2), np.inf), ValueError, "`inducing` contains inf"),
+    ("posterior.mean", np.zeros(4), ValueError, r"`posterior` has mean \(4,\) and scale_tril \(3, 3\).*3 inducing inputs"),
+    ("posterior.mean", np.array([0.0, np.nan, 0.0]), ValueError, r"`posterior.mean` contains nan at index \(1,\)"),
+    ("posterior.scale_tril", np.ones(3), ValueError, r"`posterior.scale_tril` must have shape \(..., M, M\), got \(3,\)"),
+    ("posterior.scale_tril", -np.eye(3), ValueError, "`diagonal of posterior.scale_tril` must be positive"),
+    ("posterior.scale_tril", np.array([[1.0, 0, 0], [0, 1, 0], [np.nan, 0, 1]]), ValueError, r"`posterior.scale_tril` contains nan"),
+    ("likelihood.variance", 0.0, ValueError, "`likelihood.variance` must be positive, got 0"),
+    ("likelihood.variance", "loud", TypeError, "`likelihood.variance` must hold real numbers"),
+]
+
+
+@pytest.mark.parametrize("path, value, error, message", FIELDS)
+def test_fields(rng, path, value, error, message):
+    with pytest.raises(error, match=message):
+        fs.elbo_and_grad(fs.replace_at(good(rng), path, value), X, Y)
+
+
+def test_float16_alone_is_refused(rng):
+    half = fs.tree_map(lambda a: np.asarray(a, np.float16)[()], good(rng))
+    with pytest.raises(TypeError, match="arrays must be float64 or float32.*got float16"):
+        fs.elbo(half, X.astype(np.float16), Y.astype(np.float16))
+
+
+def test_labels(rng):
+    with pytest.raises(ValueError, match="`Y`"):
+        fs.elbo(good(rng, fs.BernoulliProbit()), X, np.array([0, 1, -1, 1, 0]))
+    with pytest.raises(ValueError, match="`Y`"):
+        fs.elbo(good(rng, fs.RobustMax(num_classes=4), P=4), X, np.array([0, 1, 4, 1, 0]))
+    with pytest.raises(ValueError, match="`Y`"):
+        fs.elbo(good(rng, fs.Poisson()), X, np.array([0, 1, -4, 1, 0]))
+    with pytest.raises(ValueError, match=r"leading axes \(2,\).*4 classes needs \(4,\)"):
+        fs.elbo(good(rng, fs.Softmax(num_classes=4), P=2), X, np.zeros(5, int))
+    with pytest.raises(ValueError, match="one integer label a row"):
+        fs.elbo(good(rng, fs.RobustMax(num_classes=4), P=4), X, np.zeros((5, 4), int))
+
+
+class OnTheGpu(np.ndarray):
+    """Stands in for an array on a device: only its interface attribute counts."""
+
+    __cuda_array_interface__ = {}
+
+
+def test_mixed_devices(rng):
+    with pytest.raises(TypeError, match="different devices"):
+        fs.elbo(good(rng), X.view(OnTheGpu), Y)
+    with pytest.raises(TypeError, match="different devices"):
+        fs.kernels.matmul(X, X.view(OnTheGpu), transpose_b=True)
+    with pytest.raises(TypeError, match="no CUDA kernels"):
+        fs.kernels.matmul(X.view(OnTheGpu), X.view(OnTheGpu), transpose_b=True)
+
+
+def test_wrong_model_and_wrong_names(rng):
+    with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got dict"):
+        fs.elbo({}, X, Y)
+    with pytest.raises(ValueError, match="`wrt` names 'lengthscale', which is not a field.*covariance.lengthscales"):
+        fs.elbo_and_grad(good(rng), X, Y, wrt=("lengthscale",))
+    with pytest.raises(ValueError, match="`step_size` must be positive, got 0"):
+        fs.natural_step(good(rng), X, Y, step_size=0.0)
+    with pytest.raises(AttributeError, match="no attribute 'SVPG'"):
+        fs.SVPG  # noqa: B018
+
+
+def test_blocks_are_checked(rng):
+    m = good(rng)
+    k = np.eye(3)
+    for blocks in (fs.Blocks(k, np.ones((2, 5)), np.ones(5)), fs.Blocks(k, np.ones((3, 5)), np.ones(4)), fs.Blocks(k, Y, Y)):
+        with pytest.raises(ValueError, match="`blocks` must hold Kuu"):
+            fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y)
+    with pytest.raises(ValueError, match="`blocks.Kuf` contains nan"):
+        fs.elbo_and_grad_from_blocks(fs.Blocks(k, np.full((3, 5), np.nan), np.ones(5)), m.posterior, m.likelihood, Y)
+
+
+def test_duplicated_inducing_inputs_say_so(rng):
+    model = fs.replace(good(rng), inducing=np.zeros((3, 2)))
+    with pytest.raises(fs.NotPositiveDefinite, match=r"pivot 1 with jitter 0 in float64.*duplicated.*Raise `jitter`"):
+        fs.elbo(model, X, Y, jitter=0.0)
+    assert np.isfinite(fs.elbo(model, X, Y))  # the default jitter mends it, visibly
+
+
+def test_num_threads():
+    before = fs.get_num_threads()
+    try:
+        fs.set_num_threads(1)
+        assert fs.get_num_threads() == 1
+        for bad in (0, -1, 1.5, True):
+            with pytest.raises(ValueError, match="`count` must be a positive integer"):
+                fs.set_num_threads(bad)
+    finally:
+        fs.set_num_threads(None)
+    assert fs.get_num_threads() == before
