@@ -1,0 +1,211 @@
+"""``fit``: train a model on data that may be larger than memory, stop early, save, resume, survive."""
+
+import math
+import numbers
+
+import numpy as np
+
+from .. import check
+from ..bounds.collapsed import SGPR
+from ..optim.first_order import adam
+from ..optim.flat import as_names, free_paths
+from ..optim.schedules import as_schedule, check_smoothing
+from ..records import is_record, tree_map
+from .batches import Batches
+from .full_batch import CollapsedTrainer
+from .minibatch import Plan, Trainer
+from .state import TrainingState, check_folder, read
+
+
+def fit(
+    model,
+    X,
+    Y,
+    *,
+    steps=None,
+    epochs=None,
+    batch_size=None,
+    optimiser=None,
+    natural_step_size=None,
+    fixed=(),
+    jitter=None,
+    rng=None,
+    callback=None,
+    patience=None,
+    tolerance=0.0,
+    smoothing=0.98,
+    validate=None,
+    validate_every=None,
+    checkpoint=None,
+    checkpoint_every=None,
+    resume=None,
+):
+    """Train a model by maximising its bound.
+
+    An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); an ``SGPR``
+    on all data at once by L-BFGS-B on the collapsed bound.
+
+    Parameters
+    ----------
+    model : SVGP or SGPR
+        Where to start. It is not modified.
+    X : (N, D) array
+    Y : (N,) or (N, P) array
+        Arrays, ``numpy.memmap``, or anything else that takes a sorted array of row numbers (h5py, zarr). Only the rows of a
+        batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR.
+    steps, epochs : int, float
+        How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
+        beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
+    batch_size : int
+        Rows a step, without replacement in shuffled epochs; default min(1024, N).
+    optimiser : Optimiser
+        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``.
+    natural_step_size : float, schedule, or function ``step -> size``, optional
+        Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
+        0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
+    fixed : str or sequence of str
+        Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
+    jitter : float, optional
+        As in ``elbo``. A step whose factorisation fails is tried again with ten times as much, at most three times, each logged
+        as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts from ``jitter``
+        again.
+    rng : None, int or numpy.random.Generator
+        Seed of the shuffling and of likelihoods that sample.
+    callback : function ``(step, value, info)``, optional
+        After each step: its number from 1, its objective, a ``StepInfo`` (``info.model``, ...). A true result ends the training.
+    patience : int, optional
+        End when the smoothed objective has not improved for this many steps; with ``validate``, when the score has not improved
+        for this many validations.
+    tolerance : float
+        An improvement counts when it exceeds ``tolerance * max(1, |best|)``.
+    smoothing : float
+        Weight of the past in the exponential average of the objective, in [0, 1).
+    validate : function ``model -> score``, optional
+        Larger is better. Called every ``validate_every`` steps (default: once an epoch) and at the end; the model with the best
+        score is returned.
+    checkpoint : path, optional
+        Written every ``checkpoint_every`` steps (default 1000; 10 for an SGPR), at the end, on Ctrl-C and on errors; each time
+        all of it or nothing. A full disk is logged and does not end the training. ``fs.load(path).model`` is its model.
+    resume : path, optional
+        A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments. The trajectory is
+        bitwise that of a training that never stopped (same machine, same number of threads). An SGPR goes on from the model,
+        with a new memory of curvature.
+
+    Returns
+    -------
+    model : SVGP or SGPR
+        After the last step, or the best validated one; after Ctrl-C the model so far.
+    info : FitInfo
+        ``values``, ``smoothed``, ``steps``, ``seconds``, ``reason``, ``interrupted``, ...
+
+    Raises
+    ------
+    ValueError, TypeError
+        Arguments that make no sense, and whatever the bound refuses.
+    NotPositiveDefinite
+        A factorisation failed with a thousand times the jitter too.
+    ValueError
+        The bound or its gradient became NaN or infinite: the last checkpoint before is kept as it was.
+    """
+    X, Y = _as_rows("X", X), _as_rows("Y", Y)
+    if len(X) != len(Y) or len(X) == 0:
+        raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
+    if not is_record(model) or not (isinstance(model, SGPR) or hasattr(model, "posterior")):
+        raise TypeError(f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {type(model).__name__}")
+    model = tree_map(lambda v: np.ascontiguousarray(v) if np.ndim(v) else v, model)  # the layout that a checkpoint gives back
+    if checkpoint is not None:
+        check_folder(checkpoint)
+    collapsed = isinstance(model, SGPR)
+    if checkpoint_every is None:
+        checkpoint_every = 10 if collapsed else 1000
+    if collapsed:
+        _refuse(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
+                patience=patience, validate=validate)  # fmt: skip
+        batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else _whole("steps", steps, 0)
+    else:
+        batches = Batches(X, Y, _whole("batch_size", 1024 if batch_size is None else batch_size), _seed(rng))
+        steps = _total_steps(steps, epochs, batches)
+    plan = Plan(
+        steps=steps,
+        callback=callback,
+        patience=None if patience is None else _whole("patience", patience),
+        tolerance=check.scalar("tolerance", tolerance),
+        smoothing=check_smoothing("fit", smoothing),
+        validate=validate,
+        validate_every=batches.per_epoch if validate_every is None else _whole("validate_every", validate_every),
+        checkpoint=checkpoint,
+        checkpoint_every=_whole("checkpoint_every", checkpoint_every),
+    )
+    start = _fit_collapsed if collapsed else _fit_minibatches
+    return start(model, batches, as_names(fixed), jitter, plan, resume, optimiser, natural_step_size).run()
+
+
+def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, natural_step_size):
+    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
+    natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
+    if natural is not None:
+        held = [name for name in optimiser.fixed if name.partition(".")[0] == "posterior"]
+        if held:
+            raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
+        optimiser = optimiser.fixing("posterior")
+    if natural is None and not optimiser.paths(model):
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    state = TrainingState(
+        model, optimiser.init(model), None if natural is None else natural.init(),
+        seed=batches.seed, num_data=batches.num_data, batch_size=batches.size,
+    )  # fmt: skip
+    if resume is not None:
+        state = read(resume, state)
+        batches = batches.reseeded(state.seed)
+    dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+    return Trainer(state, batches, optimiser, natural, plan, check.jitter_amount(jitter, dtype), dtype)
+
+
+def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
+    if not free_paths(model, fixed):
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    state = TrainingState(model, num_data=batches.num_data, batch_size=batches.size)
+    if resume is not None:
+        state = read(resume, state)
+    X, Y = batches.at(0)
+    _, dtype = check.parameters(state.model, check.inputs("X", X))
+    return CollapsedTrainer(state, X, Y, fixed, plan, check.jitter_amount(jitter, dtype), dtype)
+
+
+def _as_rows(name, data):
+    """Data with rows: as they are where they can be read row by row, lists as arrays."""
+    data = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)
+    if not data.shape:
+        raise ValueError(f"fit: `{name}` must have rows, got a single value")
+    return data
+
+
+def _whole(name, value, least=1):
+    if isinstance(value, bool) or int(value) != value or value < least:
+        raise ValueError(f"fit: `{name}` must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _total_steps(steps, epochs, batches):
+    if (steps is None) == (epochs is None):
+        raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
+    if steps is not None:
+        return _whole("steps", steps, 0)
+    if not epochs >= 0:
+        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs!r}")
+    return math.ceil(epochs * batches.num_data / batches.size)
+
+
+def _seed(rng):
+    """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        if rng < 0:
+            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
+        return int(rng)
+    return int(np.random.default_rng(rng).integers(2**63))
+
+
+def _refuse(**arguments):
+    given = [f"`{name}`" for name, value in arguments.items() if value is not None]
+    if given:
+        raise ValueError(f"fit: an SGPR is trained on all data by L-BFGS-B; {', '.join(given)} would have no effect")

@@ -1,0 +1,111 @@
+"""Training of an SGPR on all data at once: L-BFGS-B on the collapsed bound."""
+
+import logging
+import math
+import time
+
+import numpy as np
+
+from ..bounds.collapsed import collapsed_bound_and_grad
+from ..errors import NotPositiveDefinite
+from ..optim.flat import ravel
+from ..records import replace
+from . import state as states
+from .info import FitInfo, StepInfo
+from .jitter import with_more_jitter
+
+log = logging.getLogger("fastsvgp")
+
+
+class _Enough(Exception):
+    """The callback asked for the end."""
+
+
+class CollapsedTrainer:
+    """One call of ``fit`` on an SGPR. ``state`` is the last point that the line search accepted."""
+
+    def __init__(self, state, X, Y, fixed, plan, jitter, dtype):
+        self.state, self._X, self._Y, self._plan = state, X, Y, plan
+        self._jitter, self._dtype = jitter, dtype
+        self._vector, self._unravel = ravel(state.model, fixed=fixed)
+        self._values = [] if state.values is None else list(state.values)
+        self._started = time.perf_counter() - state.seconds
+        self._retried, self._reference = False, None
+
+    def run(self):
+        """Train until L-BFGS-B or the plan ends it: ``(model, FitInfo)``."""
+        from scipy.optimize import minimize
+
+        plan, reason = self._plan, "steps"
+        try:
+            if self.state.step < plan.steps:
+                options = {"maxiter": plan.steps - self.state.step, "maxfun": 100 * plan.steps, "maxcor": 20}
+                found = minimize(
+                    self._loss, self._vector, jac=True, method="L-BFGS-B", callback=self._accepted, options=options
+                )
+                reason = "steps" if self.state.step >= plan.steps else "converged"
+                log.info("L-BFGS-B: %s", found.message)
+        except _Enough:
+            reason = "callback"
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        except Exception as error:
+            if plan.checkpoint is not None:
+                states.write(plan.checkpoint, self.snapshot())
+            error.add_note(f"fastsvgp.fit was at iteration {self.state.step + 1} of {plan.steps}")
+            raise
+        end = self.snapshot()
+        if plan.checkpoint is not None:
+            states.write(plan.checkpoint, end)
+        info = FitInfo(end.values, end.trend.smoothed, np.empty((0, 2)), end.step, end.seconds, reason, end.retries)
+        return end.model, info
+
+    def snapshot(self):
+        state = self.state
+        values = np.array(self._values[: state.step], np.float64)
+        return replace(state, values=values, seconds=time.perf_counter() - self._started)
+
+    def _loss(self, vector):
+        """Minus the bound, and its gradient.
+
+        A trial point of the line search where the bound cannot be computed, even with more jitter, gets a value that is worse
+        than the best so far by as much as that is worth: the line search then comes back.
+        """
+        model = self._unravel(vector)
+
+        def compute(jitter):
+            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, wrt=self._unravel.paths)
+
+        try:
+            (value, grad), used = with_more_jitter(compute, self._jitter, self._dtype, self.state.step + 1)
+            self._retried |= used > self._jitter
+            flat = -self._unravel.pullback(vector, grad)
+            if math.isfinite(value) and np.isfinite(flat).all():
+                self._reference = -value if self._reference is None else self._reference
+                return -value, flat
+            problem = f"the bound is {value}, or its gradient is not finite"
+        except NotPositiveDefinite as error:
+            if self._reference is None:
+                raise
+            problem = str(error).split(". Likely")[0]
+        if self._reference is None:
+            raise ValueError(f"fit: {problem} at the model to start from; standardise inputs and targets, or start elsewhere")
+        log.warning("iteration %d: the line search went too far and comes back (%s)", self.state.step + 1, problem)
+        return self._reference + max(1.0, abs(self._reference)), np.zeros_like(vector)
+
+    def _accepted(self, intermediate_result):
+        """After each iteration; SciPy passes an OptimizeResult to an argument of this name."""
+        plan, state, value = self._plan, self.state, -float(intermediate_result.fun)
+        self._reference = -value
+        model = self._unravel(intermediate_result.x)
+        self._values.append(value)
+        trend = state.trend.observe(value, 0.0, 0.0)
+        self.state = replace(state, model=model, trend=trend, step=state.step + 1, retries=state.retries + self._retried)
+        self._retried = False
+        if plan.checkpoint is not None and self.state.step % plan.checkpoint_every == 0:
+            states.write(plan.checkpoint, self.snapshot())
+        if plan.callback is not None:
+            seconds = time.perf_counter() - self._started
+            info = StepInfo(model, value, seconds, float(self.state.step), None, None, self._jitter)
+            if plan.callback(self.state.step, value, info):
+                raise _Enough

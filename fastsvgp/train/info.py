@@ -1,0 +1,71 @@
+"""What training tells: to a callback after each step, and at its end."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """The third argument of a callback.
+
+    Attributes
+    ----------
+    model : SVGP or SGPR
+        After the step.
+    smoothed : float
+        Exponential average of the objective.
+    seconds : float
+        Since the beginning, time before a resumed checkpoint included.
+    epoch : float
+        How often the data have been seen.
+    step_size, natural_step_size : float or None
+        Those of this step; the natural one as it was accepted.
+    jitter : float
+        What the step was computed with.
+    """
+
+    model: Any
+    smoothed: float
+    seconds: float
+    epoch: float
+    step_size: float | None
+    natural_step_size: float | None
+    jitter: float
+
+
+@dataclass(frozen=True)
+class FitInfo:
+    """How a training went.
+
+    Attributes
+    ----------
+    values : (steps,) array
+        The objective at each step: of the batch, scaled to all data, before the update of that step.
+    smoothed : float
+        Its exponential average at the end.
+    scores : (k, 2) array
+        Step and score of each validation.
+    steps : int
+        Steps taken, those before a resumed checkpoint included.
+    seconds : float
+    reason : str
+        "steps": as many as asked for; "converged": the line search found nothing better; "patience": no improvement for too
+        long; "callback": it returned True; "interrupted": Ctrl-C.
+    retries : int
+        Steps that needed more jitter than asked for; each was logged.
+    """
+
+    values: np.ndarray
+    smoothed: float
+    scores: np.ndarray
+    steps: int
+    seconds: float
+    reason: str
+    retries: int
+
+    @property
+    def interrupted(self):
+        """Whether Ctrl-C ended the training early."""
+        return self.reason == "interrupted"

@@ -1,0 +1,174 @@
+"""Stochastic training of an SVGP: a first-order optimiser, with natural-gradient steps for q(u) where asked."""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..bounds.elbo import elbo_and_grad
+from ..optim.base import Diverged
+from ..optim.natural import natural_step
+from ..records import replace
+from . import state as states
+from .info import FitInfo, StepInfo
+from .jitter import with_more_jitter
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do besides stepping; the arguments of ``fit`` with the same names."""
+
+    steps: int
+    callback: Any
+    patience: int | None
+    tolerance: float
+    smoothing: float
+    validate: Any
+    validate_every: int
+    checkpoint: Any
+    checkpoint_every: int
+
+
+class Trainer:
+    """One call of ``fit``.
+
+    ``state`` is what has been reached. Each step replaces it as a whole, so that an interrupt between any two instructions
+    leaves a state that is true: a step either happened or did not.
+    """
+
+    def __init__(self, state, batches, optimiser, natural, plan, jitter, dtype):
+        self.state, self._batches, self._plan = state, batches, plan
+        self._optimiser, self._natural, self._jitter, self._dtype = optimiser, natural, jitter, dtype
+        self._paths = optimiser.paths(state.model)
+        self._values = [] if state.values is None else list(state.values)
+        self._started = time.perf_counter() - state.seconds
+
+    def run(self):
+        """Train until the plan ends it: ``(model, FitInfo)``."""
+        plan = self._plan
+        reason = "steps"
+        try:
+            while self.state.step < plan.steps:
+                if self._out_of_patience():
+                    reason = "patience"
+                    break
+                step_info = self._step()
+                if plan.checkpoint is not None and self.state.step % plan.checkpoint_every == 0:
+                    states.write(plan.checkpoint, self.snapshot())
+                if plan.callback is not None and plan.callback(self.state.step, self._values[self.state.step - 1], step_info()):
+                    reason = "callback"
+                    break
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        except Exception as error:
+            # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
+            if plan.checkpoint is not None and not isinstance(error, Diverged):
+                states.write(plan.checkpoint, self.snapshot())
+            error.add_note(f"fastsvgp.fit was at step {self.state.step + 1} of {plan.steps}{self._where_to_find_it()}")
+            raise
+        if plan.checkpoint is not None:
+            states.write(plan.checkpoint, self.snapshot())
+        if reason != "interrupted":
+            self._validate_at_end()
+        return self._result(reason)
+
+    def snapshot(self):
+        """The state as a checkpoint holds it."""
+        state = self.state
+        return replace(
+            state,
+            values=np.array(self._values[: state.step], np.float64),
+            scores=_scores(state),
+            seconds=time.perf_counter() - self._started,
+        )
+
+    def _step(self):
+        """One step; returns a function that makes its ``StepInfo``."""
+        state, batches = self.state, self._batches
+        X, Y = batches.at(state.step)
+        rng = int(np.random.SeedSequence([state.seed, 1, state.step]).generate_state(1)[0])
+        shared = {"num_data": batches.num_data, "rng": rng}
+        model, natural, optimised = state.model, state.natural, state.optimiser
+        value = natural_size = step_size = None
+        used = self._jitter
+        if self._natural is not None:
+            asked = self._natural.size(state.step, natural)
+            (stepped, taken), used = self._safely(natural_step, model, X, Y, step_size=asked, **shared)
+            model = replace(model, posterior=stepped.posterior)
+            value, natural_size = taken.value, taken.step_size
+        if self._paths:
+            (value, grad), also_used = self._safely(elbo_and_grad, model, X, Y, wrt=self._paths, **shared)
+            used = max(used, also_used)
+        if not math.isfinite(value):
+            raise Diverged(
+                f"fit: the bound is {value} at step {state.step + 1}, though all parameters are finite. Likely causes, in order: "
+                "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
+            )
+        if self._paths:
+            step_size = self._optimiser.step_size_at(optimised)
+            model, optimised = self._optimiser.step(model, grad, optimised, value)
+        if self._natural is not None:
+            natural = self._natural.observe(natural, value)
+        self._values.append(value)
+        step, trend = state.step + 1, state.trend.observe(value, self._plan.smoothing, self._plan.tolerance)
+        validation, best, scores = state.validation, state.best, state.scores
+        if self._plan.validate is not None and step % self._plan.validate_every == 0:
+            validation, best, scores = self._validated(model, step)
+        self.state = replace(
+            state, model=model, optimiser=optimised, natural=natural, trend=trend, validation=validation, best=best,
+            scores=scores, step=step, retries=state.retries + (used > self._jitter),
+        )  # fmt: skip
+
+        def info():
+            epoch = step * batches.size / batches.num_data
+            seconds = time.perf_counter() - self._started
+            return StepInfo(model, trend.smoothed, seconds, epoch, step_size, natural_size, used)
+
+        return info
+
+    def _safely(self, function, *args, **kwargs):
+        def compute(jitter):
+            return function(*args, jitter=jitter, **kwargs)
+
+        return with_more_jitter(compute, self._jitter, self._dtype, self.state.step + 1)
+
+    # --- validation and early stop ------------------------------------------------------------------------------------------
+
+    def _validated(self, model, step):
+        """(trend, best model, scores) after one more validation."""
+        state = self.state
+        score = float(self._plan.validate(model))
+        if math.isnan(score):
+            raise ValueError(f"fit: `validate` returned NaN at step {step}")
+        trend = state.validation.observe(score, 0.0, self._plan.tolerance)
+        scores = np.vstack([_scores(state), [step, score]])
+        return trend, model if trend.waited == 0 else state.best, scores
+
+    def _validate_at_end(self):
+        """After the checkpoint, which knows of regular validations only: where a training ends must not change a longer one."""
+        scores = _scores(self.state)
+        if self._plan.validate is not None and not (scores[:, 0] == self.state.step).any():
+            validation, best, scores = self._validated(self.state.model, self.state.step)
+            self.state = replace(self.state, validation=validation, best=best, scores=scores)
+
+    def _out_of_patience(self):
+        if self._plan.patience is None:
+            return False
+        trend = self.state.trend if self._plan.validate is None else self.state.validation
+        return trend.waited >= self._plan.patience
+
+    # --- the end --------------------------------------------------------------------------------------------------------------
+
+    def _result(self, reason):
+        end = self.snapshot()
+        info = FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries)
+        return end.model if end.best is None else end.best, info
+
+    def _where_to_find_it(self):
+        return "" if self._plan.checkpoint is None else f"; what was reached is in {self._plan.checkpoint}, see `resume`"
+
+
+def _scores(state):
+    return np.empty((0, 2)) if state.scores is None else state.scores

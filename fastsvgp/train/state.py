@@ -1,0 +1,87 @@
+"""Everything that training must remember, as one record; and its checkpoints."""
+
+import logging
+import os
+from typing import Any
+
+from ..errors import DataFileError
+from ..optim.trend import Trend
+from ..records import leaf, load_with_extra, record, save, static
+
+log = logging.getLogger("fastsvgp")
+
+
+@record
+class TrainingState:
+    """The state after ``step`` steps; a checkpoint file is this record, so ``fastsvgp.load(path).model`` is the model.
+
+    Shuffling and sampling are functions of (``seed``, step), so the seed and the step stand for all random state and for the
+    position in the data.
+    """
+
+    model: Any
+    optimiser: Any = None  # OptimiserState
+    natural: Any = None  # state of the schedule of natural steps
+    trend: Any = Trend()  # of the objective
+    validation: Any = Trend()  # of the validation score
+    best: Any = None  # the model with the best validation score
+    values: Any = leaf(default=None)  # (step,) objective at each step
+    scores: Any = leaf(default=None)  # (k, 2) step and score of each validation
+    step: Any = static(default=0)
+    seed: Any = static(default=0)
+    seconds: Any = static(default=0.0)
+    retries: Any = static(default=0)
+    num_data: Any = static(default=0)
+    batch_size: Any = static(default=0)
+
+
+def write(path, state):
+    """Write a checkpoint. A disk that fails does not end the training: the old file stays, and a warning is logged."""
+    try:
+        save(path, state)
+    except OSError as error:
+        log.warning(
+            "could not write the checkpoint %s at step %d (%s); an earlier one there is untouched, and training goes on",
+            path, state.step, error,
+        )  # fmt: skip
+        return False
+    return True
+
+
+def check_folder(path):
+    """Refuse a checkpoint path whose folder does not exist, before any work is done."""
+    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
+    if not os.path.isdir(folder):
+        raise ValueError(f"fit: `checkpoint` is to be written to {folder}, which is not a folder; make it first")
+
+
+def read(path, fresh):
+    """The state in a checkpoint, to go on from in place of the ``fresh`` one of the same call.
+
+    Raises
+    ------
+    OSError, DataFileError
+        The file cannot be read, or is no checkpoint.
+    ValueError
+        It belongs to other data, another batch size, another kind of model or another optimiser.
+    """
+    state, _ = load_with_extra(path)
+    if not isinstance(state, TrainingState):
+        raise DataFileError(f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with fit(load(path), ...)")
+    for name in ("num_data", "batch_size"):
+        saved, now = getattr(state, name), getattr(fresh, name)
+        if saved != now:
+            raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same data and batches")
+    if type(state.model) is not type(fresh.model):
+        raise ValueError(f"fit: {path} holds a {type(state.model).__name__}, and `model` is a {type(fresh.model).__name__}")
+    if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(fresh.natural):
+        raise ValueError(f"fit: {path} was made with another optimiser, schedule or choice of fixed fields; give the same again")
+    return state
+
+
+def _shape(state):
+    """What must agree between the states of one optimiser."""
+    if state is None:
+        return None
+    sizes = [None if m is None else m.shape for m in (state.first, state.second)]
+    return (*sizes, *(type(s) for s in state.schedules))

@@ -1,0 +1,393 @@
+"""Training: resuming bitwise, stopping, surviving, and reaching what theory says."""
+
+import errno
+import logging
+import os
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp import records
+from fastsvgp.records import leaves
+from fastsvgp.train import jitter as jitters
+from fastsvgp.train import minibatch
+
+M = 5
+
+
+def problem(rng, N=60, D=2, dtype=np.float64, likelihood=None, outputs=()):
+    X = rng.uniform(-2, 2, (N, D)).astype(dtype)
+    Y = (np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)).astype(dtype)
+    if outputs:
+        Y = np.stack([Y + i for i in range(outputs[0])], axis=1)
+    posterior = fs.Whitened(np.zeros(outputs + (M,), dtype), np.broadcast_to(np.eye(M, dtype=dtype), outputs + (M, M)).copy())
+    model = fs.SVGP(
+        covariance=fs.RBF(variance=1.0, lengthscales=np.ones(D, dtype)), inducing=X[:M].copy(), posterior=posterior,
+        likelihood=likelihood or fs.Gaussian(variance=0.1),
+    )  # fmt: skip
+    return model, X, Y
+
+
+def classes(rng):
+    model, X, _ = problem(rng, outputs=(3,))
+    return fs.replace(model, likelihood=fs.Softmax(num_classes=3)), X, rng.integers(3, size=len(X))
+
+
+def assert_same(a, b):
+    for (path, _, x), (_, _, y) in zip(leaves(a), leaves(b), strict=True):
+        assert (x is None) == (y is None), path
+        if x is not None:
+            np.testing.assert_array_equal(x, y, err_msg=path, strict=True)
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------------
+
+RUNS = {
+    "adam": (problem, {}),
+    "momentum": (problem, {"optimiser": fs.sgd(1e-4, momentum=0.5)}),
+    "plateau": (problem, {"optimiser": fs.adam(fs.schedules.plateau(0.1, patience=3, smoothing=0.5))}),
+    "natural": (problem, {"natural_step_size": fs.schedules.log_linear(0.01, 0.3, 20), "fixed": "inducing"}),
+    "natural plateau": (problem, {"natural_step_size": fs.schedules.plateau(0.5, patience=2, smoothing=0.5)}),
+    "outputs": (lambda rng: problem(rng, outputs=(2,)), {"natural_step_size": 0.1}),
+    "sampled": (classes, {}),
+    "float32": (lambda rng: problem(rng, dtype=np.float32), {}),
+    "validated": (problem, {"validate": lambda m: -float(m.likelihood.variance), "validate_every": 4}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
+    make, options = RUNS[name]
+    model, X, Y = make(rng)
+    options = {"batch_size": 16, "rng": 3, **options}
+    straight, info = fs.fit(model, X, Y, steps=30, checkpoint=tmp_path / "straight.npz", **options)
+    path = tmp_path / "half.npz"
+    fs.fit(model, X, Y, steps=13, checkpoint=path, **options)
+    resumed, again = fs.fit(model, X, Y, steps=30, resume=path, checkpoint=path, **{**options, "rng": 99})
+    assert_same(straight, resumed)
+    np.testing.assert_array_equal(info.values, again.values)
+    np.testing.assert_array_equal(info.scores, again.scores)
+    assert again.steps == 30 and again.smoothed == info.smoothed
+    a, b = fs.load(tmp_path / "straight.npz"), fs.load(path)
+    assert_same(fs.replace(a, values=None), fs.replace(b, values=None))
+    assert (a.step, a.seed) == (b.step, b.seed) == (30, 3)
+
+
+def test_resume_after_an_interrupt_and_a_crash(tmp_path, rng):
+    model, X, Y = problem(rng)
+    straight, _ = fs.fit(model, X, Y, steps=12, batch_size=16, rng=0)
+    path = tmp_path / "c.npz"
+
+    def stop(step, value, info):
+        if step == 5:
+            raise KeyboardInterrupt
+        if step == 9:
+            raise RuntimeError("crash")
+
+    _, info = fs.fit(model, X, Y, steps=12, batch_size=16, rng=0, checkpoint=path, callback=stop)
+    assert info.interrupted and info.reason == "interrupted" and info.steps == 5 == len(info.values)
+    with pytest.raises(RuntimeError, match="crash") as caught:
+        fs.fit(model, X, Y, steps=12, batch_size=16, resume=path, checkpoint=path, callback=stop)
+    assert "step 10 of 12; what was reached is in" in caught.value.__notes__[0]
+    resumed, _ = fs.fit(model, X, Y, steps=12, batch_size=16, resume=path)
+    assert_same(straight, resumed)
+
+
+def test_an_interrupt_inside_a_step_loses_only_that_step(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    expected, _ = fs.fit(model, X, Y, steps=3, batch_size=16, rng=0)
+    real, calls = minibatch.elbo_and_grad, []
+
+    def interrupted(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(minibatch, "elbo_and_grad", interrupted)
+    got, info = fs.fit(model, X, Y, steps=10, batch_size=16, rng=0)
+    assert info.interrupted and info.steps == 3
+    assert_same(expected, got)
+
+
+def test_resume_a_finished_training_does_nothing(tmp_path, rng):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    done, _ = fs.fit(model, X, Y, steps=4, checkpoint=path)
+    again, info = fs.fit(model, X, Y, steps=4, resume=path)
+    assert_same(done, again)
+    assert info.steps == 4
+
+
+def test_checkpoints_are_models_to_load_anywhere(tmp_path, rng):
+    import subprocess
+    import sys
+
+    model, X, Y = problem(rng)
+    trained, _ = fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
+    assert_same(trained, fs.load(tmp_path / "c.npz").model)
+    program = f"import fastsvgp as fs; print(fs.load({str(tmp_path / 'c.npz')!r}).step)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "2\n"
+
+
+def test_wrong_checkpoints(tmp_path, rng):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    fs.fit(model, X, Y, steps=2, batch_size=16, checkpoint=path)
+    with pytest.raises(ValueError, match="was made with batch_size 16, here it is 17"):
+        fs.fit(model, X, Y, steps=3, batch_size=17, resume=path)
+    with pytest.raises(ValueError, match="was made with num_data 60, here it is 59"):
+        fs.fit(model, X[:59], Y[:59], steps=3, batch_size=16, resume=path)
+    with pytest.raises(ValueError, match="another optimiser, schedule or choice of fixed fields"):
+        fs.fit(model, X, Y, steps=3, batch_size=16, resume=path, fixed="inducing")
+    with pytest.raises(ValueError, match="another optimiser, schedule"):
+        fs.fit(model, X, Y, steps=3, batch_size=16, resume=path, optimiser=fs.sgd(0.1))
+    fs.save(path, model)
+    with pytest.raises(fs.DataFileError, match="holds a SVGP, not a checkpoint"):
+        fs.fit(model, X, Y, steps=3, resume=path)
+    with pytest.raises(FileNotFoundError):
+        fs.fit(model, X, Y, steps=3, resume=tmp_path / "none.npz")
+    with pytest.raises(ValueError, match="`checkpoint` is to be written to .*which is not a folder"):
+        fs.fit(model, X, Y, steps=3, checkpoint=tmp_path / "no" / "c.npz")
+
+
+# --- surviving --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_does_not_end_the_training(tmp_path, rng, monkeypatch, caplog):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    fs.fit(model, X, Y, steps=4, batch_size=16, rng=0, checkpoint=path)
+    before = path.read_bytes()
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(records.os, "fsync", full)
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        _, info = fs.fit(model, X, Y, steps=8, batch_size=16, resume=path, checkpoint=path, checkpoint_every=2)
+    assert info.steps == 8 and path.read_bytes() == before and os.listdir(tmp_path) == ["c.npz"]
+    assert "could not write the checkpoint" in caplog.text and "step 6" in caplog.text and "No space left" in caplog.text
+    monkeypatch.undo()
+    assert fs.load(path).step == 4
+
+
+def failing(real, fails):
+    """``real``, raising NotPositiveDefinite unless the jitter is enough."""
+
+    def function(*args, jitter, **kwargs):
+        if jitter < fails:
+            raise fs.NotPositiveDefinite((), 3, jitter, M, np.float64)
+        return real(*args, jitter=jitter, **kwargs)
+
+    return function
+
+
+def test_more_jitter_is_tried_and_logged(rng, monkeypatch, caplog):
+    model, X, Y = problem(rng)
+    monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 0.9e-4))
+    seen = []
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        _, info = fs.fit(model, X, Y, steps=2, callback=lambda step, value, info: seen.append(info.jitter))
+    assert info.retries == 2
+    np.testing.assert_allclose(seen, [1e-4, 1e-4])
+    messages = [r.getMessage() for r in caplog.records]
+    assert len(messages) == 4 and messages[0].startswith("step 1: the 5 x 5 matrix is not positive definite")
+    assert messages[0].endswith("trying it again with jitter 1e-05") and messages[3].startswith("step 2")
+
+
+def test_more_jitter_has_an_end(tmp_path, rng, monkeypatch):
+    model, X, Y = problem(rng)
+    monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 1.0))
+    with pytest.raises(fs.NotPositiveDefinite, match="with jitter 0.001 ") as caught:
+        fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
+    assert caught.value.__notes__ and fs.load(tmp_path / "c.npz").step == 0
+
+
+def test_from_no_jitter_to_the_default():
+    seen = []
+
+    def compute(jitter):
+        seen.append(jitter)
+        if len(seen) < 4:
+            raise fs.NotPositiveDefinite((), 0, jitter, 1, np.float64)
+        return "done"
+
+    assert jitters.with_more_jitter(compute, 0.0, np.dtype(np.float64), 1)[0] == "done"
+    np.testing.assert_allclose(seen, [0, 1e-6, 1e-5, 1e-4])
+
+
+def test_nan_is_an_error_that_keeps_the_last_checkpoint(tmp_path, rng, monkeypatch):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    real = minibatch.elbo_and_grad
+    calls = []
+
+    def spoiled(*args, **kwargs):
+        value, grad = real(*args, **kwargs)
+        calls.append(1)
+        return (np.nan if len(calls) == 4 else value), grad
+
+    monkeypatch.setattr(minibatch, "elbo_and_grad", spoiled)
+    with pytest.raises(ValueError, match="the bound is nan at step 4.*step size.*standardise"):
+        fs.fit(model, X, Y, steps=9, checkpoint=path, checkpoint_every=2)
+    assert fs.load(path).step == 2
+
+
+def test_bad_data_are_found_by_the_bound(rng):
+    model, X, Y = problem(rng)
+    X[17, 1] = np.nan
+    with pytest.raises(ValueError, match="`X` contains nan"):
+        fs.fit(model, X, Y, epochs=1, batch_size=16)
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_callback(rng):
+    model, X, Y = problem(rng)
+    seen = []
+
+    def callback(step, value, info):
+        seen.append((step, value, info))
+        return step == 3
+
+    got, info = fs.fit(model, X, Y, steps=10, batch_size=20, callback=callback, natural_step_size=0.25, optimiser=fs.adam(0.02))
+    assert [s for s, _, _ in seen] == [1, 2, 3] and info.reason == "callback" and info.steps == 3
+    np.testing.assert_array_equal(info.values, [v for _, v, _ in seen])
+    last = seen[-1][2]
+    assert_same(last.model, got)
+    assert (last.epoch, last.step_size, last.natural_step_size, last.jitter) == (1.0, 0.02, 0.25, 1e-6)
+    assert last.smoothed == info.smoothed and 0 < last.seconds <= info.seconds
+
+
+def test_patience(rng):
+    model, X, Y = problem(rng)
+    still = fs.adam(0.0)
+    _, info = fs.fit(model, X, Y, steps=100, optimiser=still, patience=7, smoothing=0.0, tolerance=1e-9)
+    assert info.reason == "patience" and info.steps == 8
+    _, info = fs.fit(model, X, Y, steps=5, optimiser=still, patience=7)
+    assert info.reason == "steps"
+
+
+def test_validation_keeps_the_best_model(rng):
+    model, X, Y = problem(rng)
+    scores = iter([1.0, 5.0, 2.0, 3.0, 4.0, 4.5])
+    models = []
+
+    def validate(m):
+        models.append(m)
+        return next(scores)
+
+    best, info = fs.fit(model, X, Y, steps=100, batch_size=16, validate=validate, validate_every=3, patience=3)
+    assert info.reason == "patience" and info.steps == 15
+    np.testing.assert_array_equal(info.scores, [[3, 1], [6, 5], [9, 2], [12, 3], [15, 4]])
+    assert_same(best, models[1])
+
+
+def test_validation_at_the_end_and_by_epoch(rng):
+    model, X, Y = problem(rng)
+    _, info = fs.fit(model, X, Y, steps=10, batch_size=16, validate=lambda m: 0.0)
+    np.testing.assert_array_equal(info.scores[:, 0], [4, 8, 10])
+    with pytest.raises(ValueError, match="`validate` returned NaN at step 4"):
+        fs.fit(model, X, Y, steps=10, batch_size=16, validate=lambda m: np.nan)
+
+
+def test_epochs(rng):
+    model, X, Y = problem(rng)
+    assert fs.fit(model, X, Y, epochs=2.5, batch_size=16)[1].steps == 10  # 2.5 * 60 / 16 = 9.4
+    assert fs.fit(model, X, Y, steps=0)[1].steps == 0
+
+
+# --- what is trained, and how well ------------------------------------------------------------------------------------------
+
+
+def test_fixed_fields_stay_and_are_never_differentiated(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    asked = []
+    real = minibatch.elbo_and_grad
+    monkeypatch.setattr(minibatch, "elbo_and_grad", lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k))
+    got, _ = fs.fit(model, X, Y, steps=3, fixed=("inducing", "covariance.variance"), natural_step_size=0.1)
+    assert asked == [("covariance.lengthscales", "likelihood.variance")] * 3
+    np.testing.assert_array_equal(got.inducing, model.inducing)
+    assert got.covariance.variance == 1.0 and (got.covariance.lengthscales != 1.0).all()
+    assert (got.posterior.mean != 0).all()
+
+
+def test_natural_steps_alone_reach_the_collapsed_bound(rng):
+    model, X, Y = problem(rng)
+    sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
+    best, _ = fs.collapsed_bound_and_grad(sgpr, X, Y)
+    everything = ("covariance", "inducing", "likelihood")
+    got, _ = fs.fit(model, X, Y, steps=3, natural_step_size=1.0, fixed=everything)
+    np.testing.assert_allclose(fs.elbo(got, X, Y), best, rtol=1e-9)
+    falling = fs.schedules.exponential(0.5, 0.97)
+    got, info = fs.fit(model, X, Y, steps=150, natural_step_size=falling, fixed=everything, batch_size=20)
+    assert best - 0.05 * abs(best) < fs.elbo(got, X, Y) < best
+
+
+def test_natural_and_adam_together_reach_the_optimised_collapsed_bound(rng):
+    model, X, Y = problem(rng, D=1)
+    best, found = fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
+    assert found.reason == "converged"
+    got, info = fs.fit(model, X, Y, steps=600, natural_step_size=1.0, optimiser=fs.adam(0.05))
+    np.testing.assert_allclose(info.values[-1], found.values[-1], rtol=1e-6)
+    np.testing.assert_allclose(got.covariance.lengthscales, best.covariance.lengthscales, rtol=1e-3)
+
+
+@pytest.mark.parametrize("make", [problem, classes, lambda rng: problem(rng, outputs=(2,))], ids=["one", "classes", "two"])
+def test_adam_climbs(rng, make):
+    model, X, Y = make(rng)
+    start = fs.elbo(model, X, Y)
+    got, info = fs.fit(model, X, Y, steps=100, batch_size=30, optimiser=fs.adam(0.05), rng=1)
+    assert fs.elbo(got, X, Y) > start + 0.1 * abs(start)
+
+
+def test_memmap(tmp_path, rng):
+    model, X, Y = problem(rng, N=500)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "Y.npy", Y)
+    mapped = [np.load(tmp_path / name, mmap_mode="r") for name in ("X.npy", "Y.npy")]
+    a, _ = fs.fit(model, X, Y, steps=5, batch_size=64, rng=0)
+    b, _ = fs.fit(model, *mapped, steps=5, batch_size=64, rng=0)
+    assert_same(a, b)
+
+
+def test_seeds(rng):
+    model, X, Y = problem(rng)
+    a, b, c = (fs.fit(model, X, Y, steps=3, batch_size=16, rng=seed)[1].values for seed in (1, np.random.default_rng(5), 2))
+    assert (a != c).any()
+    np.testing.assert_array_equal(b, fs.fit(model, X, Y, steps=3, batch_size=16, rng=np.random.default_rng(5))[1].values)
+
+
+def test_the_model_that_came_in_is_not_modified(rng):
+    model, X, Y = problem(rng)
+    before = [np.copy(v) for _, _, v in leaves(model)]
+    fs.fit(model, X, Y, steps=3, natural_step_size=0.1)
+    for a, (_, _, b) in zip(before, leaves(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_messages(rng):
+    model, X, Y = problem(rng)
+    with pytest.raises(ValueError, match="either `steps` or `epochs`"):
+        fs.fit(model, X, Y)
+    with pytest.raises(ValueError, match="either `steps` or `epochs`"):
+        fs.fit(model, X, Y, steps=1, epochs=1)
+    with pytest.raises(ValueError, match="same number of rows, at least one, got 60 and 59"):
+        fs.fit(model, X, Y[:-1], steps=1)
+    with pytest.raises(TypeError, match="must be a fastsvgp.SVGP or SGPR, got RBF"):
+        fs.fit(model.covariance, X, Y, steps=1)
+    with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, got 0"):
+        fs.fit(model, X, Y, steps=1, batch_size=0)
+    with pytest.raises(ValueError, match="nothing to train"):
+        fs.fit(model, X, Y, steps=1, fixed=("covariance", "inducing", "posterior", "likelihood"))
+    with pytest.raises(ValueError, match="'posterior.mean' is fixed, but `natural_step_size`"):
+        fs.fit(model, X, Y, steps=1, fixed="posterior.mean", natural_step_size=0.1)
+    with pytest.raises(ValueError, match="`fixed` names 'kernel'"):
+        fs.fit(model, X, Y, steps=1, fixed="kernel")
+    with pytest.raises(ValueError, match="the seed `rng` must be zero or more, got -1"):
+        fs.fit(model, X, Y, steps=1, rng=-1)
+    with pytest.raises(ValueError, match="`smoothing`"):
+        fs.fit(model, X, Y, steps=1, smoothing=1.0)

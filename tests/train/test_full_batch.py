@@ -1,0 +1,119 @@
+"""L-BFGS-B on the collapsed bound."""
+
+import logging
+
+import numpy as np
+import pytest
+from test_fit import assert_same
+
+import fastsvgp as fs
+from fastsvgp.train import full_batch
+
+
+def problem(rng, dtype=np.float64):
+    X = rng.uniform(-2, 2, (50, 1)).astype(dtype)
+    Y = (np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(50)).astype(dtype)
+    return fs.SGPR(fs.RBF(1.0, np.ones(1, dtype)), X[:6].copy(), 0.5), X, Y
+
+
+def test_it_converges_and_every_iteration_is_better(rng):
+    model, X, Y = problem(rng)
+    start = fs.collapsed_bound(model, X, Y)
+    got, info = fs.fit(model, X, Y)
+    assert info.reason == "converged" and not info.interrupted
+    assert (np.diff([start, *info.values]) >= 0).all() and len(info.values) == info.steps
+    value, grad = fs.collapsed_bound_and_grad(got, X, Y)
+    assert value == info.values[-1] == info.smoothed
+    vector, unravel = fs.ravel(got)
+    assert np.abs(unravel.pullback(vector, grad)).max() < 1e-2 and 0.05 < got.noise_variance**0.5 < 0.15
+
+
+def test_float32(rng):
+    model, X, Y = problem(rng, np.float32)
+    got, _ = fs.fit(model, X, Y, steps=20)
+    assert got.inducing.dtype == np.float32
+    assert fs.collapsed_bound(got, X, Y) > fs.collapsed_bound(model, X, Y) + 10
+
+
+def test_fixed_and_steps(rng):
+    model, X, Y = problem(rng)
+    got, info = fs.fit(model, X, Y, steps=3, fixed=("inducing", "noise_variance"))
+    assert info.steps == 3 and info.reason == "steps"
+    np.testing.assert_array_equal(got.inducing, model.inducing)
+    assert got.noise_variance == 0.5 and got.covariance.variance != 1.0
+    assert_same(fs.fit(model, X, Y, steps=0)[0], model)
+
+
+def test_callback_and_interrupt(rng):
+    model, X, Y = problem(rng)
+    seen = []
+
+    def third(step, value, info):
+        seen.append((step, value, info))
+        return step == 3
+
+    got, info = fs.fit(model, X, Y, callback=third)
+    assert info.reason == "callback" and info.steps == 3 and [s for s, _, _ in seen] == [1, 2, 3]
+    assert_same(got, seen[-1][2].model)
+    np.testing.assert_array_equal(info.values, [v for _, v, _ in seen])
+
+    def interrupt(step, value, info):
+        if step == 2:
+            raise KeyboardInterrupt
+
+    got, info = fs.fit(model, X, Y, callback=interrupt)
+    assert info.interrupted and info.steps == 2
+    assert_same(got, seen[1][2].model)
+
+
+def test_checkpoint_and_resume(tmp_path, rng):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    part, info = fs.fit(model, X, Y, steps=5, checkpoint=path)
+    assert_same(fs.load(path).model, part)
+    got, more = fs.fit(model, X, Y, resume=path, checkpoint=path, checkpoint_every=1)
+    np.testing.assert_array_equal(more.values[:5], info.values)
+    assert more.steps > 5 and fs.load(path).step == more.steps
+    np.testing.assert_allclose(more.values[-1], fs.fit(model, X, Y)[1].values[-1], rtol=1e-4)
+
+
+def test_an_error_keeps_what_was_reached(tmp_path, rng):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+
+    def crash(step, value, info):
+        if step == 4:
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        fs.fit(model, X, Y, checkpoint=path, callback=crash)
+    assert fs.load(path).step == 4
+
+
+def test_the_line_search_comes_back_from_where_nothing_can_be_computed(rng, monkeypatch, caplog):
+    """A wall at noise 0.1: beyond it the factorisation fails whatever the jitter."""
+    model, X, Y = problem(rng)
+    real = full_batch.collapsed_bound_and_grad
+
+    def walled(model, *args, jitter, **kwargs):
+        if model.noise_variance < 0.1:
+            raise fs.NotPositiveDefinite((), 0, jitter, 6, np.float64)
+        return real(model, *args, jitter=jitter, **kwargs)
+
+    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", walled)
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        got, info = fs.fit(model, X, Y, steps=60)
+    assert "comes back" in caplog.text
+    assert 0.1 <= got.noise_variance < 0.2 and (np.diff(info.values) >= 0).all()
+    with pytest.raises(fs.NotPositiveDefinite):
+        fs.fit(fs.replace(model, noise_variance=0.05), X, Y)
+
+
+def test_messages(rng):
+    model, X, Y = problem(rng)
+    with pytest.raises(ValueError, match="an SGPR is trained on all data.*`batch_size`, `patience` would have no effect"):
+        fs.fit(model, X, Y, batch_size=10, patience=3)
+    with pytest.raises(ValueError, match="nothing to train"):
+        fs.fit(model, X, Y, fixed=("covariance", "inducing", "noise_variance"))
+    with pytest.raises(ValueError, match="`Y` contains nan"):
+        fs.fit(model, X, np.where(np.arange(50) == 3, np.nan, Y))
