@@ -170,5 +170,8 @@ from .records import (
 from .train import (
     fit as fit,
 )
+from .train.state import (
+    TrainingState as TrainingState,
+)
 
 __version__: str

@@ -166,13 +166,13 @@ def _build(header, arrays, path):
         return float(value) if header == "float" else value[()] if value.ndim == 0 else value
     if "parts" in header:
         return tuple(_build(h, arrays, f"{path}.{i}") for i, h in enumerate(header["parts"]))
-    fields = {}
+    cls, fields = _resolve(header["type"]), {}  # outer types first: their modules know the inner ones
     for name, h in header["fields"].items():
         if isinstance(h, dict) and "static" in h:
             fields[name] = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
         else:
             fields[name] = _build(h, arrays, f"{path}.{name}" if path else name)
-    return _resolve(header["type"])(**fields)
+    return cls(**fields)
 
 
 def write_atomically(path, write):

@@ -21,6 +21,10 @@ from .flat import Unravel, as_names, check_paths, free_paths
 from .schedules import Schedule
 
 
+class Diverged(ValueError):
+    """The objective, or its gradient, became NaN or infinite."""
+
+
 @record
 class OptimiserState:
     """How far an optimiser has come: a record, so that ``fastsvgp.save`` can keep it.
@@ -85,7 +89,9 @@ class Optimiser:
         Raises
         ------
         ValueError
-            The gradient of a free field is None, NaN or infinite; the state belongs to a model of another size.
+            The gradient of a free field is None; the state belongs to a model of another size.
+        Diverged
+            The gradient has NaN or infinity; a ``ValueError``.
         """
         unravel = self._unravel(model)
         moments = [m for m in (state.first, state.second) if m is not None]
@@ -98,7 +104,7 @@ class Optimiser:
         vector_bar = unravel.pullback(vector, grad)
         if not np.isfinite(vector_bar).all():
             wrong = [path for path, at in unravel.slices.items() if not np.isfinite(vector_bar[at]).all()]
-            raise ValueError(
+            raise Diverged(
                 f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step {state.count + 1}. Likely causes, in "
                 "order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
             )
