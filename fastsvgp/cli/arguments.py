@@ -1,0 +1,158 @@
+"""The arguments of every command, and nothing that needs an import beyond argparse: ``--help`` answers at once."""
+
+import argparse
+
+from .errors import UsageError
+from .names import COVARIANCES, LIKELIHOODS
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a bad argument as a ``UsageError``, so that it ends like every other bad input."""
+
+    def error(self, message):
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _number(kind, low, high=None, *, open_low=False):
+    """A type for argparse: a number in [low, high), or in (low, high) with ``open_low``."""
+    name = {int: "a whole number", float: "a number"}[kind]
+    bounds = f"{name} {'above' if open_low else 'from'} {low}" + (f" and below {high}" if high is not None else "")
+
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not value >= low or (open_low and value == low) or value == float("inf") or (high and value >= high):
+            raise argparse.ArgumentTypeError(f"expected {bounds}, got {text!r}")
+        return value
+
+    return parse
+
+
+_count = _number(int, 1)
+_positive = _number(float, 0, open_low=True)
+
+
+def _columns(text):
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parser():
+    """The parser of the ``fastsvgp`` command."""
+    top = Parser(prog="fastsvgp", description="Sparse variational Gaussian processes: fit, predict, look.", allow_abbrev=False)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    _add_fit(commands)
+    _add_predict(commands)
+    _add_demo(commands)
+    commands.add_parser("info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False)
+    return top
+
+
+def _add_fit(commands):
+    fit = commands.add_parser(
+        "fit",
+        help="fit a model to a table of data",
+        description="Standardises and splits the data, fits a sparse Gaussian process, reports held-out metrics beside the "
+        "trivial predictor's, and writes the model, metrics.json and plots.",
+        allow_abbrev=False,
+    )
+    fit.add_argument("file", metavar="FILE", help="csv or csv.gz (header detected), npz with X and y, or npy")
+    data = fit.add_argument_group("data")
+    data.add_argument("--target", metavar="COLUMN", help="name of the target column, or its index from 0 (default: the last)")
+    data.add_argument("--target-file", metavar="FILE", help="the target is in this file; all columns of FILE are inputs")
+    data.add_argument("--ignore", metavar="COLUMN,...", type=_columns, default=[], help="columns to leave out, names or indices")
+    held_out = data.add_mutually_exclusive_group()
+    held_out.add_argument("--test-mask", metavar="FILE:COLUMN", help="hold out the rows where this column is 1 (else 0)")
+    held_out.add_argument(
+        "--test-fraction",
+        metavar="F",
+        type=_number(float, 0, 1),
+        default=0.1,
+        help="share of rows held out at random (default 0.1; 0 holds out nothing)",
+    )
+    _add_text_layout(data)
+
+    model = fit.add_argument_group("model")
+    model.add_argument(
+        "--likelihood",
+        choices=LIKELIHOODS,
+        metavar="NAME",
+        help=f"{', '.join(LIKELIHOODS)} (default: gaussian for a real-valued target, bernoulli-probit for two "
+        "classes, softmax for more)",
+    )
+    model.add_argument(
+        "--covariance",
+        choices=COVARIANCES,
+        metavar="NAME",
+        default="matern32",
+        help=f"{', '.join(COVARIANCES)} (default matern32)",
+    )
+    model.add_argument(
+        "--ard", action=argparse.BooleanOptionalAction, default=True, help="one lengthscale per input (default), or one for all"
+    )
+    model.add_argument("--inducing", metavar="M", type=_count, default=256, help="number of inducing inputs (default 256)")
+    model.add_argument(
+        "--method",
+        choices=("svgp", "sgpr"),
+        default="svgp",
+        help="svgp: minibatches, any likelihood (default); sgpr: the collapsed bound on all data at once, "
+        "gaussian only, by L-BFGS",
+    )
+
+    training = fit.add_argument_group("training")
+    length = training.add_mutually_exclusive_group()
+    length.add_argument("--steps", metavar="N", type=_count, help="training steps (default 2000; sgpr: at most 200 iterations)")
+    length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
+    training.add_argument("--batch-size", metavar="B", type=_count, default=512, help="rows in a minibatch (default 512)")
+    training.add_argument("--learning-rate", metavar="R", type=_positive, default=0.01, help="step size of Adam (default 0.01)")
+    training.add_argument(
+        "--natural-step",
+        metavar="S",
+        type=_number(float, 0, 1.0000001),
+        default=0.1,
+        help="step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves it too)",
+    )
+    training.add_argument(
+        "--jitter", metavar="J", type=_positive, help="added to the diagonal of Kuu (default 1e-6, in float32 1e-4)"
+    )
+    training.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
+    training.add_argument(
+        "--seed", metavar="N", type=_number(int, 0), default=0, help="of the split, inducing inputs, minibatches"
+    )
+
+    output = fit.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)")
+    output.add_argument("--resume", action="store_true", help="go on from the checkpoint that an interrupted run left in --out")
+    output.add_argument("--quiet", action="store_true", help="no progress bar and no report; only errors")
+    fit.set_defaults(parser=fit)
+
+
+def _add_text_layout(group):
+    group.add_argument("--delimiter", metavar="C", default="auto", help="auto, comma, semicolon, tab, space, or one character")
+    group.add_argument("--header", choices=("auto", "yes", "no"), default="auto", help="whether the first line names the columns")
+
+
+def _add_predict(commands):
+    predict = commands.add_parser(
+        "predict",
+        help="predict with a fitted model",
+        description="Writes one row per row of FILE, in the original scale: mean and sd, or the class and its probabilities.",
+        allow_abbrev=False,
+    )
+    predict.add_argument("model", metavar="MODEL", help="model.npz of fastsvgp fit, or its folder")
+    predict.add_argument("file", metavar="FILE", help="a table with the same input columns; the target may be there or not")
+    predict.add_argument("--out", metavar="FILE", help="csv to write (default: the terminal)")
+    _add_text_layout(predict)
+
+
+def _add_demo(commands):
+    demo = commands.add_parser(
+        "demo",
+        help="fit two real data sets that come with scikit-learn",
+        description="One regression and one classification, under two minutes on two cores.",
+        allow_abbrev=False,
+    )
+    demo.add_argument("--out", metavar="DIR", default="fastsvgp-demo", help="folder for the results (default fastsvgp-demo)")
+    demo.add_argument("--steps", metavar="N", type=_count, help="training steps of each fit")
+    demo.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -1,0 +1,64 @@
+"""``fastsvgp demo``: one regression and one classification on real data that come with scikit-learn; nothing is downloaded."""
+
+import os
+import time
+
+import numpy as np
+
+from .arguments import parser
+from .errors import UsageError
+from .fit import fit_task
+from .info import install_hint
+from .task import Task, interpret_target, split
+
+# name in scikit-learn, title, and arguments of `fastsvgp fit`
+PROBLEMS = (
+    ("load_diabetes", "diabetes progression", ["--inducing", "100", "--steps", "800"]),
+    ("load_digits", "handwritten digits", ["--inducing", "150", "--steps", "500"]),
+)
+
+
+def run(args):
+    """Fit each data set, print the table, write to a folder with one sub-folder each."""
+    started = time.perf_counter()
+    rows = []
+    for loader, title, options in PROBLEMS:
+        name = loader.removeprefix("load_")
+        folder = os.path.join(args.out, name)
+        given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
+        code, results = fit_task(load(loader), parser().parse_args(["fit", name, *given]), folder, title)
+        print()
+        rows.append((title, results))
+        if code:
+            return code
+    print(summary(rows))
+    print(f"\n{time.perf_counter() - started:.0f} s in all; models, metrics and plots are in {args.out}{os.sep}")
+    print("next: fastsvgp fit YOUR_DATA.csv   (the last column is the target; see fastsvgp fit --help)")
+    return 0
+
+
+def load(loader):
+    """A data set of scikit-learn as a split task."""
+    try:
+        import sklearn.datasets
+    except ImportError as error:
+        raise UsageError(f"the data of the demo come with scikit-learn, which is not installed; {install_hint()}") from error
+    data = getattr(sklearn.datasets, loader)()
+    y, likelihood, reason, classes = interpret_target(data.target, "target")
+    names = [str(name) for name in data.feature_names]
+    width = data.data.shape[1]
+    columns = {"named": True, "width": width + 1, "inputs": list(range(width)), "target": width}
+    return split(Task(np.asarray(data.data, np.float64), y, likelihood, reason, classes, names, "target", columns), fraction=0.2)
+
+
+def summary(rows):
+    """One line per data set: the model beside the trivial predictor."""
+    lines = [f"{'data set':<24}{'rows':>7}{'inputs':>8}  {'held-out metric':<20}{'model':>10}{'trivial':>10}"]
+    for title, results in rows:
+        size = f"{title:<24}{results['rows']:>7}{len(results['inputs']):>8}  "
+        test = results["test"]
+        for metric, value in test["model"].items():
+            label = {"rmse": "RMSE (standardised)", "nlpd": "NLPD", "accuracy": "accuracy"}[metric]
+            lines.append(f"{size:<41}{label:<20}{value:>10.3f}{test['trivial'][metric]:>10.3f}")
+            size = ""
+    return "\n".join(lines)

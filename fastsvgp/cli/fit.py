@@ -1,0 +1,155 @@
+"""``fastsvgp fit``: a table in; a model, its held-out metrics and its plots out."""
+
+import os
+import sys
+import time
+
+import numpy as np
+
+from . import metrics, report
+from .errors import UsageError, shown
+from .fitted import Fitted
+from .info import version
+from .names import LIKELIHOODS
+from .outputs import default_folder, output_folder, writing
+from .task import Standardisation, load_task, split
+from .training import build, train
+
+INTERRUPTED = 130
+MODEL = "model.npz"
+
+
+def run(args):
+    """Fit a model to a file; exit code 0, or 130 when Ctrl-C ended the training early."""
+    task = load_task(
+        args.file,
+        target=args.target,
+        target_file=args.target_file,
+        ignore=args.ignore,
+        likelihood=args.likelihood,
+        delimiter=args.delimiter,
+        header=args.header,
+    )
+    split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
+    code, _ = fit_task(task, args, args.out or default_folder(args.file), os.path.basename(args.file))
+    return code
+
+
+def fit_task(task, args, folder, title):
+    """Standardise, initialise, train, evaluate, write.
+
+    Parameters
+    ----------
+    task : Task
+        Split already.
+    args : namespace
+        The arguments of ``fastsvgp fit``; those about reading are not used.
+    folder : path
+        For the results.
+    title : str
+        What to call the data.
+
+    Returns
+    -------
+    code, results
+        Exit code, and what metrics.json says.
+    """
+    if args.method == "sgpr" and task.likelihood != "gaussian":
+        raise UsageError(
+            f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
+        )
+    say = _silent if args.quiet else print
+    if args.resume and not os.path.isdir(folder):
+        raise UsageError(f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out")
+    with output_folder(folder):
+        fitted = _prepare(task, args, say, title)
+        started = time.perf_counter()
+        trained = train(fitted, task, args, folder)
+        seconds = time.perf_counter() - started
+        fitted.model, fitted.jitter = trained.model, trained.jitter
+        path = os.path.join(folder, MODEL)
+        with writing(path):
+            fitted.save(path)
+        say(f"  trained    {len(trained.values)} steps in {seconds:.1f} s, ELBO {trained.elbo:.5g}")
+        if trained.interrupted:
+            print(
+                f"interrupted: the model after {len(trained.values)} steps is kept in {path}; the same command with --resume "
+                "goes on from here",
+                file=sys.stderr,
+            )
+        elif os.path.exists(trained.checkpoint):
+            os.unlink(trained.checkpoint)
+        results = _describe(task, args, trained, seconds, fitted, title)
+        results["test"] = report.evaluate(fitted, task)
+        written = [path, report.write_metrics(folder, results)]
+        plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(args)} on {title}")
+    say("")
+    say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
+    say("")
+    say(f"  wrote      {', '.join(written + plotted)}")
+    if why_not:
+        say(f"  {why_not}")
+    return (INTERRUPTED if trained.interrupted else 0), results
+
+
+def _silent(*_):
+    pass
+
+
+def _prepare(task, args, say, title):
+    """The untrained model with its scaling; says what was decided."""
+    train_rows = ~task.test
+    num_train, num_inputs = int(train_rows.sum()), task.X.shape[1]
+    say(f"{title}")
+    say(f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, target {task.target_name!r}")
+    say(f"  target     {_target_words(task)}")
+    say(f"  split      {num_train} rows for training, {int(task.test.sum())} for testing ({task.split})")
+    scale = Standardisation.of(task.X[train_rows], task.y[train_rows], task.kind == "regression")
+    constant = [n for n, c in zip(task.input_names, np.ptp(task.X[train_rows], axis=0) == 0, strict=True) if c]
+    if constant:
+        say(f"  note       constant over the training rows, so without information: {shown(constant)}")
+    if args.inducing > num_train:
+        say(f"  note       {args.inducing} inducing inputs were asked for; {num_train}, one per training row, are used")
+        args.inducing = num_train
+    say(f"  model      {_model_words(args)}, {args.inducing} inducing inputs, {args.dtype}")
+    model = build(task, scale, args)
+    return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
+
+
+def _target_words(task):
+    choice = f"{task.reason} -> {LIKELIHOODS[task.likelihood]} likelihood"
+    if task.reason != "as asked":
+        choice += " (--likelihood changes it)"
+    return choice + (f"; classes {shown(task.classes, 12)}" if task.classes else "")
+
+
+def _model_words(args):
+    covariance = {"rbf": "RBF", "matern12": "Matérn 1/2", "matern32": "Matérn 3/2", "matern52": "Matérn 5/2"}[args.covariance]
+    return f"{args.method.upper()}, {covariance} {'ARD' if args.ard else 'with one lengthscale'}"
+
+
+def _describe(task, args, trained, seconds, fitted, title):
+    return {
+        "fastsvgp": version("fastsvgp"),
+        "data": title,
+        "rows": len(task.y),
+        "train_rows": int((~task.test).sum()),
+        "test_rows": int(task.test.sum()),
+        "split": task.split,
+        "inputs": task.input_names,
+        "target": task.target_name,
+        "likelihood": task.likelihood,
+        "likelihood_reason": task.reason,
+        "classes": task.classes,
+        "method": args.method,
+        "covariance": args.covariance,
+        "ard": args.ard,
+        "inducing": args.inducing,
+        "dtype": args.dtype,
+        "seed": args.seed,
+        "steps": len(trained.values),
+        "seconds": round(seconds, 3),
+        "interrupted": trained.interrupted,
+        "elbo": trained.elbo,
+        "parameters": report.parameters(fitted.model),
+    }

@@ -1,0 +1,80 @@
+"""``fastsvgp info``: what this installation runs on, for bug reports and for the curious."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+
+
+def run(args):
+    """Print versions, BLAS, threads, and whether CUDA can be used, and if not why."""
+    for name, value in rows():
+        print(f"{name:<12} {value}")
+    return 0
+
+
+def rows():
+    """``(name, value)`` pairs, in the order of printing."""
+    yield "fastsvgp", f"{version('fastsvgp')} ({os.path.dirname(os.path.dirname(__file__))})"
+    yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
+    for package in ("numpy", "scipy", "numba"):
+        yield package, version(package)
+    for package, use in (("tqdm", "progress bars"), ("matplotlib", "plots"), ("scikit-learn", "data of the demo")):
+        yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint()}"
+    yield "BLAS", _blas()
+    yield "threads", _threads()
+    yield "CUDA", _cuda()
+
+
+def install_hint():
+    """How to get the optional packages of the command line."""
+    return 'python -m pip install "fastsvgp[cli]" (in a checkout: ".[cli]")'
+
+
+def _installed(package):
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def version(package):
+    """The installed version of a package, in words."""
+    return importlib.metadata.version(package) if _installed(package) else "not installed (running from a checkout)"
+
+
+def _blas():
+    import scipy
+
+    blas = scipy.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"SciPy's: {blas['name']} {blas.get('version', '')}".rstrip()
+
+
+def _threads():
+    from ..kernels.cpu.threads import get_num_threads
+
+    count = get_num_threads()
+    words = f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"
+    limits = [
+        f"{name}={os.environ[name]}"
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        if name in os.environ
+    ]
+    return f"{words}; BLAS limited by {', '.join(limits)}" if limits else words
+
+
+def _cuda():
+    if importlib.util.find_spec("fastsvgp.kernels.cuda") is None:
+        return f"no: version {version('fastsvgp')} has no CUDA kernels yet"
+    if importlib.util.find_spec("cupy") is None:
+        return 'no: CuPy is not installed; python -m pip install "fastsvgp[cuda13]" (or cuda12)'
+    try:
+        import cupy
+
+        count = cupy.cuda.runtime.getDeviceCount()
+        names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
+        return f"CuPy {cupy.__version__}: {', '.join(names)}" if names else f"no: CuPy {cupy.__version__} finds no device"
+    except Exception as error:  # a broken driver or a mismatched CuPy raises whatever it likes; the reason is the answer here
+        return f"no: {type(error).__name__}: {error}"

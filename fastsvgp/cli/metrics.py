@@ -1,0 +1,82 @@
+"""Held-out metrics of a model beside those of the trivial predictor, which knows the training targets and no input."""
+
+from math import lgamma
+
+import numpy as np
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+def regression(y, mean, log_density, scale):
+    """RMSE and NLPD in the standardised scale, and in the original one.
+
+    Parameters
+    ----------
+    y, mean, log_density : (N,)
+        Standardised test targets, predictive means of y, and log predictive densities.
+    scale : Standardisation
+        Of the training part. The trivial predictor is its Gaussian, N(0, 1) in the standardised scale.
+    """
+    model = {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))}
+    trivial = {"rmse": rms(y), "nlpd": 0.5 * (LOG_2PI + float(np.mean(y**2)))}
+    return {
+        "scale": "standardised",
+        "model": model,
+        "trivial": trivial,
+        "original_scale": {
+            who: {"rmse": values["rmse"] * scale.y_scale, "nlpd": values["nlpd"] + float(np.log(scale.y_scale))}
+            for who, values in (("model", model), ("trivial", trivial))
+        },
+    }
+
+
+def counts(y, mean, log_density, train_mean):
+    """RMSE and NLPD of counts; the trivial predictor is the Poisson law at the training part's mean."""
+    log_factorial = np.array([lgamma(v + 1.0) for v in y])
+    trivial = y * np.log(train_mean) - train_mean - log_factorial
+    return {
+        "scale": "counts",
+        "model": {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))},
+        "trivial": {"rmse": rms(y - train_mean), "nlpd": -float(np.mean(trivial))},
+    }
+
+
+def classification(y, probabilities, log_density, train_codes):
+    """Accuracy and NLPD; the trivial predictor says the class frequencies of the training part (each count plus one).
+
+    Parameters
+    ----------
+    y : (N,) integer codes
+    probabilities : (N, C)
+    log_density : (N,)
+        Log probability of the true class.
+    train_codes : (N_train,) integer codes
+    """
+    frequency = np.bincount(train_codes, minlength=probabilities.shape[1]) + 1.0
+    frequency /= frequency.sum()
+    return {
+        "scale": "classes",
+        "model": {"accuracy": float(np.mean(probabilities.argmax(axis=1) == y)), "nlpd": -float(np.mean(log_density))},
+        "trivial": {"accuracy": float(np.mean(frequency.argmax() == y)), "nlpd": -float(np.mean(np.log(frequency[y])))},
+    }
+
+
+def rms(values):
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def table(result, title="held-out data"):
+    """Metrics as lines of text: one row for the model, one for the trivial predictor."""
+    names = list(result["model"])
+    label = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
+    trivial = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}[result["scale"]]
+    blocks = [(title, result)]
+    if "original_scale" in result:
+        blocks = [(f"{title}, standardised", result), (f"{title}, original scale", result["original_scale"])]
+    lines = []
+    for heading, values in blocks:
+        lines.append(f"  {heading:<34}" + "".join(f"{label[n]:>12}" for n in names))
+        for who, row in (("model", values["model"]), (f"trivial predictor ({trivial})", values["trivial"])):
+            lines.append(f"    {who:<32}" + "".join(f"{row[n]:>12.4g}" for n in names))
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""What a fit leaves behind beside the model: held-out metrics, metrics.json, plots."""
+
+import json
+import os
+
+import numpy as np
+
+from ..records import leaves, write_atomically
+from . import metrics, plots
+from .fitted import Fitted
+from .info import install_hint
+from .outputs import writing
+
+GRID = 400
+
+
+def evaluate(fitted, task):
+    """Held-out metrics of a model beside the trivial predictor's; None where nothing is held out."""
+    if not task.test.any():
+        return None
+    X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
+    log_density, prediction = fitted.log_density(X, y), fitted.predict(X)
+    if fitted.classes is not None:
+        return metrics.classification(y, prediction.probabilities, log_density, y_train)
+    if fitted.kind == "counts":
+        return metrics.counts(y, prediction.mean, log_density, y_train.mean())
+    return metrics.regression(fitted.scale.target(y), fitted.scale.target(prediction.mean), log_density, fitted.scale)
+
+
+def write_metrics(folder, results):
+    """Write metrics.json."""
+    path = os.path.join(folder, "metrics.json")
+    with writing(path):
+        write_atomically(path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode()))
+    return path
+
+
+def parameters(model):
+    """The few numbers worth reading: variances, lengthscales and the like, under their dotted paths."""
+    return {
+        path: np.asarray(value, np.float64).tolist()
+        for path, _, value in leaves(model)
+        if value is not None and path.split(".")[0] in ("covariance", "likelihood", "mean")
+    }
+
+
+def write_plots(folder, fitted, task, values, title):
+    """Write the plots that suit the task; returns their paths, and a line that says why there are none."""
+    if not plots.available():
+        return [], f"plots skipped: matplotlib is not installed; {install_hint()}"
+    figures = {}
+    if len(values):
+        figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)
+    figures |= _fit_plots(fitted, task)
+    written = []
+    for name, figure in figures.items():
+        path = os.path.join(folder, name)
+        with writing(path):
+            plots.write(path, figure)
+        written.append(path)
+    return written, None
+
+
+def _fit_plots(fitted: Fitted, task):
+    train, test = ~task.test, task.test
+    names = (*task.input_names, task.target_name)
+    one_input = task.X.shape[1] == 1
+    if one_input:
+        parts = [(task.X[rows, 0], task.y[rows]) for rows in (train, test)]
+        grid = _grid(task.X[:, 0])
+        prediction = fitted.predict(grid[:, None])
+        if fitted.classes is not None:
+            return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names)}
+        inducing = np.asarray(fitted.model.inducing)[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0]
+        return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.sd, inducing, names)}
+    if not test.any():
+        return {}
+    prediction = fitted.predict(task.X[test])
+    if fitted.classes is None:
+        figure = plots.predicted_against_true(task.y[test], prediction.mean, prediction.sd, task.target_name)
+    else:
+        surface = _surface(fitted, task, names) if task.X.shape[1] == 2 else None
+        figure = plots.classification(task.y[test], prediction.probabilities, fitted.classes, surface)
+    return {"predictions.png": figure}
+
+
+def _grid(x, points=GRID):
+    margin = 0.08 * (x.max() - x.min() or 1.0)
+    return np.linspace(x.min() - margin, x.max() + margin, points)
+
+
+def _surface(fitted, task, names):
+    gx, gy = _grid(task.X[:, 0], 120), _grid(task.X[:, 1], 120)
+    corners = np.stack(np.meshgrid(gx, gy), axis=-1)
+    probabilities = fitted.predict(corners.reshape(-1, 2)).probabilities.reshape(len(gy), len(gx), -1)
+    return gx, gy, probabilities, task.X, task.y, names

@@ -1,0 +1,141 @@
+"""Bad input on the command line: one message on stderr, exit code 2, no traceback, and nothing left behind."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.cli import main
+
+FEW = ["--steps", "2", "--inducing", "4", "--batch-size", "16"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    X = rng.standard_normal((40, 2))
+    np.savetxt("good.csv", np.column_stack([X, X.sum(axis=1)]), delimiter=",", header="a,b,y", comments="")
+    return tmp_path
+
+
+def refused(capsys, *argv):
+    """Run and return the message; the command must have refused in the agreed way, and have left no new file."""
+    before = sorted(p for p, _, _ in os.walk(".")), sorted(f for _, _, files in os.walk(".") for f in files)
+    code = main(list(argv))
+    out, err = capsys.readouterr()
+    assert code == 2, (code, out, err)
+    lines = [line for line in err.splitlines() if not line.startswith(("  training", "  note"))]
+    assert len(lines) == 1 and lines[0].startswith("fastsvgp") and "error: " in lines[0], err
+    assert "Traceback" not in err
+    assert (sorted(p for p, _, _ in os.walk(".")), sorted(f for _, _, files in os.walk(".") for f in files)) == before
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        ([], ["COMMAND"]),
+        (["train"], ["train", "fit"]),
+        (["fit"], ["FILE", "fit --help"]),
+        (["fit", "good.csv", "--likelihood", "normal"], ["--likelihood", "'normal'", "gaussian"]),
+        (["fit", "good.csv", "--covariance", "cubic"], ["--covariance", "'cubic'", "matern32"]),
+        (["fit", "good.csv", "--method", "exact"], ["--method", "svgp"]),
+        (["fit", "good.csv", "--inducing", "0"], ["--inducing", "whole number from 1", "'0'"]),
+        (["fit", "good.csv", "--inducing", "many"], ["--inducing", "'many'"]),
+        (["fit", "good.csv", "--learning-rate", "-1"], ["--learning-rate", "above 0", "'-1'"]),
+        (["fit", "good.csv", "--learning-rate", "nan"], ["--learning-rate", "'nan'"]),
+        (["fit", "good.csv", "--natural-step", "1.5"], ["--natural-step", "'1.5'"]),
+        (["fit", "good.csv", "--test-fraction", "1"], ["--test-fraction", "below 1"]),
+        (["fit", "good.csv", "--steps", "5", "--epochs", "2"], ["--epochs", "--steps"]),
+        (["fit", "good.csv", "--frobnicate"], ["--frobnicate"]),
+        (["fit", "none.csv"], ["cannot read none.csv", "No such file"]),
+        (["fit", "good.csv", "--target", "price"], ["--target", "'price'", "a, b, y"]),
+        (["fit", "good.csv", "--ignore", "c"], ["--ignore", "'c'"]),
+        (["fit", "good.csv", "--target-file", "none.csv"], ["cannot read none.csv"]),
+        (["fit", "good.csv", "--test-mask", "none.csv:0"], ["cannot read none.csv"]),
+        (["fit", "good.csv", "--delimiter", "::"], ["--delimiter"]),
+        (["fit", "good.csv", "--method", "sgpr", "--likelihood", "laplace"], ["--method sgpr", "gaussian", "laplace"]),
+        (["fit", "good.csv", "--resume"], ["--resume", "checkpoint"]),
+        (["predict", "none.npz", "good.csv"], ["cannot read the model none.npz"]),
+        (["predict", "good.csv", "good.csv"], ["good.csv is not a fastsvgp model"]),
+    ],
+)
+def test_arguments(here, capsys, argv, said):
+    message = refused(capsys, *argv)
+    for part in said:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("a,b,y\n1,2,3\n4,5\n", ["line 3", "2 cells", "3 columns"]),
+        ("a,b,y\n1,2,3\n4,,6\n7,8,9.5\n", ["line 3", "'b'", "missing"]),
+        ("a,b,y\n1,2,3\n4,5,nan\n7,8,9.5\n", ["line 3", "'y'", "missing or NaN"]),
+        ("a,b,y\n1,2,3\n4,inf,3.5\n7,8,9.5\n", ["line 3", "'b'", "infinite"]),
+        ("a,b,y\n1,red,3\n4,blue,5.5\n", ["'b'", "'red'", "--ignore b"]),
+        ("a,b,y\n1,2,3\n4,5,3\n6,7,3\n", ["'y' is constant", "--target"]),
+        ("y\n1\n2\n", ["one column", "--target-file"]),
+        ("a,y\n1,2.5\n", ["constant"]),
+        ("a,y\n1,2.5\n2,3.5\n", ["row", "training"]),
+        ("", ["no rows of data"]),
+    ],
+)
+def test_files(here, capsys, text, said):
+    (here / "bad.csv").write_text(text)
+    message = refused(capsys, "fit", "bad.csv", *FEW)
+    for part in ["bad.csv"] * ("line" in said[0]) + said:
+        assert part in message
+
+
+@pytest.fixture
+def fitted(here, capsys):
+    assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 0
+    capsys.readouterr()
+    return "fit"
+
+
+def test_predict_refuses_other_columns(fitted, here, capsys):
+    (here / "names.csv").write_text("a,c\n1,2\n")
+    assert "lacks the input column 'b'" in refused(capsys, "predict", fitted, "names.csv")
+    (here / "wide.csv").write_text("1,2,3,4\n1,2,3,4\n")
+    message = refused(capsys, "predict", fitted, "wide.csv")
+    assert "4 columns" in message and "2 inputs (a, b)" in message
+    (here / "nan.csv").write_text("a,b\n1,2\n3,nan\n")
+    assert "line 3, column 'b'" in refused(capsys, "predict", fitted, "nan.csv")
+
+
+def test_predict_refuses_models_that_fit_did_not_write(fitted, here, capsys):
+    fs.save("bare.npz", fs.RBF(variance=1.0, lengthscales=1.0))
+    assert "RBF" in refused(capsys, "predict", "bare.npz", "good.csv")
+    content = (here / "fit" / "model.npz").read_bytes()
+    (here / "cut.npz").write_bytes(content[: len(content) // 2])
+    assert "cut.npz" in refused(capsys, "predict", "cut.npz", "good.csv")
+    assert "not a table of data" in refused(capsys, "fit", "fit/model.npz")
+
+
+def test_predict_leaves_the_old_file_when_the_disk_is_full(fitted, here, capsys, monkeypatch):
+    (here / "out.csv").write_text("old")
+    full_disk(monkeypatch)
+    assert "No space left" in refused(capsys, "predict", fitted, "good.csv", "--out", "out.csv")
+    assert (here / "out.csv").read_text() == "old"
+
+
+def test_fit_says_that_the_disk_is_full_and_leaves_nothing(here, capsys, monkeypatch):
+    full_disk(monkeypatch)
+    message = refused(capsys, "fit", "good.csv", "--out", "new/fit", "--quiet", *FEW)
+    assert "cannot write" in message and "No space left on device" in message and "--out" in message
+
+
+def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, capsys):
+    (here / "file").write_text("")
+    assert "cannot write file" in refused(capsys, "fit", "good.csv", "--out", "file/fit", "--steps", "1000000")
+
+
+def full_disk(monkeypatch):
+    def fsync(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)

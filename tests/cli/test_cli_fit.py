@@ -1,0 +1,247 @@
+"""The commands end to end, on tiny data and few steps: what they print, what they write, what comes back."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.cli import main, plots
+from fastsvgp.cli.fitted import Fitted
+
+FEW = ["--steps", "60", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05"]
+DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_csv(path, header, *columns):
+    rows = (",".join(map(str, row)) for row in zip(*columns, strict=True))
+    pathlib.Path(path).write_text("\n".join([header, *rows]) + "\n")
+
+
+def run(capsys, *argv):
+    code = main(list(argv))
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out, err
+
+
+def png(path):
+    return pathlib.Path(path).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def wave(here, rng):
+    x = rng.uniform(10, 20, 120)
+    write_csv("wave.csv", "time,height", x, 300 + 50 * np.sin(x) + rng.normal(0, 5, 120))
+    return "wave.csv"
+
+
+def test_fit_of_one_input(wave, capsys):
+    out, _ = run(capsys, "fit", wave, *FEW)
+    for part in (
+        "120 rows, 1 input, target 'height'",
+        "real-valued",
+        "Gaussian likelihood",
+        "Matérn 3/2",
+        "RMSE",
+        "NLPD",
+        "trivial",
+        "model.npz",
+    ):
+        assert part in out
+    folder = pathlib.Path("wave-fit")
+    assert sorted(p.name for p in folder.iterdir()) == ["fit.png", "metrics.json", "model.npz", "training.png"]
+    assert png(folder / "fit.png") and png(folder / "training.png")
+    results = json.loads((folder / "metrics.json").read_text())
+    assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
+    assert results["test"]["model"]["nlpd"] < results["test"]["trivial"]["nlpd"]
+    assert (results["steps"], results["inducing"], results["test_rows"]) == (60, 12, 12)
+
+
+def test_predictions_are_in_the_original_scale_and_by_name(wave, capsys, here):
+    run(capsys, "fit", wave, *FEW, "--quiet")
+    write_csv("new.csv", "extra,time", [0, 0, 0], [11.0, 12.5, 14.0])
+    out, err = run(capsys, "predict", "wave-fit", "new.csv")
+    assert out.splitlines()[0] == "mean,sd" and err == ""
+    predicted = np.array([[float(cell) for cell in line.split(",")] for line in out.splitlines()[1:]])
+    np.testing.assert_allclose(predicted[:, 0], 300 + 50 * np.sin([11.0, 12.5, 14.0]), atol=20)
+    assert (predicted[:, 1] > 0).all()
+
+    fitted = Fitted.load("wave-fit/model.npz")
+    scaled = (np.array([[11.0], [12.5], [14.0]]) - fitted.scale.x_mean) / fitted.scale.x_scale
+    mean, var = fs.predict_y(fs.load("wave-fit/model.npz"), scaled)
+    np.testing.assert_allclose(predicted[:, 0], fitted.scale.y_mean + fitted.scale.y_scale * mean, rtol=1e-8)
+    np.testing.assert_allclose(predicted[:, 1], fitted.scale.y_scale * np.sqrt(var), rtol=1e-8)
+
+    np.save("bare.npy", np.array([[11.0], [12.5], [14.0]]))
+    assert run(capsys, "predict", "wave-fit", "bare.npy")[0] == out
+    _, err = run(capsys, "predict", "wave-fit", wave, "--out", "out.csv")
+    assert "RMSE" in err and len(pathlib.Path("out.csv").read_text().splitlines()) == 121
+
+
+def test_one_seed_one_result(wave, capsys):
+    for name in "ab":
+        run(capsys, "fit", wave, *FEW, "--quiet", "--out", name, "--seed", "3")
+    assert run(capsys, "predict", "a", wave)[0] == run(capsys, "predict", "b", wave)[0]
+
+
+@pytest.mark.parametrize("options", [[], ["--no-ard", "--covariance", "rbf"], ["--dtype", "float32", "--natural-step", "0"]])
+def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, options):
+    X = rng.standard_normal((90, 3))
+    write_csv("many.csv", "a,b,c,y", *X.T, X[:, 0] - X[:, 1] ** 2 + rng.normal(0, 0.1, 90))
+    for method in ("sgpr", "svgp"):
+        if method == "sgpr" and "--natural-step" in options:
+            continue
+        run(capsys, "fit", "many.csv", *FEW, "--method", method, "--out", method, *options)
+        results = json.loads(pathlib.Path(method, "metrics.json").read_text())
+        assert results["test"]["model"]["rmse"] < 0.8 * results["test"]["trivial"]["rmse"]
+        assert np.size(results["parameters"]["covariance.lengthscales"]) == (1 if "--no-ard" in options else 3)
+        assert png(f"{method}/predictions.png")
+        model = fs.load(f"{method}/model.npz")
+        assert model.inducing.dtype == ("float32" if "float32" in options else "float64")
+
+
+def blobs(rng, names):
+    codes = rng.integers(0, len(names), 120)
+    X = np.stack([np.cos(2.1 * codes), np.sin(2.1 * codes)], axis=1) + 0.3 * rng.standard_normal((120, 2))
+    return X, codes, [names[c] for c in codes]
+
+
+@pytest.mark.parametrize(
+    "names, options, likelihood",
+    [
+        (["no", "yes"], [], "BernoulliProbit"),
+        (["0", "1"], ["--likelihood", "bernoulli-logit"], "BernoulliLogit"),
+        (["red", "green", "dark blue"], [], "Softmax"),
+        (["1", "2", "3"], ["--likelihood", "robustmax"], "RobustMax"),
+    ],
+)
+def test_classification(here, capsys, rng, names, options, likelihood):
+    X, codes, labels = blobs(rng, names)
+    write_csv("blobs.csv", "u,v,kind", *X.T, labels)
+    out, _ = run(capsys, "fit", "blobs.csv", *FEW, *options, "--test-fraction", "0.3")
+    assert likelihood in out and "classes" in out and "accuracy" in out
+    results = json.loads(pathlib.Path("blobs-fit/metrics.json").read_text())
+    assert results["test"]["model"]["accuracy"] > 0.8 and results["test"]["model"]["nlpd"] < results["test"]["trivial"]["nlpd"]
+    assert png("blobs-fit/predictions.png")
+    out, err = run(capsys, "predict", "blobs-fit", "blobs.csv")
+    header, *rows = out.splitlines()
+    assert header == ",".join(["class"] + [f"p({name})" for name in sorted(names)]) and "accuracy" in err
+    probabilities = np.array([[float(cell) for cell in row.split(",")[1:]] for row in rows])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    assert np.mean([row.split(",")[0] == label for row, label in zip(rows, labels, strict=True)]) > 0.8
+
+
+def test_classes_over_one_input_counts_and_robust_regression(here, capsys, rng):
+    x = rng.uniform(0, 6, 90)
+    np.savez("classes.npz", X=x[:, None], y=np.sin(x) > 0)
+    run(capsys, "fit", "classes.npz", *FEW, "--quiet")
+    assert png("classes-fit/fit.png")
+    np.savez("counts.npz", X=x[:, None], y=rng.poisson(np.exp(2 + np.sin(x))))
+    run(capsys, "fit", "counts.npz", *FEW, "--likelihood", "poisson", "--quiet")
+    results = json.loads(pathlib.Path("counts-fit/metrics.json").read_text())
+    assert results["test"]["model"]["nlpd"] < results["test"]["trivial"]["nlpd"]
+    for likelihood in ("student-t", "laplace"):
+        np.savez("robust.npz", X=x[:, None], y=5 + np.sin(x) + 0.1 * rng.standard_t(3, 90))
+        run(capsys, "fit", "robust.npz", *FEW, "--likelihood", likelihood, "--quiet")
+        results = json.loads(pathlib.Path("robust-fit/metrics.json").read_text())
+        assert results["test"]["model"]["nlpd"] < results["test"]["trivial"]["nlpd"]
+
+
+def test_test_mask_and_constant_columns_are_reported(here, capsys, rng):
+    x = rng.standard_normal(60)
+    write_csv("d.csv", "a,flat,y", x, np.full(60, 3.5), np.sin(x))
+    write_csv("mask.csv", "s", np.arange(60) % 5 // 4)
+    out, _ = run(capsys, "fit", "d.csv", *FEW, "--test-mask", "mask.csv:s", "--inducing", "500")
+    for part in ("12 for testing (test mask mask.csv:s)", "without information: flat", "500 inducing inputs were asked for; 48"):
+        assert part in out
+
+
+def test_nothing_held_out(wave, capsys):
+    out, _ = run(capsys, "fit", wave, *FEW, "--test-fraction", "0")
+    assert "nothing was held out" in out and json.loads(pathlib.Path("wave-fit/metrics.json").read_text())["test"] is None
+
+
+def test_without_matplotlib_the_plots_are_skipped_and_said_so(wave, capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    out, _ = run(capsys, "fit", wave, *FEW)
+    assert "plots skipped: matplotlib is not installed" in out and "pip install" in out
+    assert sorted(os.listdir("wave-fit")) == ["metrics.json", "model.npz"]
+
+
+def test_demo(here, capsys):
+    out, _ = run(capsys, "demo", "--steps", "3", "--quiet")
+    assert (
+        re.search(r"accuracy +\d", out) and re.search(r"RMSE \(standardised\) +\d", out) and "fastsvgp fit YOUR_DATA.csv" in out
+    )
+    assert all(pathlib.Path("fastsvgp-demo", name, "model.npz").is_file() for name in ("diabetes", "digits"))
+
+
+def test_info(capsys):
+    out, _ = run(capsys, "info")
+    for name in ("fastsvgp", "Python", "numpy", "scipy", "numba", "BLAS", "threads", "CUDA"):
+        assert re.search(rf"^{name} +\S", out, re.M)
+
+
+def test_help_of_every_command(capsys):
+    for argv in (["--help"], ["fit", "--help"], ["predict", "--help"], ["demo", "--help"], ["info", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(argv)
+        assert ended.value.code == 0 and "usage: fastsvgp" in capsys.readouterr().out
+
+
+def test_banana(here, capsys):
+    if not (DATA / "banana.X.csv").is_file():
+        pytest.skip(f"no banana data in {DATA}; set FASTSVGP_DATA")
+    options = ["--target-file", str(DATA / "banana.y.csv"), "--inducing", "20", "--steps", "150", "--learning-rate", "0.03"]
+    run(capsys, "fit", str(DATA / "banana.X.csv"), *options, "--test-fraction", "0.25", "--quiet", "--out", "banana")
+    results = json.loads(pathlib.Path("banana/metrics.json").read_text())
+    assert results["test"]["model"]["accuracy"] > 0.8 and results["test"]["model"]["nlpd"] < 0.5
+
+
+def test_the_command_in_a_process_of_its_own_keeps_the_model_at_ctrl_c(wave, here):
+    command = [
+        sys.executable,
+        "-m",
+        "fastsvgp",
+        "fit",
+        wave,
+        "--steps",
+        "1000000",
+        "--inducing",
+        "5",
+        "--batch-size",
+        "16",
+        "--out",
+        "out",
+    ]
+    root = pathlib.Path(fs.__file__).resolve().parents[1]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONUNBUFFERED": "1",
+    }
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        for line in process.stderr:
+            if "step" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "interrupted" in err and "out/model.npz" in err and "Traceback" not in err
+    assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
+    assert fs.load("out/model.npz").inducing.shape == (5, 1)
