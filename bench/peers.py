@@ -194,7 +194,7 @@ def compare(M, B, seconds):
         step()
     times, rates = {name: [] for name in steps}, []
     deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline or len(rates) < 5:
+    while time.perf_counter() < deadline or len(rates) < 3:
         rates.append(gemm_rate(M, B))
         for name, step in steps.items():
             pause()

@@ -1,0 +1,26 @@
+"""What ``import fastsvgp`` costs beyond ``import numpy``: new processes, interleaved; medians and minima in milliseconds."""
+
+import subprocess
+import sys
+import time
+from statistics import median
+
+STATEMENTS = {"python": "pass", "numpy": "import numpy", "fastsvgp": "import fastsvgp"}
+
+
+def main(rounds=15):
+    times = {name: [] for name in STATEMENTS}
+    for _ in range(rounds):
+        for name, statement in STATEMENTS.items():
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", statement], check=True)
+            times[name].append(1e3 * (time.perf_counter() - start))
+    print("| import | median ms | best ms |\n| --- | --- | --- |")
+    for name, t in times.items():
+        print(f"| {name} | {median(t):.0f} | {min(t):.0f} |")
+    print(f"| fastsvgp beyond numpy | {median(times['fastsvgp']) - median(times['numpy']):.0f} | "
+          f"{min(times['fastsvgp']) - min(times['numpy']):.0f} |")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
