@@ -68,9 +68,17 @@ def inverse_triangular_vjp(X_bar, X):
     return twin("triangular", X).inverse_triangular_vjp(X_bar, X)
 
 
-def tril_product(A, B):
-    """Lower triangle of ``A B'`` for A, B (..., M, K), zeros above the diagonal. M^2 K flops, half of the full product."""
-    return twin("triangular", A, B).tril_product(A, B)
+def tril_product(A, B, out=None, add=False):
+    """Lower triangle of ``A B'`` for A, B (..., M, K), zeros above the diagonal. M^2 K flops, half of the full product.
+
+    ``out`` (..., M, M), C-contiguous, receives it; with ``add`` it is added to the lower triangle that ``out`` holds.
+    """
+    return twin("triangular", A, B).tril_product(A, B, out, add)
+
+
+def tril(A):
+    """Set what is above the diagonals of A (..., M, M), C-contiguous, to zero, in place; returns A."""
+    return twin("triangular", A).tril(A)
 
 
 # --- cholesky: factors of positive definite matrices. Only lower triangles are read --------------------------------------
@@ -151,9 +159,12 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
     return twin("products", A, B).matmul(A, B, transpose_a, transpose_b)
 
 
-def weighted_gram(A, w):
-    """``A diag(w) A'`` (M, M), symmetric, for A (M, N) and weights w (N,) of either sign. M^2 N flops, one (M, N) copy."""
-    return twin("products", A, w).weighted_gram(A, w)
+def weighted_gram(A, w, overwrite_a=False):
+    """``A diag(w) A'`` (M, M), symmetric, for A (M, N) and weights w (N,) of either sign. M^2 N flops, one (M, N) copy.
+
+    With ``overwrite_a`` that copy is spared where all weights have one sign; ``A`` is then lost.
+    """
+    return twin("products", A, w).weighted_gram(A, w, overwrite_a)
 
 
 def column_moments(A, x):
@@ -176,12 +187,12 @@ def tril_sum_of_squares(L):
     return twin("products", L).tril_sum_of_squares(L)
 
 
-def tril_update(C, L, scale, shift, transpose=False):
-    """``scale tril(C) + shift (L - diag(1 / L_ii))`` for C, L (M, M), as a new array; ``transpose``: with C' for C.
+def tril_update(C, L, shift, out, transpose=False):
+    """``out`` becomes ``tril(C) + shift (L - diag(1 / L_ii))`` for C, L (M, M); ``transpose``: with C' for C.
 
-    Only the lower triangles of L and op(C) are read; zeros above the diagonal. One pass.
+    Only the lower triangles of L and op(C) are read; zeros above the diagonal. ``out`` may be C without ``transpose``. One pass.
     """
-    return twin("products", C, L).tril_update(C, L, scale, shift, transpose)
+    return twin("products", C, L).tril_update(C, L, shift, out, transpose)
 
 
 # --- quadrature: Gauss-Hermite rules ------------------------------------------------------------------------------------
@@ -421,7 +432,8 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need=("X1", "X
         For ``X2=None`` it must be symmetric.
     need : names among "X1", "X2", "variance", "lengthscales"
     K : (..., N1, N2), optional
-        The matrix, where it is at hand: saves the exponentials, and for the RBF with few features the distances too.
+        The matrix, where it is at hand: saves the exponentials, and for the RBF the distances too. It should have the memory
+        order of K_bar, either one; in another order it is not used.
 
     Returns
     -------

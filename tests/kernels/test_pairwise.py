@@ -1,5 +1,7 @@
 """Stationary matrices and weighted inner products, and the contractions of their cotangents, against dense definitions."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numba import njit
@@ -95,8 +97,9 @@ def test_reverse_rule_of_the_symmetric_matrix(rng, form, family, shared, D):
     X, _, variance, lengthscales = problem(rng, 65, 0, D, shared)
     K_bar = rng.standard_normal((65, 65))
     K_bar += K_bar.T
-    for known in (None, kernels.stationary(family, X, None, variance, lengthscales)):
-        X_bar, none, *rest = kernels.stationary_vjp(K_bar, family, X, None, variance, lengthscales, K=known)
+    K = kernels.stationary(family, X, None, variance, lengthscales)
+    for known, bar in ((None, K_bar), (K, K_bar), (K, np.asfortranarray(K_bar)), (np.asfortranarray(K), K_bar)):
+        X_bar, none, *rest = kernels.stationary_vjp(bar, family, X, None, variance, lengthscales, K=known)
         assert none is None
 
         def f(X, variance, lengthscales):
@@ -209,6 +212,19 @@ def test_large_enough_for_threads_and_column_tiles(rng, form, dtype):
     np.testing.assert_array_equal(S, S.T)
     truth = oracle.stationary("matern32", long[1], *long[1:])
     np.testing.assert_allclose(S, truth, rtol=0, atol=20 * np.finfo(dtype).eps)
+
+
+def test_reverse_rule_holds_row_tiles_only(rng, form):
+    X1, X2 = rng.standard_normal((700, 3)), rng.standard_normal((900, 3))
+    K_bar = rng.standard_normal((700, 900))
+    K = kernels.stationary("rbf", X1, X2, 1.0, 1.0)
+    kernels.stationary_vjp(K_bar, "rbf", X1, X2, 1.0, 1.0, K=K)
+    for known in (None, K):
+        tracemalloc.start()
+        kernels.stationary_vjp(K_bar, "rbf", X1, X2, 1.0, 1.0, K=known)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < K_bar.nbytes / 8
 
 
 @pytest.mark.parametrize("N1, N2", [(1, 1), (1, 3), (3, 1), (0, 3), (3, 0), (0, 0)])

@@ -11,7 +11,7 @@ from . import pairwise_rows as rows
 from .threads import over_rows
 
 FAMILIES = {"rbf": rows.RBF, "matern12": rows.MATERN12, "matern32": rows.MATERN32, "matern52": rows.MATERN52}
-DIRECT_BELOW = 33  # features; above, the form with the matrix product is the faster one
+DIRECT_BELOW = 41  # features; from here on the form with the matrix product is the faster one
 TILE = 1 << 18  # entries of the row tile in which the reverse rule works for many features (2 MB in float64)
 _none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
 
@@ -79,7 +79,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     symmetric = X2 is None
     if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous:
         if symmetric:
-            K_bar, K = K_bar.T, None if K is None else K.T
+            K_bar = K_bar.T
         else:
             swap = {"X1": "X2", "X2": "X1"}
             need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
@@ -88,6 +88,8 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     X1, K_bar = _plain(X1), _plain(K_bar)
     X2 = X1 if symmetric else _plain(X2)
     D, dtype = X1.shape[1], X1.dtype
+    if symmetric and K is not None and K.flags.f_contiguous:
+        K = K.T  # the same matrix, in C order
     if K is None or not K.flags.carray:  # a matrix in the other order would cost more to turn than to compute again
         K = _none[dtype]
     scale, variance = _scale(lengthscales, D, dtype), dtype.type(variance)

@@ -1,0 +1,88 @@
+"""Stationary matrices and the contraction of their cotangents. Error: eight rows against the definition in extended precision.
+
+Flops an entry: 3 D + 20 forwards (difference, scaling, square; the exponential is about 18), 6 D + 4 backwards for both sides
+with the matrix at hand.
+"""
+
+import numpy as np
+import pytest
+from harness import record, relative_error
+
+from fastsvgp import kernels
+
+SIZES = [(100, 256, 8), (512, 1024, 8), (1000, 1000, 8), (256, 8192, 8), (1000, 1000, 40), (1000, 1000, 784)]
+sizes = pytest.mark.parametrize("N1, N2, D", SIZES)
+families = pytest.mark.parametrize("family", ["rbf", "matern12", "matern32", "matern52"])
+every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+ROWS = 8
+
+
+def problem(rng, N1, N2, D, dtype):
+    X1, X2 = (rng.standard_normal((N, D)).astype(dtype) for N in (N1, N2))
+    return X1, X2, np.dtype(dtype).type(1.3), (np.sqrt(D) * rng.uniform(0.7, 2.0, D)).astype(dtype)
+
+
+def definition(family, X1, X2, variance, lengthscales):
+    """K and q = -2 dk / d(r^2) of the first rows, in extended precision; r > 0 there."""
+    X1, X2, s, lengthscales = (np.asarray(a, np.longdouble) for a in (X1[:ROWS], X2, variance, lengthscales))
+    r = np.sqrt(sum(((X1[:, None, d] - X2[None, :, d]) / lengthscales[d]) ** 2 for d in range(X1.shape[1])))
+    if family == "rbf":
+        return s * np.exp(-(r**2) / 2), s * np.exp(-(r**2) / 2)
+    if family == "matern12":
+        return s * np.exp(-r), s * np.exp(-r) / r
+    if family == "matern32":
+        t = np.sqrt(np.longdouble(3)) * r
+        return s * (1 + t) * np.exp(-t), 3 * s * np.exp(-t)
+    t = np.sqrt(np.longdouble(5)) * r
+    return s * (1 + t + t**2 / 3) * np.exp(-t), s * 5 * (1 + t) * np.exp(-t) / 3
+
+
+def X1_bar_error(X1_bar, K_bar, family, X1, X2, variance, lengthscales):
+    w = K_bar[:ROWS].astype(np.longdouble) * definition(family, X1, X2, variance, lengthscales)[1]
+    difference = ((w * (X2[None, :, d] - X1[:ROWS, None, d].astype(np.longdouble))).sum(1) for d in range(X1.shape[1]))
+    return relative_error(X1_bar[:ROWS], np.stack(list(difference), 1) / lengthscales.astype(np.longdouble) ** 2)
+
+
+@every_dtype
+@families
+@sizes
+def bench_stationary(benchmark, rng, N1, N2, D, family, dtype):
+    arguments = problem(rng, N1, N2, D, dtype)
+    error = relative_error(kernels.stationary(family, *arguments)[:ROWS], definition(family, *arguments)[0])
+    flops = N1 * N2 * (3 * D + 20)
+    record(benchmark, lambda: kernels.stationary(family, *arguments), flops=flops, error=error, gemm=(N1, N2, dtype))
+
+
+@every_dtype
+@sizes
+def bench_stationary_symmetric(benchmark, rng, N1, N2, D, dtype):
+    X, _, *parameters = problem(rng, N1, 1, D, dtype)
+    call = lambda: kernels.stationary("matern32", X, None, *parameters)  # noqa: E731
+    error = relative_error(call()[:ROWS], definition("matern32", X, X, *parameters)[0])
+    flops = N1 * N1 // 2 * (3 * D + 20)
+    record(benchmark, call, flops=flops, error=error, gemm=(N1, N1, dtype))
+
+
+@every_dtype
+@pytest.mark.parametrize("need", ["all", "X1", "parameters"])
+@families
+@sizes
+def bench_stationary_vjp(benchmark, rng, N1, N2, D, family, need, dtype):
+    """With the matrix at hand, as a training step has it; "X1": inducing inputs against a batch that needs no gradient."""
+    arguments = problem(rng, N1, N2, D, dtype)
+    K, K_bar = kernels.stationary(family, *arguments), rng.standard_normal((N1, N2)).astype(dtype)
+    names = {"parameters": ("variance", "lengthscales"), "X1": ("X1", "variance", "lengthscales")}
+    names = names.get(need, ("X1", "X2", "variance", "lengthscales"))
+    call = lambda: kernels.stationary_vjp(K_bar, family, *arguments, need=names, K=K)  # noqa: E731
+    error = X1_bar_error(call()[0], K_bar, family, *arguments) if "X1" in names else None
+    flops = N1 * N2 * ((6 if need == "all" else 5) * D + 4)
+    record(benchmark, call, flops=flops, error=error, gemm=(N1, N2, dtype))
+
+
+@every_dtype
+@sizes
+def bench_inner(benchmark, rng, N1, N2, D, dtype):
+    X1, X2, _, weights = problem(rng, N1, N2, D, dtype)
+    truth = (X1[:ROWS].astype(np.longdouble) * weights) @ X2.astype(np.longdouble).T
+    error = relative_error(kernels.inner(X1, X2, weights)[:ROWS], truth)
+    record(benchmark, lambda: kernels.inner(X1, X2, weights), flops=2 * N1 * N2 * D, error=error, gemm=(N1, N2, dtype))
