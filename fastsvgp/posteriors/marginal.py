@@ -8,8 +8,6 @@ Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: th
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from .. import kernels
 from ..records import leaf, record
 from .base import ALL, Posterior, check_mean_and_tril, wanted
@@ -73,13 +71,15 @@ class Marginal(Posterior):
         L, M = core.L, mean.shape[-1]
         blocks = None
         if need_blocks:
-            C += kernels.matmul(mean_bar.reshape(-1, M), mean.reshape(-1, M), transpose_a=True)
+            kernels.tril_product(mean_bar.reshape(-1, M).T, mean.reshape(-1, M).T, out=C, add=True)
             for W_bar, W in zip(tril_bar.reshape(-1, M, M), tril.reshape(-1, M, M), strict=True):
-                C += kernels.tril_product(W_bar, W)
+                kernels.tril_product(W_bar, W, out=C, add=True)
             blocks = blocks_bar(L, Lam_bar, C, f_bar.var)
         posterior = Marginal(
             _solve_vectors(L, mean_bar, transpose=True) if wanted(need, "mean") else None,
-            np.tril(kernels.solve_triangular(L, tril_bar, transpose=True)) if wanted(need, "scale_tril") else None,
+            kernels.tril(kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True))
+            if wanted(need, "scale_tril")
+            else None,
         )
         return posterior, blocks
 
@@ -87,7 +87,7 @@ class Marginal(Posterior):
         core = saved.core
         mean, tril = natural_whitened(*saved.white, f_bar, core, step_size)
         times = kernels.multiply_triangular
-        return Marginal(times(core.L, mean[..., None])[..., 0], np.tril(times(core.L, tril)))
+        return Marginal(times(core.L, mean[..., None])[..., 0], kernels.tril(times(core.L, tril)))
 
     def factor(self, Kuu, jitter):
         L = kernels.cholesky(Kuu, jitter)

@@ -107,7 +107,7 @@ def forward_whitened(mean, tril, L, Lam, kff):
 
 
 def vjp_whitened(mean, tril, f_bar, kl_bar, saved, *, need_mean, need_tril, need_blocks):
-    """``(mean_bar, tril_bar, Lam_bar, C)``; C is correct in its lower triangle. Consumes ``saved.V``."""
+    """``(mean_bar, tril_bar, Lam_bar, C)``; C is correct in its lower triangle. Consumes ``saved``."""
     Lam, V = saved.Lam, saved.V
     M, N = Lam.shape
     means, trils = _stacked(mean, tril)
@@ -118,29 +118,30 @@ def vjp_whitened(mean, tril, f_bar, kl_bar, saved, *, need_mean, need_tril, need
     gram_form = N > 2 * P * M
     tril_bar = np.empty(trils.shape, Lam.dtype) if need_tril else None
     Lam_bar = C = None
-    if need_blocks and gram_form:
-        C = kernels.matmul(means, Lam_a, transpose_a=True)
     for p in range(P):
         b2 = 2 * b[p]
-        if gram_form and (need_tril or need_blocks):
-            G = kernels.weighted_gram(Lam, b2)
-            GWt = kernels.multiply_triangular(trils[p], G, transpose=True)  # (G W)' = W' G
-            if need_tril:
-                tril_bar[p] = kernels.tril_update(GWt, trils[p], 1.0, kl_bar, transpose=True)
-            if need_blocks:
-                C -= G
-                C += kernels.multiply_triangular(trils[p], GWt, overwrite_b=True)
         if need_blocks or (need_tril and not gram_form):
             Vb = kernels.scale_columns(V[p], b2, out=V[p])
-            if need_tril and not gram_form:
-                tril_bar[p] = kernels.tril_update(kernels.tril_product(Lam, Vb), trils[p], 1.0, kl_bar)
+        if need_tril and not gram_form:
+            kernels.tril_product(Lam, Vb, out=tril_bar[p])
+            kernels.tril_update(tril_bar[p], trils[p], kl_bar, out=tril_bar[p])
+        if need_blocks:
+            T = kernels.multiply_triangular(trils[p], Vb, overwrite_b=True)
+            kernels.add_outer_minus_scaled(T, means[p], a[p], Lam, b2)
+            Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
+    if need_blocks:
+        C = kernels.matmul(means, Lam_a, transpose_a=True) if gram_form else kernels.tril_product(Lam_bar, Lam)
+    if gram_form and (need_tril or need_blocks):
+        for p in range(P):
+            G2 = kernels.weighted_gram(Lam, 2 * b[p], overwrite_a=p == P - 1)
             if need_blocks:
-                T = kernels.multiply_triangular(trils[p], Vb, overwrite_b=True)
-                kernels.add_outer_minus_scaled(T, means[p], a[p], Lam, b2)
-                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
-    saved.V = None
-    if need_blocks and not gram_form:
-        C = kernels.tril_product(Lam_bar, Lam)
+                C -= G2
+            GW = kernels.multiply_triangular(trils[p], G2, transpose=True, overwrite_b=True)  # (2 G W)' = W' 2 G
+            if need_tril:
+                kernels.tril_update(GW, trils[p], kl_bar, out=tril_bar[p], transpose=True)
+            if need_blocks:
+                C += kernels.multiply_triangular(trils[p], GW, overwrite_b=True)
+    saved.V = saved.Lam = None
     return mean_bar, tril_bar.reshape(tril.shape) if need_tril else None, Lam_bar, C
 
 

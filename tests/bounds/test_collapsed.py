@@ -42,9 +42,16 @@ def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
     claimed = {path: bar for path, _, bar in fs.leaves(grad)}
     for path, _, leaf in fs.leaves(sgpr):
         d = rng.standard_normal(np.shape(leaf)) / max(1.0, np.sqrt(np.size(leaf)))
-        moved = lambda s, p=path, v=leaf, d=d: fs.collapsed_bound(fs.replace_at(sgpr, p, v + s * d), X, Y, jitter=JITTER)  # noqa: E731
+
+        def moved(s, path=path, leaf=leaf, d=d):
+            return fs.collapsed_bound(fs.replace_at(sgpr, path, leaf + s * d), X, Y, jitter=JITTER)
+
         forward, reverse = five_point(moved, 5e-4), float(np.vdot(claimed[path], d))
-        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(claimed[path]) * np.linalg.norm(d)), (path, forward, reverse)
+        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(claimed[path]) * np.linalg.norm(d)), (
+            path,
+            forward,
+            reverse,
+        )
     best = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
     np.testing.assert_allclose(fs.elbo(best, X, Y, jitter=JITTER), value, rtol=1e-10)
     _, at_best = fs.elbo_and_grad(best, X, Y, jitter=JITTER, wrt=("posterior",))

@@ -40,9 +40,7 @@ def problem(rng, posterior, covariance, likelihood, mean="none", M=5, B=6, D=2, 
     X, Z = rng.standard_normal((B, D)), 1.5 * rng.standard_normal((M, D))
     f = np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal(B)
     Y = targets(f, rng) if lik.num_latent or P is None else np.stack([targets(f + p, rng) for p in range(P)], axis=1)
-    q = posterior(
-        0.5 * rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.8 * np.eye(M)
-    )
+    q = posterior(0.5 * rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.8 * np.eye(M))
     model = fs.SVGP(COVARIANCES[covariance](D), Z, q, lik, MEANS[mean](D, P))
     cast = lambda a: a.astype(dtype) if isinstance(a, np.ndarray) else a  # noqa: E731
     return fs.tree_map(cast, model), X.astype(dtype), Y.astype(dtype) if Y.dtype.kind == "f" else Y
@@ -139,9 +137,7 @@ def test_block_level_form_is_the_same_bound(rng):
     np.testing.assert_allclose(got, value, rtol=1e-12)
     np.testing.assert_allclose(posterior_bar.scale_tril, grad.posterior.scale_tril, rtol=1e-12)
     np.testing.assert_allclose(likelihood_bar.scale, grad.likelihood.scale, rtol=1e-12)
-    covariance_bar, Z_bar, X_bar = model.covariance.blocks_vjp(
-        blocks_bar, blocks, model.inducing, X, ("covariance", "Z", "X")
-    )
+    covariance_bar, Z_bar, X_bar = model.covariance.blocks_vjp(blocks_bar, blocks, model.inducing, X, ("covariance", "Z", "X"))
     np.testing.assert_allclose(covariance_bar.lengthscales, grad.covariance.lengthscales, rtol=1e-12)
     np.testing.assert_allclose(Z_bar, grad.inducing, rtol=1e-12)
     d = rng.standard_normal(X.shape)

@@ -30,6 +30,7 @@ def test_weighted_gram_with_weights_of_any_sign(rng, M, N, signs):
     G = kernels.weighted_gram(A, w)
     np.testing.assert_allclose(G, (A * w) @ A.T, rtol=1e-11, atol=1e-11)
     np.testing.assert_array_equal(G, G.T)
+    np.testing.assert_array_equal(kernels.weighted_gram(A.copy(), w, overwrite_a=True), G)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -58,8 +59,12 @@ def test_lower_triangle_passes(rng, M):
     clean, inverse = np.tril(L), np.diag(1 / np.diagonal(L))
     np.testing.assert_allclose(kernels.tril_sum_of_squares(L), (clean**2).sum(), rtol=1e-13)
     for transpose in (False, True):
-        truth = 2 * np.tril(C.T if transpose else C) - 0.7 * (clean - inverse)
-        np.testing.assert_allclose(kernels.tril_update(C, L, 2.0, -0.7, transpose), truth, rtol=1e-12, atol=1e-12)
+        truth = np.tril(C.T if transpose else C) - 0.7 * (clean - inverse)
+        out = np.full((M, M), np.nan)
+        assert kernels.tril_update(C, L, -0.7, out, transpose) is out
+        np.testing.assert_allclose(out, truth, rtol=1e-12, atol=1e-12)
+    straight = np.tril(C) - 0.7 * (clean - inverse)
+    np.testing.assert_allclose(kernels.tril_update(C, L, -0.7, out=C), straight, rtol=1e-12, atol=1e-12)
 
 
 def test_sum_of_squares_of_many_float32_numbers_keeps_its_digits(rng):

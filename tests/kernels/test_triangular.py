@@ -77,7 +77,13 @@ def test_inverse_and_tril_solve(rng, M):
 @pytest.mark.parametrize("M, K", [(1, 1), (3, 0), (17, 5), (150, 20), (300, 65)])
 def test_tril_product(rng, M, K):
     A, B = rng.standard_normal((2, M, K))
-    np.testing.assert_allclose(kernels.tril_product(A, B), np.tril(A @ B.T), rtol=1e-12, atol=1e-12)
+    truth = np.tril(A @ B.T)
+    np.testing.assert_allclose(kernels.tril_product(A, B), truth, rtol=1e-12, atol=1e-12)
+    out = np.full((M, M), np.nan)
+    assert kernels.tril_product(A, B, out=out) is out
+    np.testing.assert_allclose(out, truth, rtol=1e-12, atol=1e-12)
+    out += np.triu(np.full((M, M), np.nan), 1)
+    np.testing.assert_allclose(kernels.tril_product(A, B, out=out, add=True), 2 * truth, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("M, R", [(1, 1), (3, 5), (70, 4)])

@@ -7,7 +7,17 @@ from numerics import assert_as_accurate_as, five_point
 import fastsvgp as fs
 
 POSTERIORS = [fs.Whitened, fs.Marginal]
-SHAPES = [(1, 1, None), (5, 3, None), (3, 40, None), (4, 7, 2), (3, 50, 2), (2, 3, 1), (5, 0, None), (70, 66, None), (66, 300, None)]
+SHAPES = [
+    (1, 1, None),
+    (5, 3, None),
+    (3, 40, None),
+    (4, 7, 2),
+    (3, 50, 2),
+    (2, 3, 1),
+    (5, 0, None),
+    (70, 66, None),
+    (66, 300, None),
+]
 JITTER = 1e-3
 
 each_posterior = pytest.mark.parametrize("cls", POSTERIORS, ids=lambda c: c.__name__)

@@ -28,7 +28,6 @@ def _external(library, name, arguments):
 _dgemm, _sgemm = _external("cython_blas", "gemm", 13)
 _dsyrk, _ssyrk = _external("cython_blas", "syrk", 10)
 _dsymm, _ssymm = _external("cython_blas", "symm", 12)
-_dsyr2k, _ssyr2k = _external("cython_blas", "syr2k", 12)
 _dtrmm, _strmm = _external("cython_blas", "trmm", 11)
 _dtrsm, _strsm = _external("cython_blas", "trsm", 11)
 _dpotrf, _spotrf = _external("cython_lapack", "potrf", 5)
@@ -120,23 +119,6 @@ def symm(S, B, C, alpha, beta):
         _dsymm(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
     else:
         _ssymm(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
-    chars[3], ints[7], s[0] = 0, 0, 0
-
-
-@jit(*"MMMxx")
-def syr2k(A, B, C, alpha, beta):
-    """Lower triangle of C := alpha (A' B + B' A) + beta C; 2 n n k flops."""
-    n, k = C.shape[0], A.shape[0]
-    if n == 0:
-        return
-    chars, ints, s = _pack((U, N), (n, k, _ld(A), _ld(B), _ld(C)), alpha, beta, C)
-    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
-    b = a + s.itemsize
-    x, y, z = A.ctypes.data, B.ctypes.data, C.ctypes.data
-    if C.itemsize == 8:
-        _dsyr2k(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
-    else:
-        _ssyr2k(c, c + 1, i, i + 4, a, x, i + 8, y, i + 12, b, z, i + 16)
     chars[3], ints[7], s[0] = 0, 0, 0
 
 

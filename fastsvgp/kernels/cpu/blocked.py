@@ -13,6 +13,7 @@ from . import blas
 from .blas import N, T, jit
 
 BLOCK = 64
+PANEL = 256
 
 
 @njit(nogil=True, cache=True)
@@ -180,11 +181,15 @@ def inverse_congruence(L, S):
     L21, S21 = L[h:, :h], S[h:, :h]
     inverse_congruence(L[h:, h:], S[h:, h:])
     solve(L[h:, h:], S21, T)
-    Y = np.empty((n - h, h), S.dtype)
-    blas.symm(S[h:, h:], L21, Y, 0.5, 0.0)
-    subtract(S21, Y)
-    blas.syr2k(S21, L21, S[:h, :h], -1.0, 1.0)
-    subtract(S21, Y)
+    # panel by panel of columns c: row c and column c of the update of S11 need Q at c alone, so Y is never whole
+    for c in range(0, h, PANEL):
+        d = min(c + PANEL, h)
+        Q, Y = S21[:, c:d], np.empty((n - h, d - c), S.dtype)
+        blas.symm(S[h:, h:], L21[:, c:d], Y, 0.5, 0.0)
+        subtract(Q, Y)
+        blas.gemm(Q, L21[:, :d], S[c:d, :d], T, N, -1.0, 1.0)
+        blas.gemm(L21[:, c:], Q, S[c:h, c:d], T, N, -1.0, 1.0)
+        subtract(Q, Y)
     inverse_congruence(L[:h, :h], S[:h, :h])
     solve_right(L[:h, :h], S21, N)
 

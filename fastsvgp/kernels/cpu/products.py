@@ -27,7 +27,7 @@ def _letter(transpose):
     return blas.T if transpose else blas.N
 
 
-def weighted_gram(A, w):
+def weighted_gram(A, w, overwrite_a=False):
     """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w."""
     M = A.shape[0]
     C = np.zeros((M, M), A.dtype)
@@ -39,7 +39,7 @@ def weighted_gram(A, w):
         scaled = np.take(A, order, axis=1)
         scaled *= root[order]
     else:
-        scaled = scale_columns(A, root)
+        scaled = scale_columns(A, root, A if overwrite_a else None)
     if count:
         blas.syrk(scaled[:, :count], C, blas.N, -1.0, 0.0)
     if count < w.size:
@@ -116,7 +116,7 @@ def tril_sum_of_squares(L):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _tril_update(start, stop, C, L, scale, shift, transpose, out):
+def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
     for i0 in range(start, stop, 64):  # 64 x 64 squares: reading C' touches each of its cache lines once
         for j0 in range(0, M, 64):
@@ -124,18 +124,16 @@ def _tril_update(start, stop, C, L, scale, shift, transpose, out):
                 last = min(j0 + 64, i + 1)
                 if transpose:
                     for j in range(j0, last):
-                        out[i, j] = scale * C[j, i] + shift * L[i, j]
+                        out[i, j] = C[j, i] + shift * L[i, j]
                 else:
                     for j in range(j0, last):
-                        out[i, j] = scale * C[i, j] + shift * L[i, j]
+                        out[i, j] = C[i, j] + shift * L[i, j]
                 for j in range(max(j0, i + 1), min(j0 + 64, M)):
                     out[i, j] = 0
     for i in range(start, stop):
         out[i, i] -= shift / L[i, i]
 
 
-def tril_update(C, L, scale, shift, transpose=False):
-    out = np.empty(C.shape, C.dtype)
-    real = C.dtype.type
-    over_rows(_tril_update, len(C), C.size, C, np.ascontiguousarray(L), real(scale), real(shift), transpose, out)
+def tril_update(C, L, shift, out, transpose=False):
+    over_rows(_tril_update, len(C), C.size, C, np.ascontiguousarray(L), C.dtype.type(shift), transpose, out)
     return out

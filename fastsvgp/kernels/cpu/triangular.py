@@ -88,14 +88,22 @@ def inverse_triangular_vjp(X_bar, X):
     return each(one, X_bar, X)
 
 
-def tril_product(A, B):
-    def one(A, B):
-        C = np.empty((A.shape[0], B.shape[0]), A.dtype)
-        if A.shape[1] == 0:
+def tril_product(A, B, out=None, add=False):
+    def one(A, B, C):
+        if A.shape[1]:
+            blocked.tril_product(matrix(A), matrix(B), C, 1.0, 1.0 if add else 0.0)
+        elif not add:
             C[:] = 0
-            return C
-        blocked.tril_product(matrix(A), matrix(B), C, 1.0, 0.0)
         blocked.clear_upper(C)
-        return C
 
-    return each(one, A, B)
+    if out is None:
+        out = np.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
+    for i in np.ndindex(out.shape[:-2]):
+        one(entry(A, i), entry(B, i), out[i])
+    return out
+
+
+def tril(A):
+    for Ai in flat(A, 2):
+        blocked.clear_upper(Ai)
+    return A

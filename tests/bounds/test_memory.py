@@ -1,0 +1,59 @@
+"""Peak extra memory of one step, and none that stays."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+
+def problem(rng, cls, M, B):
+    q = cls(rng.standard_normal(M), np.tril(0.01 * rng.standard_normal((M, M))) + 0.5 * np.eye(M))
+    model = fs.SVGP(fs.RBF(1.0, np.full(8, 1.5)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1))
+    return model, rng.standard_normal((B, 8)), rng.standard_normal(B)
+
+
+def peak_numbers(call):
+    call()
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1] / 8
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("M, B", [(400, 800), (800, 400), (700, 100), (150, 2000)])
+def test_whitened_step_takes_four_times_what_its_blocks_take(rng, M, B):
+    model, X, Y = problem(rng, fs.Whitened, M, B)
+    assert peak_numbers(lambda: fs.elbo_and_grad(model, X, Y)) <= 4 * (M * M + M * B)
+
+
+@pytest.mark.parametrize("M, B", [(400, 800), (800, 400)])
+def test_marginal_step_takes_one_square_more(rng, M, B):
+    model, X, Y = problem(rng, fs.Marginal, M, B)
+    assert peak_numbers(lambda: fs.elbo_and_grad(model, X, Y)) <= 4 * (M * M + M * B) + 1.2 * M * M
+
+
+def test_a_thousand_steps_leave_nothing_behind(rng):
+    model, X, Y = problem(rng, fs.Whitened, 20, 30)
+    fs.elbo_and_grad(model, X, Y)
+    tracemalloc.start()
+    try:
+        fs.elbo_and_grad(model, X, Y)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(1000):
+            fs.elbo_and_grad(model, X, Y)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 20_000  # bytes: less than three of its matrices
+    finally:
+        tracemalloc.stop()
+
+
+def test_chunked_prediction_never_holds_all_of_kuf(rng):
+    model, _, _ = problem(rng, fs.Whitened, 50, 1)
+    Xs = rng.standard_normal((20_000, 8))
+    assert peak_numbers(lambda: fs.predict_f(model, Xs, chunk_size=500)) < 50 * 20_000 / 4
