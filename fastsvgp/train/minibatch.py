@@ -1,5 +1,6 @@
 """Stochastic training of an SVGP: a first-order optimiser, with natural-gradient steps for q(u) where asked."""
 
+import logging
 import math
 import time
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from ..records import replace
 from . import state as states
 from .info import FitInfo, StepInfo
 from .jitter import with_more_jitter
+
+log = logging.getLogger("fastsvgp")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,8 @@ class Trainer:
         """One step; returns a function that makes its ``StepInfo``."""
         state, batches = self.state, self._batches
         X, Y = batches.at(state.step)
-        rng = int(np.random.SeedSequence([state.seed, 1, state.step]).generate_state(1)[0])
+        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step
+        rng = int(np.random.SeedSequence([state.seed, 1, state.step // 16]).generate_state(1)[0])
         shared = {"num_data": batches.num_data, "rng": rng}
         model, natural, optimised = state.model, state.natural, state.optimiser
         value = natural_size = step_size = None
@@ -98,6 +102,8 @@ class Trainer:
             (stepped, taken), used = self._safely(natural_step, model, X, Y, step_size=asked, **shared)
             model = replace(model, posterior=stepped.posterior)
             value, natural_size = taken.value, taken.step_size
+            if taken.backed_off:
+                log.info("step %d: the natural step of %g would leave the cone; took %g", state.step + 1, asked, taken.step_size)
         if self._paths:
             (value, grad), also_used = self._safely(elbo_and_grad, model, X, Y, wrt=self._paths, **shared)
             used = max(used, also_used)

@@ -336,6 +336,18 @@ def test_natural_and_adam_together_reach_the_optimised_collapsed_bound(rng):
     np.testing.assert_allclose(got.covariance.lengthscales, best.covariance.lengthscales, rtol=1e-3)
 
 
+def test_a_natural_step_that_backs_off_is_logged(rng, caplog):
+    """Outliers far from the model make Student-t convex there: a full step would leave the positive definite precisions."""
+    model, X, Y = problem(rng, likelihood=fs.StudentT(scale=0.05, df=2))
+    taken = []
+    with caplog.at_level(logging.INFO, "fastsvgp"):
+        fs.fit(
+            model, X, Y + 3, steps=2, natural_step_size=30.0, fixed="inducing",
+            callback=lambda step, value, info: taken.append(info.natural_step_size),
+        )  # fmt: skip
+    assert min(taken) < 30 and "the natural step of 30 would leave the cone; took" in caplog.text
+
+
 @pytest.mark.parametrize("make", [problem, classes, lambda rng: problem(rng, outputs=(2,))], ids=["one", "classes", "two"])
 def test_adam_climbs(rng, make):
     model, X, Y = make(rng)
