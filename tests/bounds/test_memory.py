@@ -48,7 +48,8 @@ def test_a_thousand_steps_leave_nothing_behind(rng):
         for _ in range(1000):
             fs.elbo_and_grad(model, X, Y)
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] - before < 20_000  # bytes: less than three of its matrices
+        # Python's own free lists fill up to some 50 kB and stop; one leaked matrix a step would be 3 MB
+        assert tracemalloc.get_traced_memory()[0] - before < 80_000
     finally:
         tracemalloc.stop()
 
