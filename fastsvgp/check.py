@@ -3,6 +3,7 @@
 A message names the argument, what came, and what to do.
 """
 
+import math
 import warnings
 
 import numpy as np
@@ -16,11 +17,14 @@ DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 def as_array(name, value):
     """An array of numbers as it came, lists too; text, objects, complex and masked values are refused."""
-    if hasattr(value, "__cuda_array_interface__"):
+    if type(value) is np.ndarray:
+        array = value
+    elif hasattr(value, "__cuda_array_interface__"):
         return value
-    if isinstance(value, np.ma.MaskedArray):
+    elif isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
-    array = np.asarray(value)
+    else:
+        array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 or float32")
     return array
@@ -28,7 +32,7 @@ def as_array(name, value):
 
 def common_dtype(*values):
     """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64."""
-    dtypes = {v.dtype for v in values if isinstance(v, (np.ndarray, np.generic)) or hasattr(v, "__cuda_array_interface__")}
+    dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
     floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
     result = np.result_type(*floats) if floats else np.dtype(np.float64)
     if result not in DEFAULT_JITTER:
@@ -38,14 +42,14 @@ def common_dtype(*values):
 
 def finite(name, array):
     """Refuse NaN and infinity."""
-    if not np.isfinite(array).all():
+    if not (math.isfinite(array) if isinstance(array, (float, int)) else np.isfinite(array).all()):
         bad = np.argwhere(~np.isfinite(array))[0]
         where = f" at index {tuple(int(i) for i in bad)}" if len(bad) else ""
         raise ValueError(f"`{name}` contains {np.asarray(array)[tuple(bad)]}{where}; remove or impute such entries first")
 
 
 def positive(name, array):
-    if not np.all(np.greater(array, 0)):
+    if not (array > 0 if isinstance(array, (float, int)) else (array > 0).all()):
         raise ValueError(f"`{name}` must be positive, got {np.min(array):g}; give variances and lengthscales in natural space")
 
 
@@ -118,7 +122,7 @@ def parameters(tree, *arrays, prefix=""):
         finite(name, array)
         if kind == "positive":
             positive(name, array)
-    return tree_map(lambda v: np.asarray(v, dtype)[()], tree), dtype
+    return tree_map(lambda v: dtype.type(v) if isinstance(v, (float, int)) else np.asarray(v, dtype)[()], tree), dtype
 
 
 def svgp(model, X=None, Y=None):

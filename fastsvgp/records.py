@@ -19,6 +19,7 @@ from .errors import DataFileError
 
 FORMAT = "fastsvgp-record-1"
 REGISTRY: dict[str, type] = {}
+_TYPES: set[type] = set()
 
 
 def leaf(kind="real", default=dataclasses.MISSING):
@@ -38,11 +39,12 @@ def record(cls):
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
     REGISTRY[cls.__name__] = cls
+    _TYPES.add(cls)
     return cls
 
 
 def is_record(x):
-    return hasattr(type(x), "_record_fields")
+    return type(x) in _TYPES
 
 
 def leaves(tree, prefix=""):
@@ -64,21 +66,23 @@ def leaves(tree, prefix=""):
 
 def tree_map(f, tree, *others):
     """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``."""
+    fields = {}
+    for name, kind in tree._record_fields:
+        value = getattr(tree, name)
+        fields[name] = value if kind == "static" else _mapped(f, value, [getattr(o, name) for o in others])
+    new = object.__new__(type(tree))  # past __init__: a frozen dataclass sets its fields one slow call each
+    new.__dict__.update(fields)
+    return new
 
-    def go(value, kind, rest):
-        if kind == "static":
-            return value
-        if value is None or any(r is None for r in rest):
-            return None
-        if is_record(value):
-            return tree_map(f, value, *rest)
-        if isinstance(value, tuple):
-            return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
-        return f(value, *rest)
 
-    return type(tree)(
-        **{name: go(getattr(tree, name), kind, [getattr(o, name) for o in others]) for name, kind in tree._record_fields}
-    )
+def _mapped(f, value, rest):
+    if value is None or any(r is None for r in rest):
+        return None
+    if type(value) in _TYPES:
+        return tree_map(f, value, *rest)
+    if isinstance(value, tuple):
+        return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
+    return f(value, *rest)
 
 
 def replace(tree, **changes):
@@ -99,6 +103,16 @@ def replace_at(tree, path, value):
 def matches(path, names):
     """Whether a dotted leaf path is one of ``names`` or lies below one of them."""
     return any(path == name or path.startswith(name + ".") for name in names)
+
+
+def restricted(tree, names):
+    """``tree`` with ``None`` in place of every leaf outside the dotted ``names``."""
+    if all(name in names or getattr(tree, name) is None for name, _ in tree._record_fields):
+        return tree
+    for path, _, _ in list(leaves(tree)):
+        if not matches(path, names):
+            tree = replace_at(tree, path, None)
+    return tree
 
 
 def _repr(self):

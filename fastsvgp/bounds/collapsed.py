@@ -21,7 +21,7 @@ import numpy as np
 from .. import check, kernels
 from ..likelihoods import Gaussian
 from ..posteriors import Whitened
-from ..records import Blocks, leaf, leaves, matches, record, replace_at
+from ..records import Blocks, leaf, record, restricted
 from .elbo import SVGP
 
 
@@ -105,10 +105,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real(beta) * e).reshape(s.shape), X, ("mean",))
     grad = SGPR(covariance_bar, Z_bar, real(noise_bar) if "noise_variance" in roots else None, mean_bar)
-    for path, _, _ in list(leaves(grad)):
-        if not matches(path, wrt):
-            grad = replace_at(grad, path, None)
-    return check.result(s.value, sgpr), grad
+    return check.result(s.value, sgpr), restricted(grad, wrt)
 
 
 def optimal_svgp(sgpr, X, Y, *, jitter=None):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import check
-from ..records import Blocks, Marginals, leaf, leaves, matches, record, replace_at, tree_map
+from ..records import Blocks, Marginals, leaf, record, restricted, tree_map
 
 
 @record
@@ -226,7 +226,4 @@ def _chain(model, X, wrt, blocks, posterior_bar, blocks_bar, likelihood_bar, f_b
         likelihood=likelihood_bar if "likelihood" in roots else None,
         mean=mean_bar,
     )
-    for path, _, _ in list(leaves(grad)):
-        if not matches(path, wrt):
-            grad = replace_at(grad, path, None)
-    return grad
+    return restricted(grad, wrt)

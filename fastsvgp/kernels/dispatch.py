@@ -2,19 +2,23 @@
 
 import importlib
 
+from numpy import ndarray
+
 _modules = {}
 
 
 def backend_of(*arrays):
-    """"cpu" or "cuda", by where the arrays live; Python numbers and ``None`` follow the others.
+    """Say where arrays live: "cpu" or "cuda"; Python numbers, 0-d arrays and ``None`` follow the others.
 
     Raises ``TypeError`` where they are mixed.
     """
     cpu = cuda = False
     for a in arrays:
-        if hasattr(a, "__cuda_array_interface__"):
+        if type(a) is ndarray:  # nearly always: three times as fast as asking for attributes that are not there
+            cpu = cpu or a.ndim > 0
+        elif hasattr(a, "__cuda_array_interface__"):
             cuda = True
-        elif hasattr(a, "__array_interface__") and getattr(a, "ndim", 0) > 0:
+        elif getattr(a, "ndim", 0) > 0:
             cpu = True
     if cpu and cuda:
         raise TypeError("arrays live on different devices (NumPy and CuPy mixed); move all of them to one device first")

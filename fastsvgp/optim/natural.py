@@ -8,6 +8,7 @@ from .. import check
 from ..bounds.elbo import forward
 from ..errors import NotPositiveDefinite
 from ..records import replace
+from .base import Diverged
 
 MAX_HALVINGS = 30
 
@@ -56,7 +57,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     data, kl, (_, saved, f_bar, _) = forward(model, X, Y, num_data, jitter, rng, need=True)
     value = check.result(data - kl, model)
     if not np.isfinite(value):
-        raise ValueError(f"natural_step: the bound is {value} at this posterior; start closer to the prior, or mend the mean function")
+        raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
     size = asked
     for halvings in range(MAX_HALVINGS + 1):
         try:

@@ -75,8 +75,8 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000):
     work : float
         Rough number of elementary operations; below ``serial_below`` one call covers all (a hand-over costs 30 us).
     """
-    parts = min(get_num_threads(), rows)
-    if parts <= 1 or work < serial_below:
+    parts = 1 if work < serial_below else min(get_num_threads(), rows)
+    if parts <= 1:
         return [kernel(0, rows, *args)]
     edges = [rows * i // parts for i in range(parts + 1)]
     pool = _executor(parts - 1)
