@@ -86,7 +86,7 @@ def fit_task(task, args, folder, title):
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
     say("")
-    say(f"  wrote      {', '.join(written + plotted)}")
+    say(f"  wrote      {', '.join(os.path.basename(p) for p in written + plotted)} in {folder}{os.sep}")
     if why_not:
         say(f"  {why_not}")
     return (INTERRUPTED if trained.interrupted else 0), results

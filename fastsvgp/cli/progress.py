@@ -40,9 +40,7 @@ class Progress:
             self._bar = tqdm(total=total, bar_format=layout, mininterval=0.1, dynamic_ncols=True)
 
     def _explain(self):
-        _print(
-            "  note       the first run of each kind compiles its kernels, up to a minute in all; later runs find them in the cache"
-        )
+        _print("  note       the first run of each kind compiles its kernels, up to a minute in all; later ones do not")
 
     def __call__(self, step, value, info):
         self._waiting.cancel()

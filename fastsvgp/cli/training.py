@@ -91,7 +91,7 @@ def train(fitted, task, args, folder):
         _check_resume(checkpoint, fitted.model, args)
         settings["resume"] = checkpoint
     if args.method == "svgp":
-        settings |= {"batch_size": args.batch_size, "optimiser": fs.adam(args.learning_rate)}
+        settings |= {"batch_size": args.batch_size, "optimiser": fs.adam(args.learning_rate, transform="log")}
         if args.natural_step:
             settings["natural_step_size"] = _natural_schedule(task, args.natural_step)
     with closing(Progress(total, args.quiet)) as progress:

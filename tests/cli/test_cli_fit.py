@@ -14,6 +14,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli import main, plots
 from fastsvgp.cli.fitted import Fitted
+from fastsvgp.cli.progress import Progress
 
 FEW = ["--steps", "60", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05"]
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -187,6 +188,41 @@ def test_demo(here, capsys):
         re.search(r"accuracy +\d", out) and re.search(r"RMSE \(standardised\) +\d", out) and "fastsvgp fit YOUR_DATA.csv" in out
     )
     assert all(pathlib.Path("fastsvgp-demo", name, "model.npz").is_file() for name in ("diabetes", "digits"))
+
+
+def test_resume_ends_where_an_uninterrupted_run_ends(wave, capsys, monkeypatch):
+    run(capsys, "fit", wave, *FEW, "--quiet", "--out", "whole")
+    stop_after(monkeypatch, 20)
+    assert main(["fit", wave, *FEW, "--quiet", "--out", "parts"]) == 130
+    assert "after 20 steps is kept in parts/model.npz" in capsys.readouterr().err
+    assert sorted(os.listdir("parts")) == ["checkpoint.npz", "fit.png", "metrics.json", "model.npz", "training.png"]
+    monkeypatch.setattr(Progress, "__call__", lambda *_: None)
+    assert main(["fit", wave, *FEW, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"]) == 2
+    assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err
+    run(capsys, "fit", wave, *FEW, "--quiet", "--out", "parts", "--resume")
+    assert not os.path.exists("parts/checkpoint.npz")
+    for name in ("whole", "parts"):
+        assert json.loads(pathlib.Path(name, "metrics.json").read_text())["steps"] == 60
+    assert run(capsys, "predict", "parts", wave)[0] == run(capsys, "predict", "whole", wave)[0]
+
+
+def stop_after(monkeypatch, steps):
+    """Ctrl-C after so many steps."""
+    original = Progress.__call__
+
+    def call(self, step, value, info):
+        original(self, step, value, info)
+        if step == steps:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "__call__", call)
+
+
+def test_ctrl_c_keeps_the_sgpr_so_far(wave, capsys, monkeypatch):
+    stop_after(monkeypatch, 3)
+    assert main(["fit", wave, *FEW, "--method", "sgpr", "--out", "out"]) == 130
+    out, err = capsys.readouterr()
+    assert "interrupted" in err and "RMSE" in out and fs.load("out/model.npz").inducing.shape == (12, 1)
 
 
 def test_info(capsys):
