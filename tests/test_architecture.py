@@ -82,6 +82,11 @@ def rooms_imported(path, tree):
 every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
 
 
+def test_checks_know_of_the_kernels_only_where_arrays_live():
+    names = [name for name, _ in imports(PACKAGE / "check.py", parse(PACKAGE / "check.py"))]
+    assert [n for n in names if n.startswith("fastsvgp.kernels")] in ([], ["fastsvgp.kernels.dispatch.backend_of"])
+
+
 @every_file
 def test_imports_point_one_way(path):
     room = room_of(path)
