@@ -40,7 +40,7 @@ def main(argv=None):
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        print("\ninterrupted: nothing was written", file=sys.stderr)
+        print("\ninterrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

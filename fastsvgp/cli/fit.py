@@ -82,7 +82,7 @@ def fit_task(task, args, folder, title):
         results = _describe(task, args, trained, seconds, fitted, title)
         results["test"] = report.evaluate(fitted, task)
         written = [path, report.write_metrics(folder, results)]
-        plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(args)} on {title}")
+        plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(task, args)} on {title}")
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
     say("")
@@ -111,7 +111,7 @@ def _prepare(task, args, say, title):
     if args.inducing > num_train:
         say(f"  note       {args.inducing} inducing inputs were asked for; {num_train}, one per training row, are used")
         args.inducing = num_train
-    say(f"  model      {_model_words(args)}, {args.inducing} inducing inputs, {args.dtype}")
+    say(f"  model      {_model_words(task, args)}, {args.inducing} inducing inputs, {args.dtype}")
     model = build(task, scale, args)
     return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
 
@@ -123,9 +123,10 @@ def _target_words(task):
     return choice + (f"; classes {shown(task.classes, 12)}" if task.classes else "")
 
 
-def _model_words(args):
+def _model_words(task, args):
     covariance = {"rbf": "RBF", "matern12": "Matérn 1/2", "matern32": "Matérn 3/2", "matern52": "Matérn 5/2"}[args.covariance]
-    return f"{args.method.upper()}, {covariance} {'ARD' if args.ard else 'with one lengthscale'}"
+    lengthscales = "" if task.X.shape[1] == 1 else " ARD" if args.ard else " with one lengthscale"
+    return f"{args.method.upper()}, {covariance}{lengthscales}"
 
 
 def _describe(task, args, trained, seconds, fitted, title):

@@ -49,7 +49,7 @@ def training_curve(values, per, title):
     if window > 1:
         ax.plot(steps, values, color=BLUE, alpha=0.25, linewidth=0.7, label="each step")
         smooth = np.convolve(values, np.full(window, 1 / window), mode="valid")
-        ax.plot(steps[window - 1 :], smooth, color=BLUE, linewidth=1.8, label=f"mean of {window} steps")
+        ax.plot(steps[window // 2 :][: len(smooth)], smooth, color=BLUE, linewidth=1.8, label=f"mean of {window} steps")
         ax.legend(frameon=False, loc="lower right")
     else:
         ax.plot(steps, values, color=BLUE, linewidth=1.8, marker="o" if len(values) < 3 else None)
