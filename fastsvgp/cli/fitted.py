@@ -100,6 +100,9 @@ class Fitted:
         """Read what ``save`` wrote; ``path`` may be the folder of a fit."""
         path = os.path.join(path, "model.npz") if os.path.isdir(path) else path
         try:
+            with open(path, "rb") as file:
+                if not file.read(2) == b"PK":
+                    raise DataFileError(f"{path} is not a fastsvgp model; `fastsvgp fit` writes one as model.npz")
             model, extra = load_with_extra(path)
         except OSError as error:
             raise DataFileError(f"cannot read the model {path}: {error.strerror or error}") from error

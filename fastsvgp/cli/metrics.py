@@ -76,7 +76,7 @@ def table(result, title="held-out data"):
         blocks = [(f"{title}, standardised", result), (f"{title}, original scale", result["original_scale"])]
     lines = []
     for heading, values in blocks:
-        lines.append(f"  {heading:<34}" + "".join(f"{label[n]:>12}" for n in names))
+        lines.append(f"  {heading:<40}" + "".join(f"{label[n]:>12}" for n in names))
         for who, row in (("model", values["model"]), (f"trivial predictor ({trivial})", values["trivial"])):
-            lines.append(f"    {who:<32}" + "".join(f"{row[n]:>12.4g}" for n in names))
+            lines.append(f"    {who:<38}" + "".join(f"{row[n]:>12.4g}" for n in names))
     return "\n".join(lines)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import main
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
 
@@ -176,7 +176,7 @@ def test_nothing_held_out(wave, capsys):
 
 
 def test_without_matplotlib_the_plots_are_skipped_and_said_so(wave, capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     out, _ = run(capsys, "fit", wave, *FEW)
     assert "plots skipped: matplotlib is not installed" in out and "pip install" in out
     assert sorted(os.listdir("wave-fit")) == ["metrics.json", "model.npz"]
@@ -188,6 +188,13 @@ def test_demo(here, capsys):
         re.search(r"accuracy +\d", out) and re.search(r"RMSE \(standardised\) +\d", out) and "fastsvgp fit YOUR_DATA.csv" in out
     )
     assert all(pathlib.Path("fastsvgp-demo", name, "model.npz").is_file() for name in ("diabetes", "digits"))
+
+
+def test_demo_without_scikit_learn(here, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert main(["demo"]) == 2
+    err = capsys.readouterr().err
+    assert "scikit-learn, which is not installed" in err and "pip install" in err and os.listdir() == []
 
 
 def test_resume_ends_where_an_uninterrupted_run_ends(wave, capsys, monkeypatch):
