@@ -167,6 +167,11 @@ def weighted_gram(A, w, overwrite_a=False):
     return twin("products", A, w).weighted_gram(A, w, overwrite_a)
 
 
+def empty(shape, like):
+    """An uninitialised array of the dtype, and on the device, of ``like``; big ones reuse memory that is no longer in use."""
+    return twin("products", like).empty(shape, like)
+
+
 def column_moments(A, x):
     """``(A' x, sum_i A[i]^2)``, both (N,), in one pass over A (M, N), summed in float64. 4 M N flops."""
     return twin("products", A, x).column_moments(A, x)

@@ -35,7 +35,7 @@ from .natural import natural_whitened
 
 @dataclass(slots=True)
 class Saved:
-    """What the reverse pass of whitened algebra needs: L, Lam (M, N), V (P, M, N), the clamp count."""
+    """What the reverse pass of whitened algebra needs: L, Lam (M, N), the P matrices V (M, N), the clamp count."""
 
     L: Any
     Lam: Any
@@ -116,7 +116,7 @@ def vjp_whitened(mean, tril, f_bar, kl_bar, saved, *, need_mean, need_tril, need
     Lam_a = kernels.matmul(a, Lam, transpose_b=True)
     mean_bar = (Lam_a + kl_bar * means).reshape(mean.shape) if need_mean else None
     gram_form = N > 2 * P * M
-    tril_bar = np.empty(trils.shape, Lam.dtype) if need_tril else None
+    tril_bar = kernels.empty(trils.shape, Lam) if need_tril else None
     Lam_bar = C = None
     for p in range(P):
         b2 = 2 * b[p]
@@ -178,13 +178,12 @@ def _stacked(mean, tril):
 
 
 def _project(means, trils, Lam, kff):
-    """Means (P, N), variances (P, N) and V (P, M, N)."""
-    P, (M, N) = len(means), Lam.shape
-    f_mean, f_var, V = np.empty((P, N), Lam.dtype), np.empty((P, N), Lam.dtype), np.empty((P, M, N), Lam.dtype)
+    """Means (P, N), variances (P, N) and the P matrices V (M, N)."""
+    P, N = len(means), Lam.shape[1]
+    f_mean, f_var, V = np.empty((P, N), Lam.dtype), np.empty((P, N), Lam.dtype), []
     for p in range(P):
         f_mean[p], explained = kernels.column_moments(Lam, means[p])
-        V[p] = Lam
-        kernels.multiply_triangular(trils[p], V[p], transpose=True, overwrite_b=True)
+        V.append(kernels.multiply_triangular(trils[p], Lam, transpose=True))
         _, kept = kernels.column_moments(V[p], means[p])
         f_var[p] = kff - explained + kept
     return f_mean, f_var, V

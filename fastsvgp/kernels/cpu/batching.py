@@ -2,12 +2,14 @@
 
 import numpy as np
 
+from . import scratch
+
 
 def owned(A, overwrite=False):
     """A C-contiguous array to work in: ``A`` itself where that is allowed and possible, else a copy."""
     if overwrite and A.flags.c_contiguous and A.flags.writeable:
         return A
-    return np.array(A, order="C")
+    return scratch.copy(A)
 
 
 def matrix(A):
@@ -15,7 +17,7 @@ def matrix(A):
     size = A.itemsize
     if A.flags.writeable and A.strides[-1] == size and A.strides[-2] >= A.shape[-1] * size:
         return A
-    return np.array(A, order="C")
+    return scratch.copy(A)
 
 
 def flat(A, core):

@@ -13,7 +13,7 @@ from . import blas
 from .blas import N, T, jit
 
 BLOCK = 64
-PANEL = 256
+PANEL = 128
 
 
 @njit(nogil=True, cache=True)

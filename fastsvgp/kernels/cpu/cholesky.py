@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...errors import NotPositiveDefinite
-from . import blas, blocked
+from . import blas, blocked, scratch
 from .batching import each, flat, matrix, owned
 
 
@@ -52,15 +52,15 @@ def _whitening(L, C):
 def whitening_vjp(C, L, overwrite_c=False):
     if C.ndim == 2 and L.ndim == 2:
         return _whitening(L, owned(C, overwrite_c))
-    return each(lambda C, L: _whitening(L, np.array(C, order="C")), C, L)
+    return each(lambda C, L: _whitening(L, scratch.copy(C)), C, L)
 
 
 def cholesky_inverse(L):
     def one(L):
-        X = np.array(L, order="C")
+        X = scratch.copy(L)
         blocked.inverse(X)
         blocked.clear_upper(X)
-        Y = np.empty_like(X)
+        Y = scratch.empty(X.shape, X.dtype)
         blas.syrk(X, Y, blas.T, 1.0, 0.0)
         blocked.mirror(Y)
         return Y

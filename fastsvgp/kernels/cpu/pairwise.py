@@ -8,6 +8,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from . import pairwise_rows as rows
+from . import scratch
 from .threads import over_rows
 
 FAMILIES = {"rbf": rows.RBF, "matern12": rows.MATERN12, "matern32": rows.MATERN32, "matern52": rows.MATERN52}
@@ -43,7 +44,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     X2 = X1 if symmetric else _plain(X2)
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     scale, variance = _scale(lengthscales, D, dtype), dtype.type(variance)
-    K = np.empty((N1, N2), dtype)
+    K = scratch.empty((N1, N2), dtype)
     if D < DIRECT_BELOW:
         work = N1 * N2 * (0.7 + 0.09 * D)  # nanoseconds, about
         Bt = np.ascontiguousarray(X2.T)
@@ -192,7 +193,7 @@ def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
 
 def inner(X1, X2, weights):
     dtype = X1.dtype
-    K = np.empty((len(X1), len(X1 if X2 is None else X2)), dtype)
+    K = scratch.empty((len(X1), len(X1 if X2 is None else X2)), dtype)
     if K.size == 0:
         return K
     weights = np.asarray(weights, dtype)

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from . import blas, blocked
+from . import blas, blocked, scratch
 from .batching import each, flat, matrix
 from .threads import over_rows
 
@@ -13,7 +13,7 @@ TILE = 1024  # columns: two float64 accumulators of this length stay in the firs
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
     def one(A, B):
-        C = np.empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
+        C = scratch.empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
         if A.size == 0 or B.size == 0:
             C[:] = 0
             return C
@@ -30,9 +30,12 @@ def _letter(transpose):
 def weighted_gram(A, w, overwrite_a=False):
     """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w."""
     M = A.shape[0]
-    C = np.zeros((M, M), A.dtype)
+    C = scratch.empty((M, M), A.dtype)
     negative = w < 0
     count = int(np.count_nonzero(negative))
+    if w.size == 0:
+        C[:] = 0
+        return C
     root = np.sqrt(np.abs(w))
     if 0 < count < w.size:
         order = np.argsort(~negative, kind="stable")
@@ -43,9 +46,13 @@ def weighted_gram(A, w, overwrite_a=False):
     if count:
         blas.syrk(scaled[:, :count], C, blas.N, -1.0, 0.0)
     if count < w.size:
-        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0)
+        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0 if count else 0.0)
     blocked.mirror(C)
     return C
+
+
+def empty(shape, like):
+    return scratch.empty(shape, like.dtype)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -83,7 +90,7 @@ def _scale_columns(start, stop, A, w, out):
 
 
 def scale_columns(A, w, out=None):
-    out = np.empty(A.shape, A.dtype) if out is None else out
+    out = scratch.empty(A.shape, A.dtype) if out is None else out
     over_rows(_scale_columns, A.shape[0], A.size, A, w, out)
     return out
 

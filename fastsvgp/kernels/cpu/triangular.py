@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import blas, blocked
+from . import blas, blocked, scratch
 from .batching import each, entry, flat, matrix, owned, summed_to
 
 
@@ -14,7 +14,7 @@ def _apply(operation, L, B, transpose, overwrite):
         operation(L, wide.reshape(L.shape[0], -1), trans)
         return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
-    X = owned(B, overwrite) if B.shape[:-2] == batch else np.array(np.broadcast_to(B, batch + B.shape[-2:]), order="C")
+    X = owned(B, overwrite) if B.shape[:-2] == batch else scratch.copy(np.broadcast_to(B, batch + B.shape[-2:]))
     if X.ndim == 2:
         operation(L, X, trans)
     else:
@@ -48,7 +48,7 @@ def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
 
 def solve_tril(L, W):
     def one(L, W):
-        X = np.array(W, order="C")
+        X = scratch.copy(W)
         blocked.tril_solve(matrix(L), X)
         blocked.clear_upper(X)
         return X
@@ -97,7 +97,7 @@ def tril_product(A, B, out=None, add=False):
         blocked.clear_upper(C)
 
     if out is None:
-        out = np.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
+        out = scratch.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
     for i in np.ndindex(out.shape[:-2]):
         one(entry(A, i), entry(B, i), out[i])
     return out

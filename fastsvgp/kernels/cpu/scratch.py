@@ -1,0 +1,64 @@
+"""Big arrays that outlive a step: the next one of the same size takes the memory over.
+
+A training step asks for the same dozen large arrays each time. Fresh ones come from the system page by page, cleared: measured,
+4 ms of a 30 ms step at M = 512, 12 ms at (256, 8192). Here an array's memory goes back to a free list when the last view of it is
+gone, so nothing needs to be released by hand and nothing can be used twice.
+"""
+
+import threading
+import weakref
+
+import numpy as np
+
+SMALLEST = 1 << 18  # bytes; below, malloc keeps its own lists
+IDLE_LIMIT = 1 << 28  # bytes kept for later: 256 MiB
+
+_lock = threading.RLock()  # an array may die, and call back, while this thread is in here
+_free = {}  # bytes -> memory blocks that nobody uses
+_live = {}  # id of a weak reference to the array over a block -> (the reference, the block)
+_idle = 0
+
+
+def empty(shape, dtype):
+    """An uninitialised C-contiguous array, as ``numpy.empty``."""
+    global _idle
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size < SMALLEST:
+        return np.empty(shape, dtype)
+    with _lock:
+        blocks = _free.get(size)
+        if blocks:
+            block = blocks.pop()
+            _idle -= size
+        else:
+            block = np.empty(size, np.uint8)
+        # views of views keep this array alive, not the block: NumPy's chain of bases ends where the type changes
+        array = np.frombuffer(memoryview(block), dtype)
+        reference = weakref.ref(array, _give_back)
+        _live[id(reference)] = reference, block
+    return array.reshape(shape)
+
+
+def copy(A):
+    """A C-contiguous copy."""
+    out = empty(A.shape, A.dtype)
+    out[...] = A
+    return out
+
+
+def clear():
+    """Give idle memory back to the system."""
+    global _idle
+    with _lock:
+        _free.clear()
+        _idle = 0
+
+
+def _give_back(reference):
+    global _idle
+    with _lock:
+        _, block = _live.pop(id(reference))
+        if _idle + block.size <= IDLE_LIMIT:
+            _free.setdefault(block.size, []).append(block)
+            _idle += block.size

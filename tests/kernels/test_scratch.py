@@ -1,0 +1,76 @@
+"""Recycled memory: never while a view lives, always after."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from fastsvgp.kernels.cpu import scratch
+
+SHAPE = (300, 200)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    gc.collect()
+    scratch.clear()
+    yield
+    scratch.clear()
+
+
+def address(a):
+    return a.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_memory_is_taken_over_once_the_last_view_is_gone(dtype):
+    a = scratch.empty(SHAPE, dtype)
+    assert a.shape == SHAPE and a.dtype == dtype and a.flags.carray
+    where = address(a)
+    view = a.T[5:, ::2]
+    del a
+    other = scratch.empty(SHAPE, dtype)
+    assert address(other) != where
+    del view
+    assert address(scratch.empty(SHAPE, dtype)) == where
+
+
+def test_two_living_arrays_never_share():
+    arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
+    for i, a in enumerate(arrays):
+        a[...] = i
+    assert [a.min() for a in arrays] == [a.max() for a in arrays] == list(range(5))
+
+
+def test_small_arrays_are_plain_and_idle_memory_is_bounded(monkeypatch):
+    assert scratch.empty((3, 4), np.float64).base is None
+    monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * 300 * 200 * 8)
+    arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
+    del arrays
+    assert sum(len(blocks) for blocks in scratch._free.values()) == 3
+    assert not scratch._live
+
+
+def test_threads(rng):
+    def work(n):
+        for i in range(200):
+            a = scratch.copy(np.full(SHAPE, n, np.float64))
+            b = scratch.empty(SHAPE, np.float64)
+            b[...] = -n
+            assert (a == n).all() and (b == -n).all(), i
+
+    failures = []
+
+    def guarded(n):
+        try:
+            work(n)
+        except AssertionError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in (1, 2, 3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures
