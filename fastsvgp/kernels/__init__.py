@@ -182,9 +182,12 @@ def scale_columns(A, w, out=None):
     return twin("products", A, w).scale_columns(A, w, out)
 
 
-def add_outer_minus_scaled(T, x, a, A, w):
-    """In place ``T += x a' - A diag(w)`` for T, A (M, N) C-contiguous, x (M,), a, w (N,); returns T. One pass."""
-    return twin("products", T, A).add_outer_minus_scaled(T, x, a, A, w)
+def add_outer_minus_scaled(T, x, a, A, w, scale=False):
+    """In place ``T += x a' - A diag(w)``, or ``T = T diag(w) + x a' - A diag(w)`` with ``scale``; returns T. One pass.
+
+    T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
+    """
+    return twin("products", T, A).add_outer_minus_scaled(T, x, a, A, w, scale)
 
 
 def tril_sum_of_squares(L):

@@ -120,14 +120,13 @@ def vjp_whitened(mean, tril, f_bar, kl_bar, saved, *, need_mean, need_tril, need
     Lam_bar = C = None
     for p in range(P):
         b2 = 2 * b[p]
-        if need_blocks or (need_tril and not gram_form):
-            Vb = kernels.scale_columns(V[p], b2, out=V[p])
         if need_tril and not gram_form:
-            kernels.tril_product(Lam, Vb, out=tril_bar[p])
+            kernels.scale_columns(V[p], b2, out=V[p])
+            kernels.tril_product(Lam, V[p], out=tril_bar[p])
             kernels.tril_update(tril_bar[p], trils[p], kl_bar, out=tril_bar[p])
         if need_blocks:
-            T = kernels.multiply_triangular(trils[p], Vb, overwrite_b=True)
-            kernels.add_outer_minus_scaled(T, means[p], a[p], Lam, b2)
+            T = kernels.multiply_triangular(trils[p], V[p], overwrite_b=True)
+            kernels.add_outer_minus_scaled(T, means[p], a[p], Lam, b2, scale=gram_form or not need_tril)
             Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
     if need_blocks:
         C = kernels.matmul(means, Lam_a, transpose_a=True) if gram_form else kernels.tril_product(Lam_bar, Lam)

@@ -46,10 +46,14 @@ def test_fused_passes(rng, M, N, dtype):
     own = A.copy()
     assert kernels.scale_columns(own, w, out=own) is own
     np.testing.assert_array_equal(own, A * w)
-    plain, truth = T + np.outer(x, a) - A * w, T.astype(float) + np.outer(x.astype(float), a) - wide * w
-    assert kernels.add_outer_minus_scaled(T, x, a, A, w) is T
-    if N:
-        assert_as_accurate_as(T, plain, truth)
+    outer = np.outer(x.astype(float), a)
+    for scale in (False, True):
+        out = T.copy()
+        assert kernels.add_outer_minus_scaled(out, x, a, A, w, scale) is out
+        factor = w if scale else np.ones_like(w)
+        if N:
+            plain, truth = T * factor + np.outer(x, a) - A * w, T.astype(float) * factor + outer - wide * w
+            assert_as_accurate_as(out, plain, truth)
 
 
 @pytest.mark.parametrize("M", [1, 3, 65, 200])

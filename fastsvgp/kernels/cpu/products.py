@@ -96,14 +96,19 @@ def scale_columns(A, w, out=None):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _add_outer_minus_scaled(start, stop, T, x, a, A, w):
+def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale):
     for i in range(start, stop):
-        for j in range(T.shape[1]):
-            T[i, j] += x[i] * a[j] - A[i, j] * w[j]
+        t, row, xi = T[i], A[i], x[i]
+        if scale:
+            for j in range(t.size):
+                t[j] = (t[j] - row[j]) * w[j] + xi * a[j]
+        else:
+            for j in range(t.size):
+                t[j] += xi * a[j] - row[j] * w[j]
 
 
-def add_outer_minus_scaled(T, x, a, A, w):
-    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w)
+def add_outer_minus_scaled(T, x, a, A, w, scale=False):
+    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w, scale)
     return T
 
 
