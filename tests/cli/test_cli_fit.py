@@ -281,7 +281,7 @@ def test_the_command_in_a_process_of_its_own_keeps_the_model_at_ctrl_c(wave, her
             if "step" in line:
                 break
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130, err
