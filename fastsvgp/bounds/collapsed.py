@@ -87,19 +87,28 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     w = kernels.solve_triangular(s.L, kernels.solve_triangular(s.R, s.c, transpose=True), transpose=True)  # (M, P)
     e = s.y - kernels.matmul(w, s.blocks.Kuf, transpose_a=True)  # (P, N)
     B_inverse = kernels.cholesky_inverse(s.R)
+    s.R = None
     trace = float(np.trace(B_inverse, dtype=float))
     noise_bar = 0.5 * beta**2 * (float(np.sum(np.square(e, dtype=float))) + P * s.t) - 0.5 * beta * P * (N - M + trace)
     covariance_bar = Z_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
     need = tuple(n for field, n in (("covariance", "covariance"), ("inducing", "Z")) if field in roots)
     if need:
-        eye = np.eye(M, dtype=s.y.dtype)
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
-        Kuu_bar = kernels.whitening_vjp(P * (s.B - 2 * eye + B_inverse), s.L, overwrite_c=True)
-        Kuu_bar -= 0.5 * kernels.matmul(w, w, transpose_b=True)
-        F = kernels.solve_triangular(s.L, real(P * beta) * (eye - B_inverse), transpose=True)
+        C, s.B = s.B, None
+        C += B_inverse
+        _add_to_diagonal(C, -2)
+        C *= P
+        Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
+        for weight in w.T:
+            kernels.add_outer(Kuu_bar, real(-0.5) * weight, weight)
+        _add_to_diagonal(B_inverse, -1)
+        B_inverse *= real(-P * beta)  # P beta (I - B^-1)
+        F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
         Kuf_bar = kernels.matmul(F, s.Lam)
-        Kuf_bar += kernels.matmul(real(beta) * w, e)
+        s.Lam = F = None
+        for weight, residual in zip(w.T, e, strict=True):
+            kernels.add_outer(Kuf_bar, real(beta) * weight, residual)
         bars = Blocks(Kuu_bar, Kuf_bar, np.full(N, -0.5 * beta * P, s.y.dtype))
         covariance_bar, Z_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
     if sgpr.mean is not None and "mean" in roots:
@@ -147,7 +156,7 @@ def _forward(sgpr, X, Y, jitter):
     real = s.y.dtype.type
     s.B = kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype))
     s.t = float(np.sum(s.blocks.kff, dtype=float)) - float(np.trace(s.B, dtype=float)) / s.beta
-    s.B.reshape(-1)[:: len(s.B) + 1] += 1
+    _add_to_diagonal(s.B, 1)
     s.R = kernels.cholesky(s.B)
     s.c = kernels.solve_triangular(s.R, real(s.beta) * kernels.matmul(s.Lam, s.y, transpose_b=True))  # (M, P)
     P, N = s.y.shape
@@ -155,6 +164,10 @@ def _forward(sgpr, X, Y, jitter):
     log_det = N * np.log(2 * np.pi / s.beta) + 2 * float(np.sum(np.log(np.diagonal(s.R), dtype=float)))
     s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
     return s
+
+
+def _add_to_diagonal(A, amount):
+    A.reshape(-1)[:: len(A) + 1] += amount
 
 
 def _checked(sgpr, X, Y, jitter):

@@ -22,7 +22,7 @@ from .. import kernels
 
 
 def natural_whitened(mean, tril, f_bar, saved, step_size):
-    """``(mean, scale_tril)`` after one step; shapes as they came. M^2 B + 4 M^3 flops an output (2 M^3 less at size 1).
+    """``(mean, scale_tril)`` after one step; shapes as they came. M^2 B + 4/3 M^3 flops an output (2/3 M^3 less at size 1).
 
     Raises ``NotPositiveDefinite`` where the step leaves the cone of positive definite precisions.
     """

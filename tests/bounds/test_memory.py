@@ -39,6 +39,13 @@ def test_marginal_step_takes_one_square_more(rng, M, B):
     assert peak_numbers(lambda: fs.elbo_and_grad(model, X, Y)) <= 4 * (M * M + M * B) + 1.2 * M * M
 
 
+@pytest.mark.parametrize("M, N", [(400, 1600), (300, 300)])
+def test_collapsed_bound_takes_four_times_what_its_blocks_take(rng, M, N):
+    _, X, Y = problem(rng, fs.Whitened, M, N)
+    sgpr = fs.SGPR(fs.RBF(1.0, np.full(8, 1.5)), rng.standard_normal((M, 8)), 0.1)
+    assert peak_numbers(lambda: fs.collapsed_bound_and_grad(sgpr, X, Y)) <= 4 * (M * M + M * N)
+
+
 def test_a_thousand_steps_leave_nothing_behind(rng):
     model, X, Y = problem(rng, fs.Whitened, 20, 30)
     fs.elbo_and_grad(model, X, Y)

@@ -195,6 +195,23 @@ def inverse_congruence(L, S):
 
 
 @jit(*"M")
+def gram(L):
+    """Lower triangle of L := L' L in place, for a lower-triangular L; n^3/3 flops."""
+    n = L.shape[0]
+    if n <= BLOCK:
+        D = np.zeros(L.shape, L.dtype)
+        for i in range(n):
+            D[i, : i + 1] = L[i, : i + 1]
+        blas.syrk(D, L, T, 1.0, 0.0)
+        return
+    h = half(n)
+    gram(L[:h, :h])
+    blas.syrk(L[h:, :h], L[:h, :h], T, 1.0, 1.0)
+    blas.trmm(L[h:, h:], L[h:, :h], True, T, 1.0)
+    gram(L[h:, h:])
+
+
+@jit(*"M")
 def mirror(S):
     """Copy the lower triangle onto the upper one, in blocks that fit the cache."""
     n = S.shape[0]

@@ -96,6 +96,19 @@ def scale_columns(A, w, out=None):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
+def _add_outer(start, stop, T, x, a):
+    for i in range(start, stop):
+        t, xi = T[i], x[i]
+        for j in range(t.size):
+            t[j] += xi * a[j]
+
+
+def add_outer(T, x, a):
+    over_rows(_add_outer, T.shape[0], T.size, T, x, a)
+    return T
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
