@@ -1,15 +1,20 @@
 """The evidence lower bound of SVGP: sum over data of E_q(f) log p(y | f), minus KL[q(u) || p(u)].
 
 Hensman et al. 2013, 2015; handbook, "Non-Gaussian likelihoods". The relay below reads like the equation: rooms hand each other
-covariance blocks and marginals, and their cotangents come back the same way.
+covariance blocks and marginals, and their cotangents come back the same way. A batch that is long against M goes through in parts
+that stay in cache; all that is M x M is a sum over the parts.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import check
-from ..records import Blocks, Marginals, leaf, record, restricted, tree_map
+from ..posteriors.base import over_outputs
+from ..records import Blocks, Marginals, is_record, leaf, record, replace, restricted, tree_map
+
+PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
+PART_COLUMNS = 1024  # below, products lose speed
 
 
 @record
@@ -68,8 +73,10 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None):
     About 2 M^2 B + M^3 / 3 flops an output.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
-    data, kl, _ = forward(model, X, Y, num_data, check.jitter_amount(jitter, dtype), rng, need=False)
-    return check.result(data - kl, model)
+    Kuu = model.covariance.matrix(model.inducing)
+    work = model.posterior.start(Kuu, check.jitter_amount(jitter, dtype))
+    data = sum(step.ell for step in sweep(model, work, X, Y, num_data, rng, need=False))
+    return check.result(data - model.posterior.kl(work), model)
 
 
 def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None):
@@ -97,8 +104,8 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
 
     Notes
     -----
-    With ``Whitened``, one output: min(5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all gradients. Nothing larger
-    than (M, M) or (M, B) is formed.
+    With ``Whitened``, one output: min(5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all gradients. A long batch goes
+    through in parts of at least 1024 rows, so memory is that of a few (M, M) and (M, part) arrays, however long the batch.
     """
     return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight=1.0)
 
@@ -120,10 +127,15 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     wrt = check.names(wrt, model)
     Z = model.inducing
     blocks = model.covariance.blocks(Z, Z[:0])
-    f, kl, saved = model.posterior.forward(blocks, check.jitter_amount(jitter, dtype))
-    posterior_bar, blocks_bar = model.posterior.vjp(f, 1.0, saved, _posterior_need(wrt))  # f is empty: so are its cotangents
+    posterior = model.posterior
+    f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype))
+    posterior_bar, blocks_bar = posterior.vjp(f, 1.0, saved, _posterior_need(wrt))  # f is empty: so are its cotangents
+    need, mean_bar = _covariance_need(wrt), None
+    covariance_bar, Z_bar, _ = model.covariance.blocks_vjp(blocks_bar, blocks, Z, Z[:0], need) if need else (None, None, None)
+    if model.mean is not None:
+        mean_bar, _ = model.mean.vjp(f.mean, Z[:0], ("mean",))
     no_likelihood_bar = tree_map(np.zeros_like, model.likelihood)
-    grad = _chain(model, Z[:0], wrt, blocks, posterior_bar, blocks_bar, no_likelihood_bar, f)
+    grad = restricted(SVGP(covariance_bar, Z_bar, posterior_bar, no_likelihood_bar, mean_bar), wrt)
     return check.result(kl, model), grad
 
 
@@ -160,7 +172,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     Y = check.targets(Y, B, outputs, likelihood, dtype)
     scale = check.data_scale(num_data, B)
     f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype))
-    check.report_clamped(saved.clamped)
+    check.report_clamped(saved[0].clamped)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f, rng)
     f_bar, likelihood_bar = _scaled(f_bar, scale), _scaled(likelihood_bar, scale)
     posterior_bar, blocks_bar = posterior.vjp(f_bar, -1.0, saved)
@@ -176,54 +188,84 @@ class _Parts:
 def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight):
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
-    data, kl, (blocks, saved, f_bar, likelihood_bar) = forward(
-        model, X, Y, num_data, check.jitter_amount(jitter, dtype), rng, need=True
-    )
-    posterior_bar, blocks_bar = model.posterior.vjp(f_bar, -kl_weight, saved, _posterior_need(wrt))
-    grad = _chain(model, X, wrt, blocks, posterior_bar, blocks_bar, likelihood_bar, f_bar)
-    return check.result(data - kl_weight * kl, model), grad
+    Z, posterior, covariance = model.inducing, model.posterior, model.covariance
+    posterior_need, covariance_need = _posterior_need(wrt), _covariance_need(wrt)
+    mean_need = ("mean",) if model.mean is not None and any(name.partition(".")[0] == "mean" for name in wrt) else ()
+    Kuu = covariance.matrix(Z)
+    work = posterior.start(Kuu, check.jitter_amount(jitter, dtype), len(X))
+    data, inputs_bar, likelihood_bar, mean_bar = 0.0, None, None, None
+    for part in sweep(model, work, X, Y, num_data, rng):
+        data += part.ell
+        likelihood_bar = _plus(part.likelihood_bar, likelihood_bar)
+        if mean_need:
+            mean_bar = _plus(model.mean.vjp(part.f_bar.mean, part.X, mean_need)[0], mean_bar)
+        bars = Blocks(None, posterior.pull(work, part.saved, part.f_bar, posterior_need), over_outputs(part.f_bar.var))
+        if covariance_need and not part.last:
+            inputs_bar = _plus(covariance.blocks_vjp(bars, part.blocks, Z, part.X, covariance_need)[:2], inputs_bar)
+            del part, bars  # their memory is the next part's
+    kl = posterior.kl(work) if kl_weight else 0.0
+    posterior_bar, Kuu_bar = posterior.finish(work, -kl_weight, posterior_need)
+    if covariance_need:  # Kuu travels with the last part
+        bars, blocks = replace(bars, Kuu=Kuu_bar), replace(part.blocks, Kuu=Kuu)
+        inputs_bar = _plus(covariance.blocks_vjp(bars, blocks, Z, part.X, covariance_need)[:2], inputs_bar)
+    covariance_bar, Z_bar = inputs_bar or (None, None)
+    grad = SVGP(covariance_bar, Z_bar, posterior_bar, likelihood_bar, mean_bar)
+    return check.result(data - kl_weight * kl, model), restricted(grad, wrt)
 
 
-def forward(model, X, Y, num_data, jitter, rng, need):
-    """Data term, KL, and what the reverse pass needs: blocks, saved, cotangents of marginals and likelihood."""
-    scale = check.data_scale(num_data, X.shape[0])
-    blocks = model.covariance.blocks(model.inducing, X)
-    f, kl, saved = model.posterior.forward(blocks, jitter)
-    check.report_clamped(saved.clamped)
+class Part(NamedTuple):
+    """One part of a batch on its way through the rooms; ``ell`` and the cotangents carry the factor num_data / batch."""
+
+    X: Any
+    blocks: Blocks
+    saved: Any
+    ell: float
+    f_bar: Marginals | None
+    likelihood_bar: Any
+    last: bool
+
+
+def sweep(model, work, X, Y, num_data, rng, need=True):
+    """Take a batch through covariance, posterior and likelihood, part by part; without ``need`` there are no cotangents."""
+    scale = check.data_scale(num_data, len(X))
+    count = max(1, round(len(X) / max(PART_COLUMNS, PART_NUMBERS // len(model.inducing))))
+    size = -(-len(X) // count)  # all but the last of one size: they hand on their memory
+    for start in range(0, len(X), size):
+        rows = slice(start, start + size)
+        yield _part(model, work, X[rows], np.ascontiguousarray(Y[..., rows]), scale, rng, need, start + size >= len(X))
+    check.report_clamped(work.clamped)
+
+
+def _part(model, work, X, Y, scale, rng, need, last):
+    blocks = Blocks(None, model.covariance.matrix(model.inducing, X), model.covariance.diag(X))
+    f, saved = model.posterior.project(work, blocks.Kuf, blocks.kff)
     if model.mean is not None:
         f = Marginals(f.mean + model.mean(X), f.var)
     ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(Y, f, rng, need=need)
-    if not need:
-        return scale * ell, kl, None
-    return scale * ell, kl, (blocks, saved, _scaled(f_bar, scale), _scaled(likelihood_bar, scale))
+    if need:
+        f_bar, likelihood_bar = _scaled(f_bar, scale), _scaled(likelihood_bar, scale)
+    return Part(X, blocks, saved, scale * ell, f_bar, likelihood_bar, last)
 
 
 def _scaled(tree, scale):
     return tree if scale == 1.0 else tree_map(lambda bar: bar * scale, tree)
 
 
+def _plus(new, old):
+    """The sum of two gradients of one shape: records, arrays, or tuples of them; ``None`` is nothing."""
+    if old is None or new is None:
+        return new
+    if isinstance(new, tuple):
+        return tuple(map(_plus, new, old))
+    return tree_map(np.add, new, old) if is_record(new) else new + old
+
+
 def _posterior_need(wrt):
     """What the posterior must differentiate for these fields of the model."""
     need = [name for name in wrt if name.partition(".")[0] == "posterior"]
-    if any(name.partition(".")[0] in ("covariance", "inducing") for name in wrt):
-        need.append("blocks")
-    return tuple(need)
+    return (*need, "blocks") if _covariance_need(wrt) else tuple(need)
 
 
-def _chain(model, X, wrt, blocks, posterior_bar, blocks_bar, likelihood_bar, f_bar):
-    """The gradient of the model from the cotangents of its parts, holding what ``wrt`` names and ``None`` elsewhere."""
+def _covariance_need(wrt):
     roots = {name.partition(".")[0] for name in wrt}
-    covariance_bar = Z_bar = mean_bar = None
-    need = tuple({"covariance": "covariance", "inducing": "Z"}[r] for r in ("covariance", "inducing") if r in roots)
-    if need:
-        covariance_bar, Z_bar, _ = model.covariance.blocks_vjp(blocks_bar, blocks, model.inducing, X, need)
-    if model.mean is not None and "mean" in roots:
-        mean_bar, _ = model.mean.vjp(f_bar.mean, X, ("mean",))
-    grad = type(model)(
-        covariance=covariance_bar,
-        inducing=Z_bar,
-        posterior=posterior_bar if "posterior" in roots else None,
-        likelihood=likelihood_bar if "likelihood" in roots else None,
-        mean=mean_bar,
-    )
-    return restricted(grad, wrt)
+    return tuple(need for root, need in (("covariance", "covariance"), ("inducing", "Z")) if root in roots)

@@ -6,7 +6,7 @@ Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists u
 import numpy as np
 
 from .. import check, kernels
-from ..records import Blocks, Marginals
+from ..records import Marginals
 
 CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
 
@@ -100,31 +100,26 @@ def _marginals(model, Xs, jitter, chunk_size):
         chunk_size = max(1, CHUNK_NUMBERS // M)
     elif int(chunk_size) != chunk_size or chunk_size < 1:
         raise ValueError(f"`chunk_size` must be a positive integer, got {chunk_size!r}")
-    factor = model.posterior.factor(model.covariance.matrix(model.inducing), check.jitter_amount(jitter, dtype))
-    means, variances, clamped = [], [], 0
+    posterior, covariance, Z = model.posterior, model.covariance, model.inducing
+    work = posterior.start(covariance.matrix(Z), check.jitter_amount(jitter, dtype))
+    means, variances = [], []
     for start in range(0, N, int(chunk_size)):
         X = Xs[start : start + int(chunk_size)]
-        mean, var, low = model.posterior.condition(factor, _cross_blocks(model, X))
-        means.append(mean if model.mean is None else mean + model.mean(X))
-        variances.append(var)
-        clamped += low
-    check.report_clamped(clamped)
+        f, _ = posterior.project(work, covariance.matrix(Z, X), covariance.diag(X))
+        means.append(f.mean if model.mean is None else f.mean + model.mean(X))
+        variances.append(f.var)
+    check.report_clamped(work.clamped)
     f = Marginals(np.concatenate(means, axis=-1), np.concatenate(variances, axis=-1))
     check.result(float(np.sum(f.var)), model)
     return f
 
 
 def _joint(model, X, jitter):
-    factor = model.posterior.factor(model.covariance.matrix(model.inducing), jitter)
-    mean, cov, clamped = model.posterior.condition(factor, _cross_blocks(model, X, full_cov=True))
-    check.report_clamped(clamped)
+    posterior, covariance, Z = model.posterior, model.covariance, model.inducing
+    work = posterior.start(covariance.matrix(Z), jitter)
+    mean, cov = posterior.joint(work, covariance.matrix(Z, X), covariance.matrix(X))
+    check.report_clamped(work.clamped)
     return mean if model.mean is None else mean + model.mean(X), cov
-
-
-def _cross_blocks(model, X, full_cov=False):
-    """Blocks without Kuu, which is factorised already."""
-    k = model.covariance
-    return Blocks(None, k.matrix(model.inducing, X), k.diag(X), k.matrix(X) if full_cov else None)
 
 
 def _trailing(array):

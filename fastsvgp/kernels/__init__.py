@@ -159,12 +159,13 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
     return twin("products", A, B).matmul(A, B, transpose_a, transpose_b)
 
 
-def weighted_gram(A, w, overwrite_a=False):
+def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     """``A diag(w) A'`` (M, M), symmetric, for A (M, N) and weights w (N,) of either sign. M^2 N flops, one (M, N) copy.
 
-    With ``overwrite_a`` that copy is spared where all weights have one sign; ``A`` is then lost.
+    ``out`` (M, M), C-contiguous, receives it; with ``add`` it is added to what ``out`` holds. With ``overwrite_a`` the copy is
+    spared where all weights have one sign; ``A`` is then lost.
     """
-    return twin("products", A, w).weighted_gram(A, w, overwrite_a)
+    return twin("products", A, w).weighted_gram(A, w, out, add, overwrite_a)
 
 
 def empty(shape, like):
@@ -188,7 +189,7 @@ def add_outer(T, x, a):
 
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
-    """In place ``T += x a' - A diag(w)``, or ``T = T diag(w) + x a' - A diag(w)`` with ``scale``; returns T. One pass.
+    """In place ``T += x a' - A diag(w)``, or ``T = T diag(w) + x a' - A diag(w)`` with ``scale``; returns ``A a`` (M,). One pass.
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """

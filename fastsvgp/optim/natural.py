@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import check
-from ..bounds.elbo import forward
+from ..bounds.elbo import sweep
 from ..errors import NotPositiveDefinite
 from ..records import replace
 from .base import Diverged
@@ -54,17 +54,22 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
     model, X, Y, dtype = check.svgp(model, X, Y)
     jitter = check.jitter_amount(jitter, dtype)
-    data, kl, (_, saved, f_bar, _) = forward(model, X, Y, num_data, jitter, rng, need=True)
-    value = check.result(data - kl, model)
+    posterior = model.posterior
+    work = posterior.start(model.covariance.matrix(model.inducing), jitter, np.inf)
+    data = 0.0
+    for part in sweep(model, work, X, Y, num_data, rng):
+        data += part.ell
+        posterior.pull(work, part.saved, part.f_bar, ("posterior",))
+    value = check.result(data - posterior.kl(work), model)
     if not np.isfinite(value):
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
     size = asked
     for halvings in range(MAX_HALVINGS + 1):
         try:
-            posterior = model.posterior.natural_step(f_bar, saved, size)
+            stepped = posterior.natural_step(work, size)
             break
         except NotPositiveDefinite:
             if halvings == MAX_HALVINGS:
                 raise
             size /= 2
-    return replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked)
+    return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..records import record
+from ..records import Blocks, Marginals, record
 
 ALL = ("posterior", "blocks")
 
@@ -11,57 +11,70 @@ ALL = ("posterior", "blocks")
 class Posterior:
     """A Gaussian q(u) over the values at M inducing inputs.
 
-    ``forward`` and ``vjp`` are the two halves of a bound; ``factor`` and ``condition`` are the prediction, split so that the
-    work on Kuu is done once for many chunks of test inputs.
+    One pass through a bound: ``start`` does the work on Kuu, ``project`` and ``pull`` go forward and back over the batch, in one
+    part or in many, and ``finish`` gives the gradients of what all parts share. ``forward`` and ``vjp`` are that pass for a batch
+    in one part.
     """
 
     def check_size(self, M):
         """Raise ``ValueError`` unless the fields fit M inducing inputs; returns their leading axes, one entry an output axis."""
         raise NotImplementedError
 
-    def forward(self, blocks, jitter):
-        """Marginals of f at the batch, KL[q(u) || p(u)], and what ``vjp`` needs.
+    def start(self, Kuu, jitter, columns=0):
+        """Begin a pass: an object that holds what depends on Kuu (M, M) alone, and the sums to come.
 
-        Parameters
-        ----------
-        blocks : Blocks
-            Kuu (M, M), Kuf (M, N), kff (N,). N = 0 leaves the KL divergence alone.
-        jitter : float
-            Absolute amount added to the diagonal of Kuu.
-
-        Returns
-        -------
-        f : Marginals, mean and var (..., N)
-        kl : float
-        saved : object
-            Also holds ``clamped``, the number of variances that rounding had driven below eps kff.
+        ``jitter`` is the absolute amount added to the diagonal; ``columns`` the number of data that will be pulled. The object
+        has ``clamped``, the number of variances that rounding had driven below eps kff so far.
         """
         raise NotImplementedError
+
+    def project(self, work, Kuf, kff):
+        """``(Marginals, part)`` for Kuf (M, N), kff (N,); mean and var are (..., N)."""
+        raise NotImplementedError
+
+    def joint(self, work, Kuf, Kff):
+        """``(mean (..., N), covariance (..., N, N))`` for Kuf (M, N), Kff (N, N)."""
+        raise NotImplementedError
+
+    def kl(self, work):
+        """KL[q(u) || p(u)], a float."""
+        raise NotImplementedError
+
+    def pull(self, work, part, f_bar, need=ALL):
+        """Take in the cotangents of a part's marginals; returns ``Kuf_bar`` if "blocks" are needed. Consumes ``part``.
+
+        ``need`` holds "blocks", "posterior", or names of single fields ("posterior.mean"); the same for all parts.
+        """
+        raise NotImplementedError
+
+    def finish(self, work, kl_bar, need=ALL):
+        """``(posterior_bar, Kuu_bar)`` of all parts and of the KL; ``None`` for what is not needed. Consumes ``work``."""
+        raise NotImplementedError
+
+    def natural_step(self, work, step_size):
+        """The posterior after one natural-gradient step of the bound, KL included.
+
+        ``work`` was started with ``columns=inf``, and its parts pulled for "posterior" alone; it is not consumed. Raises
+        ``NotPositiveDefinite`` where the step leaves the cone.
+        """
+        raise NotImplementedError
+
+    def forward(self, blocks, jitter):
+        """``(Marginals, kl, saved)`` for a batch in one part; N = 0 leaves the KL divergence alone."""
+        work = self.start(blocks.Kuu, jitter, blocks.Kuf.shape[1])
+        f, part = self.project(work, blocks.Kuf, blocks.kff)
+        return f, self.kl(work), (work, part)
 
     def vjp(self, f_bar, kl_bar, saved, need=ALL):
-        """``(posterior_bar, blocks_bar)`` for cotangents of the marginals and of the KL; ``None`` for what is not needed.
+        """``(posterior_bar, blocks_bar)`` for cotangents of the marginals and of the KL; ``None`` for what is not needed."""
+        Kuf_bar = self.pull(*saved, f_bar, need)
+        posterior_bar, Kuu_bar = self.finish(saved[0], kl_bar, need)
+        return posterior_bar, Blocks(Kuu_bar, Kuf_bar, over_outputs(f_bar.var)) if "blocks" in need else None
 
-        ``need`` holds "blocks", "posterior", or names of single fields ("posterior.mean").
-        """
-        raise NotImplementedError
 
-    def natural_step(self, f_bar, saved, step_size):
-        """The posterior after one natural-gradient step of the bound (KL included), from what ``forward`` saved.
-
-        Raises ``NotPositiveDefinite`` where the step leaves the cone.
-        """
-        raise NotImplementedError
-
-    def factor(self, Kuu, jitter):
-        """What depends on Kuu alone."""
-        raise NotImplementedError
-
-    def condition(self, factor, blocks):
-        """``(mean (..., N), var (..., N) or covariance (..., N, N), clamped)`` at the inputs of ``blocks``.
-
-        The covariance comes where ``blocks.Kff`` is given. ``blocks.Kuu`` is not read.
-        """
-        raise NotImplementedError
+def over_outputs(var_bar):
+    """Cotangents of kff (N,), which all outputs share, from those of the variances (..., N)."""
+    return var_bar if var_bar.ndim == 1 else var_bar.sum(axis=0)
 
 
 def check_mean_and_tril(q, M):
@@ -77,3 +90,21 @@ def check_mean_and_tril(q, M):
 
 def wanted(need, field):
     return "posterior" in need or f"posterior.{field}" in need
+
+
+@record
+class GaussianFactor(Posterior):
+    """Posteriors with a mean and a lower factor whose pass runs on whitened parameters; ``start`` says which."""
+
+    def check_size(self, M):
+        return check_mean_and_tril(self, M)
+
+    def project(self, work, Kuf, kff):
+        mean, var, part = work.project(Kuf, kff)
+        return Marginals(mean, var), part
+
+    def joint(self, work, Kuf, Kff):
+        return work.joint(Kuf, Kff)
+
+    def kl(self, work):
+        return work.kl()

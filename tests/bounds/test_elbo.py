@@ -5,6 +5,7 @@ import pytest
 from numerics import five_point
 
 import fastsvgp as fs
+from fastsvgp.bounds import elbo as bound
 
 COVARIANCES = {
     "rbf": lambda D: fs.RBF(1.3, np.linspace(0.8, 1.6, D)),
@@ -158,6 +159,31 @@ def test_float32_in_float32_out_close_to_float64(rng, likelihood):
         assert np.abs(g - g64).max() <= 1e-3 * max(1.0, np.abs(g64).max()), path
 
 
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("likelihood, P", [("student", 2), ("softmax", None), ("gaussian", None)])
+def test_a_long_batch_in_parts_is_the_same_bound(rng, monkeypatch, posterior, likelihood, P):
+    model, X, Y = problem(rng, posterior, "tree", likelihood, mean="constant", B=23, P=P)
+    arguments = {"num_data": 100, "jitter": 1e-3}
+    value, grad = fs.elbo_and_grad(model, X, Y, **arguments)
+    stepped, info = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
+    monkeypatch.setattr(bound, "PART_COLUMNS", 5)
+    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+    work = model.posterior.start(model.covariance.matrix(model.inducing), 1e-3)
+    parts = list(bound.sweep(model, work, X, np.ascontiguousarray(Y.T), None, None, need=False))
+    assert [len(p.X) for p in parts] == [5, 5, 5, 5, 3] and [p.last for p in parts] == [False] * 4 + [True]
+    in_parts, part_grad = fs.elbo_and_grad(model, X, Y, **arguments)
+    np.testing.assert_allclose(in_parts, value, rtol=1e-12)
+    np.testing.assert_allclose(fs.elbo(model, X, Y, **arguments), value, rtol=1e-12)
+    for (path, _, a), (_, _, b) in zip(fs.leaves(part_grad), fs.leaves(grad), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=path)
+    _, some = fs.elbo_and_grad(model, X, Y, wrt=("mean", "inducing"), **arguments)
+    np.testing.assert_allclose(some.inducing, grad.inducing, rtol=1e-9, atol=1e-9)
+    assert some.posterior is None and some.covariance is None
+    again, also = fs.natural_step(model, X, Y, step_size=0.1, **arguments)
+    np.testing.assert_allclose(also.value, info.value, rtol=1e-12)
+    np.testing.assert_allclose(again.posterior.scale_tril, stepped.posterior.scale_tril, rtol=1e-9, atol=1e-10)
+
+
 def test_inputs_are_not_modified_and_results_repeat_to_the_bit(rng):
     model, X, Y = problem(rng, fs.Marginal, "tree", "softmax")
     frozen = fs.tree_map(lambda a: a, model)
@@ -181,7 +207,9 @@ def test_integer_inputs_become_float64_and_python_numbers_are_weak(rng):
     assert grad.inducing.dtype == np.float64 and np.isfinite(value)
 
 
-def test_clamped_variances_warn_once(rng):
+def test_clamped_variances_warn_once(rng, monkeypatch):
+    monkeypatch.setattr(bound, "PART_COLUMNS", 1)
+    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
     Z = np.array([[0.0], [1.0], [2.0]])
     model = fs.SVGP(fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1))
     with pytest.warns(fs.VarianceClampWarning, match=r"3 marginal variance") as caught:

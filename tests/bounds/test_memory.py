@@ -46,6 +46,12 @@ def test_collapsed_bound_takes_four_times_what_its_blocks_take(rng, M, N):
     assert peak_numbers(lambda: fs.collapsed_bound_and_grad(sgpr, X, Y)) <= 4 * (M * M + M * N)
 
 
+def test_memory_does_not_grow_with_a_long_batch(rng):
+    M, B = 64, 100_000
+    model, X, Y = problem(rng, fs.Whitened, M, B)
+    assert peak_numbers(lambda: fs.elbo_and_grad(model, X, Y)) < M * B / 3
+
+
 def test_a_thousand_steps_leave_nothing_behind(rng):
     model, X, Y = problem(rng, fs.Whitened, 20, 30)
     fs.elbo_and_grad(model, X, Y)

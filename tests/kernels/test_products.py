@@ -30,6 +30,9 @@ def test_weighted_gram_with_weights_of_any_sign(rng, M, N, signs):
     np.testing.assert_allclose(G, (A * w) @ A.T, rtol=1e-11, atol=1e-11)
     np.testing.assert_array_equal(G, G.T)
     np.testing.assert_array_equal(kernels.weighted_gram(A.copy(), w, overwrite_a=True), G)
+    out = G.copy()
+    assert kernels.weighted_gram(A, w, out=out, add=True) is out
+    np.testing.assert_allclose(out, 2 * G, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -51,7 +54,8 @@ def test_fused_passes(rng, M, N, dtype):
     assert (np.abs(out - (T.astype(float) + outer)) <= 2 * np.finfo(dtype).eps * (np.abs(T) + np.abs(outer))).all()
     for scale in (False, True):
         out = T.copy()
-        assert kernels.add_outer_minus_scaled(out, x, a, A, w, scale) is out
+        dots = kernels.add_outer_minus_scaled(out, x, a, A, w, scale)
+        assert (np.abs(dots - wide @ a) <= 8 * np.finfo(dtype).eps * (np.abs(wide) @ np.abs(a))).all()
         factor = w if scale else np.ones_like(w)
         truth = T.astype(float) * factor + outer - wide * w
         size = np.abs(T * factor) + np.abs(outer) + np.abs(A * w)  # before cancellation

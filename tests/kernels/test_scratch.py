@@ -36,6 +36,17 @@ def test_memory_is_taken_over_once_the_last_view_is_gone(dtype):
     assert address(scratch.empty(SHAPE, dtype)) == where
 
 
+def test_a_little_larger_block_will_do_and_a_much_larger_one_will_not():
+    a = scratch.empty((300, 220), np.float64)
+    where = address(a)
+    del a
+    assert address(scratch.empty((300, 110), np.float64)) != where
+    b = scratch.empty((300, 200), np.float64)
+    assert address(b) == where and b.shape == (300, 200)
+    del b
+    assert address(scratch.empty((300, 220), np.float64)) == where
+
+
 def test_two_living_arrays_never_share():
     arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
     for i, a in enumerate(arrays):

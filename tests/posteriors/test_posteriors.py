@@ -66,13 +66,11 @@ def test_marginals_and_kl_by_definition(rng, cls, M, N, P):
     np.testing.assert_allclose(f.mean, truth_mean, atol=1e-10)
     np.testing.assert_allclose(f.var, np.diagonal(truth_cov, axis1=-2, axis2=-1), atol=1e-10)
     np.testing.assert_allclose(kl, sum(each), rtol=1e-10, atol=1e-10)
-    assert saved.clamped == 0
-    factor = posterior.factor(blocks.Kuu, JITTER)
-    got_mean, got_cov, clamped = posterior.condition(factor, blocks)
+    assert saved[0].clamped == 0
+    work = posterior.start(blocks.Kuu, JITTER)
+    got_mean, got_cov = posterior.joint(work, blocks.Kuf, blocks.Kff)
     np.testing.assert_allclose(got_mean, truth_mean, atol=1e-10)
     np.testing.assert_allclose(got_cov, truth_cov, atol=1e-10)
-    _, got_var, _ = posterior.condition(factor, fs.Blocks(None, blocks.Kuf, blocks.kff))
-    np.testing.assert_allclose(got_var, f.var, atol=1e-12)
 
 
 @each_shape
@@ -98,6 +96,29 @@ def test_reverse_rule_of_every_field(rng, cls, M, N, P):
         moved = lambda s, i=i, d=d: value(*(a + s * d if j == i else a for j, a in enumerate(arguments)))  # noqa: E731
         forward, reverse = five_point(moved), float(np.vdot(bar, d))
         assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(bar) * np.linalg.norm(d)), (i, forward, reverse)
+
+
+@each_posterior
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("N", [7, 60])  # the batch form and the Gram form
+def test_parts_add_up_to_the_whole(rng, cls, N, P):
+    blocks, mean, tril = problem(rng, 6, N, P)
+    posterior = cls(mean, holey(tril))
+    f, kl, saved = posterior.forward(blocks, JITTER)
+    f_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape)))
+    whole, whole_blocks = posterior.vjp(f_bar, -0.7, saved)
+    work = posterior.start(blocks.Kuu, JITTER, N)
+    np.testing.assert_allclose(posterior.kl(work), kl, rtol=1e-13)
+    Kuf_bars = []
+    for cols in (slice(0, 3), slice(3, 3), slice(3, N)):
+        part_f, part = posterior.project(work, blocks.Kuf[:, cols], blocks.kff[cols])
+        np.testing.assert_allclose(part_f.var, f.var[..., cols], rtol=1e-12)
+        Kuf_bars.append(posterior.pull(work, part, fs.tree_map(lambda x, c=cols: x[..., c], f_bar)))
+    posterior_bar, Kuu_bar = posterior.finish(work, -0.7)
+    np.testing.assert_allclose(np.hstack(Kuf_bars), whole_blocks.Kuf, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(Kuu_bar, whole_blocks.Kuu, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(posterior_bar.mean, whole.mean, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(posterior_bar.scale_tril, whole.scale_tril, rtol=1e-10, atol=1e-11)
 
 
 @each_posterior
@@ -156,7 +177,7 @@ def test_variances_below_rounding_are_raised_and_counted(rng, cls):
     tiny = 1e-12 * np.eye(M)
     blocks = fs.Blocks(Kuu, np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))  # the first two are inducing inputs
     f, _, saved = cls(np.zeros(M), tiny).forward(blocks, 0.0)
-    assert saved.clamped == 2
+    assert saved[0].clamped == 2
     np.testing.assert_array_equal(f.var, [np.finfo(float).eps, np.finfo(float).eps, 1.0])
 
 
@@ -170,7 +191,11 @@ def test_natural_step_by_definition(rng, cls, P, step):
     posterior = cls(mean, holey(tril))
     f, _, saved = posterior.forward(blocks, JITTER)
     f_bar = fs.Marginals(rng.standard_normal(f.mean.shape), -rng.random(f.var.shape))
-    stepped = posterior.natural_step(f_bar, saved, step)
+    work = posterior.start(blocks.Kuu, JITTER, np.inf)
+    for cols in (slice(0, 4), slice(4, N)):
+        _, part = posterior.project(work, blocks.Kuf[:, cols], blocks.kff[cols])
+        posterior.pull(work, part, fs.tree_map(lambda x, c=cols: x[..., c], f_bar), ("posterior",))
+    stepped = posterior.natural_step(work, step)
     bar, _ = posterior.vjp(f_bar, -1.0, saved)
     for p in np.ndindex(mean.shape[:-1]):
         W, m = tril[p], mean[p]

@@ -27,15 +27,13 @@ def _letter(transpose):
     return blas.T if transpose else blas.N
 
 
-def weighted_gram(A, w, overwrite_a=False):
+def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w."""
-    M = A.shape[0]
-    C = scratch.empty((M, M), A.dtype)
+    C = scratch.empty((A.shape[0], A.shape[0]), A.dtype) if out is None else out
+    if not add:
+        C[:] = 0
     negative = w < 0
     count = int(np.count_nonzero(negative))
-    if w.size == 0:
-        C[:] = 0
-        return C
     root = np.sqrt(np.abs(w))
     if 0 < count < w.size:
         order = np.argsort(~negative, kind="stable")
@@ -44,9 +42,9 @@ def weighted_gram(A, w, overwrite_a=False):
     else:
         scaled = scale_columns(A, root, A if overwrite_a else None)
     if count:
-        blas.syrk(scaled[:, :count], C, blas.N, -1.0, 0.0)
+        blas.syrk(scaled[:, :count], C, blas.N, -1.0, 1.0)
     if count < w.size:
-        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0 if count else 0.0)
+        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0)
     blocked.mirror(C)
     return C
 
@@ -109,20 +107,25 @@ def add_outer(T, x, a):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale):
+def _add_outer_minus_scaled(start, stop, T, x, a, A, w, scale, dots):
     for i in range(start, stop):
         t, row, xi = T[i], A[i], x[i]
+        dot = T.dtype.type(0)
         if scale:
             for j in range(t.size):
                 t[j] = (t[j] - row[j]) * w[j] + xi * a[j]
+                dot += row[j] * a[j]
         else:
             for j in range(t.size):
                 t[j] += xi * a[j] - row[j] * w[j]
+                dot += row[j] * a[j]
+        dots[i] = dot
 
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
-    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w, scale)
-    return T
+    dots = np.empty(len(T), T.dtype)
+    over_rows(_add_outer_minus_scaled, T.shape[0], 2 * T.size, T, x, a, A, w, scale, dots)
+    return dots
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

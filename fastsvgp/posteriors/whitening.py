@@ -1,0 +1,187 @@
+"""The algebra of u = L v, L = chol(Kuu), q(v) = N(m, W W'): forward and reverse, part by part of the batch.
+
+With Lam = L^-1 Kuf and V = W' Lam (handbook, "Whitened parameterization" and appendix I):
+
+    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V^2),    KL = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii.
+
+Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL (-1 in an ELBO), X diag(b) written X * b.
+
+    Lam_bar = m a' + 2 (W V - Lam) * b                      d var = -2 colsum(Lam dLam) + 2 colsum(V (W' dLam + dW' Lam))
+    m_bar   = Lam a + kappa m
+    W_bar   = tril(2 (Lam * b) V') + kappa (W - diag(1 / W_ii))
+    Kuf_bar = L^-T Lam_bar,    kff_bar = b
+    Kuu_bar = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,  C = Lam_bar Lam'      (whitening lemma: Kuu enters through Lam alone)
+
+Everything that is M x M is a sum over the columns of the batch, so a batch that is long against M goes through in parts that stay
+in cache, and memory does not grow with it.
+
+*Batch form* as it stands: trsm, trmm, trmm, two half products, trsm = 6 M^2 B, and 4/3 M^3 (potrf, congruence). Only lower
+triangles of the two products are formed.
+
+*Gram form*, for many data per inducing input: with G = (Lam * 2b) Lam' (symmetric) the two products with the batch collapse,
+
+    2 (Lam * b) V' = G W,    C = m (Lam a)' + W (G W)' - G:
+
+trsm, trmm, syrk, trmm, trsm = 5 M^2 B, and 10/3 M^3. By flops it is the cheaper one when B > 2 P M (P outputs); a syrk runs
+nearer to the gemm rate than a half product, so it is taken from 3/2 P M on.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+
+
+@dataclass(slots=True)
+class Part:
+    """What the reverse pass needs of one part of the batch: Lam (M, N), and V (M, N) of each output."""
+
+    Lam: Any
+    V: list
+
+
+class Whitening:
+    """One pass through a bound: the factor of Kuu, the whitened parameters, and the sums that ``pull`` collects.
+
+    L : (M, M); means : (P, M); trils : (P, M, M); batch : the leading axes of the parameters, (P,) or ()
+    columns : how many data the bound will see, which decides between the two forms
+    clamped : number of marginal variances that were raised to their floor so far
+    """
+
+    def __init__(self, L, mean, tril, columns):
+        M = mean.shape[-1]
+        self.L, self.batch = L, mean.shape[:-1]
+        self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
+        self.gram_form = 2 * columns > 3 * self.means.size
+        self.clamped = 0
+        self.Lam_a = self.tril_bar = self.G = self.C = None
+
+    def project(self, Kuf, kff):
+        """``(mean, var, Part)`` at the data behind these columns. 2 M^2 N flops for the first output, M^2 N for others."""
+        Lam = kernels.solve_triangular(self.L, Kuf)
+        P, N = len(self.means), Lam.shape[1]
+        mean, var, V = np.empty((P, N), Lam.dtype), np.empty((P, N), Lam.dtype), []
+        for p in range(P):
+            mean[p], explained = kernels.column_moments(Lam, self.means[p])
+            V.append(kernels.multiply_triangular(self.trils[p], Lam, transpose=True))
+            _, kept = kernels.column_moments(V[p], self.means[p])
+            var[p] = kff - explained + kept
+        self.clamped += raise_to_floor(var, kff)
+        return mean.reshape(*self.batch, N), var.reshape(*self.batch, N), Part(Lam, V)
+
+    def joint(self, Kuf, Kff):
+        """``(mean (..., N), covariance (..., N, N))``, for predictions."""
+        Lam = kernels.solve_triangular(self.L, Kuf)
+        N = Lam.shape[1]
+        prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
+        cov = np.empty((len(self.means), N, N), Lam.dtype)
+        for p, W in enumerate(self.trils):
+            V = kernels.multiply_triangular(W, Lam, transpose=True)
+            np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
+        self.clamped += raise_to_floor(np.einsum("pnn->pn", cov), np.diagonal(Kff))  # a view of the diagonals
+        return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+
+    def kl(self):
+        squares = float(np.sum(np.square(self.means, dtype=float))) + kernels.tril_sum_of_squares(self.trils)
+        diagonals = np.diagonal(self.trils, axis1=-2, axis2=-1)
+        return 0.5 * (squares - self.means.size) - float(np.sum(np.log(diagonals, dtype=float)))
+
+    def pull(self, part, f_bar, need_tril, need_blocks):
+        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
+        Lam, V = part.Lam, part.V
+        P, (M, N) = len(self.means), Lam.shape
+        a, b = f_bar.mean.reshape(P, N), f_bar.var.reshape(P, N)
+        first = self.Lam_a is None
+        if first:
+            self.Lam_a = np.zeros((P, M), Lam.dtype)
+            if need_tril and not self.gram_form:
+                self.tril_bar = kernels.empty(self.trils.shape, Lam)
+            if self.gram_form and (need_tril or need_blocks):
+                self.G = kernels.empty(self.trils.shape, Lam)
+            elif need_blocks:
+                self.C = kernels.empty((M, M), Lam)
+        if not need_blocks:
+            self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
+        Lam_bar = None
+        for p in range(P):
+            b2 = 2 * b[p]
+            scaled = self.tril_bar is not None
+            if scaled:
+                kernels.scale_columns(V[p], b2, out=V[p])
+                kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
+            if need_blocks:
+                T = kernels.multiply_triangular(self.trils[p], V[p], overwrite_b=True)
+                self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2, scale=not scaled)
+                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
+        if self.C is not None:
+            kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
+        if self.G is not None:
+            for p in range(P):
+                kernels.weighted_gram(Lam, 2 * b[p], out=self.G[p], add=not first, overwrite_a=p == P - 1)
+        part.Lam = part.V = None
+        return kernels.solve_triangular(self.L, Lam_bar, transpose=True, overwrite_b=True) if need_blocks else None
+
+    def finish(self, kl_bar, need_tril, need_blocks):
+        """``(mean_bar (P, M), tril_bar (P, M, M), C)``; C is right in its lower triangle. Consumes the sums."""
+        if need_blocks and self.gram_form:
+            self.C = kernels.matmul(self.means, self.Lam_a, transpose_a=True)
+        for p, W in enumerate(self.trils):
+            if self.G is not None:
+                GW = self.G[p]
+                if need_blocks:
+                    self.C -= GW
+                kernels.multiply_triangular(W, GW, transpose=True, overwrite_b=True)  # (G W)' = W' G
+                if need_tril:
+                    self.tril_bar = kernels.empty(self.trils.shape, W) if self.tril_bar is None else self.tril_bar
+                    kernels.tril_update(GW, W, kl_bar, out=self.tril_bar[p], transpose=True)
+                if need_blocks:
+                    self.C += kernels.multiply_triangular(W, GW, overwrite_b=True)
+            elif need_tril:
+                kernels.tril_update(self.tril_bar[p], W, kl_bar, out=self.tril_bar[p])
+        self.G = None
+        return self.Lam_a + kl_bar * self.means, self.tril_bar, self.C
+
+    def Kuu_bar(self):
+        """The whitening lemma applied to C, which it consumes."""
+        C, self.C = self.C, None
+        return kernels.whitening_vjp(C, self.L, overwrite_c=True)
+
+    def natural_step(self, step_size):
+        """Whitened ``(mean, tril)`` after a natural-gradient step; the sums come from ``pull`` in the Gram form.
+
+        q(v) = N(m, S) has natural parameters (S^-1 m, -S^-1 / 2), and the natural gradient in them is the gradient in the
+        expectation parameters (m, S + m m'): d_S for the second, d_m - 2 d_S m for the first (Hensman et al. 2013; Salimbeni
+        et al. 2018). Here d_S = G / 2 - (I - S^-1) / 2 and d_m = Lam a - m, so a step of size g turns them into
+
+            S_new^-1       = (1 - g) S^-1 + g (I - G)
+            S_new^-1 m_new = (1 - g) S^-1 m + g (Lam a - G m):
+
+        the old posterior enters with the weight 1 - g alone, and no gradient of the factor is formed. With b <= 0 (log-concave
+        likelihoods) and g <= 1 the new precision is positive definite; else ``NotPositiveDefinite`` says that it is not.
+        """
+        means, trils = np.empty_like(self.means), np.empty_like(self.trils)
+        M = means.shape[1]
+        for p, W in enumerate(self.trils):
+            m = self.means[p][:, None]
+            precision = (-step_size) * self.G[p]
+            theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(precision, m)
+            precision.reshape(-1)[:: M + 1] += step_size
+            if step_size != 1:
+                old = (1 - step_size) * kernels.cholesky_inverse(W)
+                theta += kernels.matmul(old, m)
+                precision += old
+            trils[p] = R = kernels.cholesky_of_inverse(precision)
+            means[p] = kernels.multiply_triangular(R, kernels.multiply_triangular(R, theta, transpose=True))[:, 0]
+        return means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M)
+
+
+def raise_to_floor(var, kff):
+    """Raise variances below eps kff to that floor, in place; how many there were."""
+    floor = np.finfo(var.dtype).eps * kff
+    low = var < floor
+    count = int(np.count_nonzero(low))
+    if count:
+        np.maximum(var, floor, out=var, where=low)
+    return count
