@@ -106,12 +106,15 @@ def matches(path, names):
 
 
 def restricted(tree, names):
-    """``tree`` with ``None`` in place of every leaf outside the dotted ``names``."""
-    if all(name in names or getattr(tree, name) is None for name, _ in tree._record_fields):
-        return tree
-    for path, _, _ in list(leaves(tree)):
-        if not matches(path, names):
-            tree = replace_at(tree, path, None)
+    """``tree`` with ``None`` in place of every field, and of every leaf below a field, outside the dotted ``names``."""
+    roots = {name.partition(".")[0] for name in names}
+    others = [name for name, _ in tree._record_fields if name not in roots and getattr(tree, name) is not None]
+    if others:
+        tree = replace(tree, **dict.fromkeys(others))
+    if any("." in name for name in names):
+        for path, _, _ in list(leaves(tree)):
+            if not matches(path, names):
+                tree = replace_at(tree, path, None)
     return tree
 
 
