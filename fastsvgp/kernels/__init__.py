@@ -160,12 +160,18 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
-    """``A diag(w) A'`` (M, M), symmetric, for A (M, N) and weights w (N,) of either sign. M^2 N flops, one (M, N) copy.
+    """Lower triangle of ``A diag(w) A'`` for A (M, N) and weights w (N,) of either sign. M^2 N flops, one (M, N) copy.
 
-    ``out`` (M, M), C-contiguous, receives it; with ``add`` it is added to what ``out`` holds. With ``overwrite_a`` the copy is
+    What stands above the diagonal is not touched: ``symmetrise`` fills it in. ``out`` (M, M), C-contiguous, receives the
+    result; with ``add`` it is added to what ``out`` holds. With ``overwrite_a`` the copy is
     spared where all weights have one sign; ``A`` is then lost.
     """
     return twin("products", A, w).weighted_gram(A, w, out, add, overwrite_a)
+
+
+def symmetrise(A):
+    """Copy the lower triangles of A (..., M, M), C-contiguous, onto the upper ones, in place; returns A."""
+    return twin("products", A).symmetrise(A)
 
 
 def empty(shape, like):

@@ -30,7 +30,13 @@ def twin(stem, *arrays):
     key = backend_of(*arrays), stem
     module = _modules.get(key)
     if module is None:
-        if key[0] == "cuda":
-            raise TypeError("CuPy arrays came in, but this version has no CUDA kernels; pass NumPy arrays (cupy.asnumpy)")
-        module = _modules[key] = importlib.import_module(f"{__package__}.{key[0]}.{stem}")
+        name = f"{__package__}.{key[0]}.{stem}"
+        try:
+            module = _modules[key] = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if key[0] == "cpu" or error.name != name:
+                raise
+            raise TypeError(
+                f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version; pass NumPy arrays (cupy.asnumpy)"
+            ) from None
     return module

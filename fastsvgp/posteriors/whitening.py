@@ -129,7 +129,7 @@ class Whitening:
             self.C = kernels.matmul(self.means, self.Lam_a, transpose_a=True)
         for p, W in enumerate(self.trils):
             if self.G is not None:
-                GW = self.G[p]
+                GW = kernels.symmetrise(self.G[p])
                 if need_blocks:
                     self.C -= GW
                 kernels.multiply_triangular(W, GW, transpose=True, overwrite_b=True)  # (G W)' = W' G
@@ -165,7 +165,7 @@ class Whitening:
         M = means.shape[1]
         for p, W in enumerate(self.trils):
             m = self.means[p][:, None]
-            precision = (-step_size) * self.G[p]
+            precision = (-step_size) * kernels.symmetrise(self.G[p])
             theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(precision, m)
             precision.reshape(-1)[:: M + 1] += step_size
             if step_size != 1:

@@ -31,7 +31,7 @@ def test_factor_and_inverses(rng, M, batch):
     np.testing.assert_array_equal(A, before)
     inverse = np.linalg.inv(A)
     np.testing.assert_allclose(kernels.cholesky_inverse(unread(L)), inverse, rtol=1e-10, atol=1e-10)
-    W = kernels.cholesky_of_inverse(A)
+    W = kernels.cholesky_of_inverse(unread(A))
     assert not np.triu(W, 1).any() and (np.diagonal(W, axis1=-2, axis2=-1) > 0).all()
     np.testing.assert_allclose(W @ W.swapaxes(-1, -2), inverse, rtol=1e-10, atol=1e-10)
 

@@ -213,12 +213,12 @@ def gram(L):
 
 @jit(*"M")
 def mirror(S):
-    """Copy the lower triangle onto the upper one, in blocks that fit the cache."""
+    """Copy the lower triangle onto the upper one, in 8 x 8 tiles: more rows would share cache sets where n is a power of two."""
     n = S.shape[0]
-    for i0 in range(0, n, 64):
-        for j0 in range(0, i0 + 1, 64):
-            for i in range(i0, min(i0 + 64, n)):
-                for j in range(j0, min(j0 + 64, i)):
+    for i0 in range(0, n, 8):
+        for j0 in range(0, i0 + 1, 8):
+            for j in range(j0, min(j0 + 8, n)):
+                for i in range(max(i0, j + 1), min(i0 + 8, n)):
                     S[j, i] = S[i, j]
 
 

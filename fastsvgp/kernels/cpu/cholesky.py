@@ -82,7 +82,7 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
 def cholesky_of_inverse(A, jitter=0.0):
     # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and A^-1 = W W' with
     # W = (J R J)^-T = J R^-T J, which is lower.
-    R = np.ascontiguousarray(A[..., ::-1, ::-1])
+    R = scratch.copy(A.swapaxes(-1, -2)[..., ::-1, ::-1])  # transposed: A's lower triangle is the one that is read
     _factorise(R, jitter, reverse=True)
     for Ri in flat(R, 2):
         blocked.inverse(Ri)

@@ -30,8 +30,8 @@ def _letter(transpose):
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w."""
     C = scratch.empty((A.shape[0], A.shape[0]), A.dtype) if out is None else out
-    if not add:
-        C[:] = 0
+    if w.size == 0:
+        return C if add else _zeroed(C)
     negative = w < 0
     count = int(np.count_nonzero(negative))
     root = np.sqrt(np.abs(w))
@@ -42,11 +42,21 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     else:
         scaled = scale_columns(A, root, A if overwrite_a else None)
     if count:
-        blas.syrk(scaled[:, :count], C, blas.N, -1.0, 1.0)
+        blas.syrk(scaled[:, :count], C, blas.N, -1.0, 1.0 if add else 0.0)
     if count < w.size:
-        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0)
-    blocked.mirror(C)
+        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0 if add or count else 0.0)
     return C
+
+
+def _zeroed(C):
+    C[:] = 0
+    return C
+
+
+def symmetrise(A):
+    for Ai in flat(A, 2):
+        blocked.mirror(Ai)
+    return A
 
 
 def empty(shape, like):
@@ -146,19 +156,19 @@ def tril_sum_of_squares(L):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
-    for i0 in range(start, stop, 64):  # 64 x 64 squares: reading C' touches each of its cache lines once
-        for j0 in range(0, M, 64):
-            for i in range(i0, min(i0 + 64, stop)):
-                last = min(j0 + 64, i + 1)
-                if transpose:
-                    for j in range(j0, last):
+    if transpose:  # 8 x 8 tiles: each of their cache lines is read once
+        for i0 in range(start, stop, 8):
+            for j0 in range(0, min(i0 + 8, stop), 8):
+                for i in range(i0, min(i0 + 8, stop)):
+                    for j in range(j0, min(j0 + 8, i + 1)):
                         out[i, j] = C[j, i] + shift * L[i, j]
-                else:
-                    for j in range(j0, last):
-                        out[i, j] = C[i, j] + shift * L[i, j]
-                for j in range(max(j0, i + 1), min(j0 + 64, M)):
-                    out[i, j] = 0
+    else:
+        for i in range(start, stop):
+            c, row, o = C[i, : i + 1], L[i, : i + 1], out[i, : i + 1]
+            for j in range(o.size):
+                o[j] = c[j] + shift * row[j]
     for i in range(start, stop):
+        out[i, i + 1 : M] = 0
         out[i, i] -= shift / L[i, i]
 
 

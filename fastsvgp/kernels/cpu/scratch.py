@@ -5,6 +5,7 @@ A training step asks for the same dozen large arrays each time. Fresh ones come 
 gone, so nothing needs to be released by hand and nothing can be used twice.
 """
 
+import math
 import threading
 import weakref
 
@@ -23,7 +24,7 @@ def empty(shape, dtype):
     """An uninitialised C-contiguous array, as ``numpy.empty``."""
     global _idle
     dtype = np.dtype(dtype)
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     if size < SMALLEST:
         return np.empty(shape, dtype)
     with _lock:
@@ -43,6 +44,8 @@ def empty(shape, dtype):
 
 def copy(A):
     """A C-contiguous copy."""
+    if A.nbytes < SMALLEST:
+        return np.array(A, order="C")
     out = empty(A.shape, A.dtype)
     out[...] = A
     return out

@@ -30,19 +30,12 @@ def set_num_threads(count):
     ValueError
         ``count`` is not a positive integer.
     """
-    global _count
+    global _count, _pool
     if count is not None and (isinstance(count, bool) or int(count) != count or count < 1):
         raise ValueError(f"set_num_threads: `count` must be a positive integer or None, got {count!r}")
     with _lock:
         _count = None if count is None else int(count)
-        _reset()
-
-
-def _reset():
-    global _pool
-    if _pool is not None:
-        _pool.shutdown(wait=False)
-    _pool = None
+        _pool = None
 
 
 def _forget():
@@ -59,7 +52,7 @@ def _executor(workers):
     global _pool
     with _lock:
         if _pool is None or _pool._max_workers < workers:
-            _reset()
+            # the old one is not shut down: another thread may be about to submit to it; it ends when nobody holds it any more
             _pool = ThreadPoolExecutor(workers, thread_name_prefix="fastsvgp")
         return _pool
 

@@ -8,18 +8,20 @@ from .batching import each, entry, flat, matrix, owned, summed_to
 
 def _apply(operation, L, B, transpose, overwrite):
     trans = blas.T if transpose else blas.N
-    if L.ndim == 2 and B.ndim > 2 and B.shape[-1] < L.shape[-1]:
+    L = matrix(L)
+    if L.ndim == B.ndim == 2:
+        X = owned(B, overwrite)
+        operation(L, X, trans)
+        return X
+    if L.ndim == 2 and B.shape[-1] < L.shape[-1]:
         # one shared factor, few columns each: all right-hand sides side by side are one call
         wide = np.array(np.moveaxis(B, -2, 0), order="C")  # a copy, also where B has that layout already
         operation(L, wide.reshape(L.shape[0], -1), trans)
         return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
     X = owned(B, overwrite) if B.shape[:-2] == batch else scratch.copy(np.broadcast_to(B, batch + B.shape[-2:]))
-    if X.ndim == 2:
-        operation(L, X, trans)
-    else:
-        for i in np.ndindex(batch):
-            operation(entry(L, i), X[i], trans)
+    for i in np.ndindex(batch):
+        operation(entry(L, i), X[i], trans)
     return X
 
 
@@ -28,7 +30,7 @@ def _multiply(L, X, trans):
 
 
 def solve_triangular(L, B, transpose=False, overwrite_b=False):
-    return _apply(blocked.solve, matrix(L), B, transpose, overwrite_b)
+    return _apply(blocked.solve, L, B, transpose, overwrite_b)
 
 
 def solve_triangular_vjp(X_bar, L, X, transpose=False):
@@ -38,7 +40,7 @@ def solve_triangular_vjp(X_bar, L, X, transpose=False):
 
 
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
-    return _apply(_multiply, matrix(L), B, transpose, overwrite_b)
+    return _apply(_multiply, L, B, transpose, overwrite_b)
 
 
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
@@ -89,18 +91,22 @@ def inverse_triangular_vjp(X_bar, X):
 
 
 def tril_product(A, B, out=None, add=False):
-    def one(A, B, C):
-        if A.shape[1]:
-            blocked.tril_product(matrix(A), matrix(B), C, 1.0, 1.0 if add else 0.0)
-        elif not add:
-            C[:] = 0
-        blocked.clear_upper(C)
-
     if out is None:
         out = scratch.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
-    for i in np.ndindex(out.shape[:-2]):
-        one(entry(A, i), entry(B, i), out[i])
+    if out.ndim == 2:
+        _tril_product(A, B, out, add)
+    else:
+        for i in np.ndindex(out.shape[:-2]):
+            _tril_product(entry(A, i), entry(B, i), out[i], add)
     return out
+
+
+def _tril_product(A, B, C, add):
+    if A.shape[1]:
+        blocked.tril_product(matrix(A), matrix(B), C, 1.0, 1.0 if add else 0.0)
+    elif not add:
+        C[:] = 0
+    blocked.clear_upper(C)
 
 
 def tril(A):
