@@ -1,0 +1,75 @@
+"""Calls from several Python threads at once, and from a forked child: the same numbers as one call alone."""
+
+import multiprocessing
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    fs.set_num_threads(2)
+    yield
+    fs.set_num_threads(None)
+
+
+def problems():
+    """Big enough for kernels to share their rows among threads, and of different sizes."""
+    rng = np.random.default_rng(3)
+    found = []
+    for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
+        q = posterior(mean=rng.standard_normal(M), scale_tril=np.eye(M))
+        model = fs.SVGP(fs.RBF(1.3, np.full(4, 2.0)), rng.standard_normal((M, 4)), q, fs.BernoulliLogit())
+        found.append((model, rng.standard_normal((B, 4)), rng.integers(0, 2, B)))
+    return found
+
+
+def numbers(problem):
+    value, grad = fs.elbo_and_grad(*problem, num_data=1e4)
+    return [value, *(bar for _, _, bar in fs.leaves(grad))]
+
+
+def assert_same(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_threads_that_call_at_once_get_what_each_gets_alone():
+    work = problems()
+    alone = [numbers(p) for p in work]
+    with ThreadPoolExecutor(4) as callers:
+        for i, found in enumerate(callers.map(numbers, work * 3)):
+            assert_same(found, alone[i % 2])
+
+
+def test_the_number_of_threads_may_change_while_others_compute():
+    work, done = problems(), threading.Event()
+
+    def turn():
+        count = 0
+        while not done.is_set():
+            count = count % 4 + 1
+            fs.set_num_threads(count)
+
+    turning = threading.Thread(target=turn)
+    turning.start()
+    try:
+        with ThreadPoolExecutor(2) as callers:
+            for found in callers.map(numbers, work * 4):
+                assert np.isfinite(found[0])
+    finally:
+        done.set()
+        turning.join()
+
+
+def test_a_forked_child_goes_on():
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("no fork on this platform")
+    problem = problems()[0]
+    here = numbers(problem)
+    with multiprocessing.get_context("fork").Pool(1) as children:
+        assert_same(children.apply_async(numbers, (problem,)).get(timeout=60), here)
