@@ -1,0 +1,24 @@
+// What the families share. One compilation is one dtype: REAL is float or double (the loader passes -DREAL=...).
+#pragma once
+
+typedef REAL real;
+typedef long long index_t;  // m k passes 2^31
+
+constexpr int WIDTH = 16 / sizeof(real);  // elements of a 128-bit load
+
+struct __align__(16) vector_t {
+  real e[WIDTH];
+};
+
+// 16-byte asynchronous copies from global to shared memory. The emulation of the tests brings twins of its own.
+#ifndef CUDA_HOST
+__device__ __forceinline__ void copy16_async(void* target, const void* source) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(target));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(source) : "memory");
+}
+__device__ __forceinline__ void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int KEEP>
+__device__ __forceinline__ void wait_async() {  // until at most KEEP of the committed groups are under way
+  asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
+}
+#endif
