@@ -1,0 +1,77 @@
+"""The emulation finds what is wrong with kernels that are wrong on purpose, and finds nothing wrong with right ones."""
+
+import shutil
+
+import numpy as np
+import pytest
+from cuda_host import planted, sanitized
+from cuda_host.host_module import HostModule, translate
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+
+
+@pytest.fixture(scope="module", params=["thread", "address"])
+def sanitizer(request):
+    if sanitized.runtime(request.param) is None:
+        pytest.skip(f"g++ has no {sanitized.RUNTIME[request.param]}")
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "defect, found",
+    [
+        (1, r"1 threads left while 63 wait at line"),
+        (3, r"threads wait at the __syncthreads\(\) of lines \d+ and \d+"),
+        (6, "not in its own mask"),
+        (7, "different collectives"),
+    ],
+)
+def test_scheduler_finds(defect, found):
+    with pytest.raises(RuntimeError, match=rf"block_sum: block \(0,0,0\): .*{found}"):
+        planted.is_right(defect)
+
+
+@pytest.mark.parametrize("defect", [2, 9, 12], ids=["unwritten", "same places", "missing wait"])
+def test_result_shows(defect):
+    assert not planted.is_right(defect)
+
+
+CAUGHT = {"thread": {4: "no barrier", 8: "missing barrier", 9: "same places"}, "address": {5: "shared", 10: "global", 11: "misaligned"}}
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_sanitizer_finds(sanitizer, which):
+    defect = list(CAUGHT[sanitizer])[which]
+    done = sanitized.run(sanitizer, "cuda_host.planted", defect, sanitizer)
+    assert done.returncode == sanitized.FOUND or "runtime error" in done.stderr, (done.returncode, done.stderr[-2000:])
+    assert "planted.cu:" in done.stderr, done.stderr[-2000:]
+
+
+def test_right_kernels_are_clean():
+    assert planted.is_right(0)
+
+
+def test_right_kernels_are_clean_under(sanitizer):
+    done = sanitized.run(sanitizer, "cuda_host.planted", 0, sanitizer)
+    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-2000:])
+
+
+def test_types_of_arguments_are_checked():
+    module = HostModule(planted.__file__.replace(".py", ".cu"), ["-DREAL=float"])
+    a = np.zeros(64, np.float32)
+    n = np.int32(0)
+    for wrong in ((a, a.astype(float), n), (a, n, n), (a, a), (a, a, 0), (a, a, np.int64(0)), (a.astype(np.int32), a, n)):
+        with pytest.raises(TypeError, match="block_sum"):
+            module.launch("block_sum", (1,), (64,), wrong)
+
+
+def test_too_much_shared_memory(tmp_path):
+    source = tmp_path / "greedy.cu"
+    source.write_text('extern "C" __global__ void greedy(float* out) {\n  __shared__ float s[60000];\n  s[0] = 1; out[0] = s[0];\n}\n')
+    with pytest.raises(RuntimeError, match="240000 bytes of shared memory, the limit is 232448"):
+        HostModule(source).launch("greedy", (1,), (1,), (np.zeros(1, np.float32),))
+
+
+def test_unread_declarations_are_refused():
+    with pytest.raises(ValueError, match="__shared__ declaration"):
+        translate("__shared__ float a[2], b[2];", "two.cu")

@@ -1,0 +1,152 @@
+// CUDA C++ as host C++20, for tests on machines without a GPU: the names of CUDA over the fibers of fibers.hpp and schedule.hpp.
+//
+// What a run checks that a GPU does not tell: threads that wait at different barriers, or leave while others wait; lanes in
+// different collectives, or outside their own mask; shared memory over the limit. Shared memory starts as NaN, so reads of what
+// nobody wrote show, and an asynchronous copy happens only when it is waited for, so a missing wait shows too.
+#pragma once
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <type_traits>
+
+#include "schedule.hpp"
+
+#define CUDA_HOST 1
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __forceinline__ inline
+#define __align__(n) __attribute__((aligned(n)))
+#define __launch_bounds__(...)
+
+#define threadIdx (cuda_host::block->self->index)
+#define blockIdx (cuda_host::block->index)
+#define blockDim (cuda_host::block->shape)
+#define gridDim (cuda_host::block->grid)
+#define __syncthreads() cuda_host::sync_threads(__LINE__)
+
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(16) double2 { double x, y; };
+
+namespace cuda_host {
+
+template <class T>
+UNSEEN inline void evaluate_shuffle(Fiber* lanes, unsigned mask) {
+  for (int l = 0; l < 32; ++l) {
+    if (!(mask >> l & 1)) continue;
+    const int source = lanes[l].collective->source;
+    if (!(mask >> source & 1)) return fail("lane %d shuffles from lane %d, which is not in the mask or does not exist", l, source);
+    *static_cast<T*>(lanes[l].collective->out) = *static_cast<const T*>(lanes[source].collective->in);
+  }
+}
+template <class T>
+UNSEEN inline T shuffle(int kind, unsigned mask, T value, int source) {
+  T result;
+  Collective mine{kind, mask, &value, &result, source, evaluate_shuffle<T>};
+  collective(mine);
+  return result;
+}
+UNSEEN inline void evaluate_ballot(Fiber* lanes, unsigned mask) {
+  unsigned votes = 0;
+  for (int l = 0; l < 32; ++l)
+    if (mask >> l & 1 && *static_cast<const int*>(lanes[l].collective->in)) votes |= 1u << l;
+  for (int l = 0; l < 32; ++l)
+    if (mask >> l & 1) *static_cast<unsigned*>(lanes[l].collective->out) = votes;
+}
+UNSEEN inline unsigned ballot(int kind, unsigned mask, int vote) {
+  unsigned votes;
+  Collective mine{kind, mask, &vote, &votes, 0, evaluate_ballot};
+  collective(mine);
+  return votes;
+}
+inline int lane() { return thread_number() % 32; }
+
+// The array of arguments of cuLaunchKernel, unpacked to the real types, and the types as text for the check in Python.
+template <class T>
+const char* type_code() {
+  using U = std::remove_cv_t<std::remove_pointer_t<T>>;
+  constexpr bool pointer = std::is_pointer_v<T>;
+  if constexpr (std::is_same_v<U, float>) return pointer ? "*f4" : "f4";
+  else if constexpr (std::is_same_v<U, double>) return pointer ? "*f8" : "f8";
+  else if constexpr (std::is_integral_v<U> && sizeof(U) == 8) return std::is_signed_v<U> ? (pointer ? "*i8" : "i8") : (pointer ? "*u8" : "u8");
+  else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) return std::is_signed_v<U> ? (pointer ? "*i4" : "i4") : (pointer ? "*u4" : "u4");
+  else static_assert(!sizeof(T), "a kernel's parameter of a type that the emulation does not know");
+}
+template <class... A>
+struct Call {
+  void (*kernel)(A...);
+  void** arguments;
+  template <size_t... I>
+  void go(std::index_sequence<I...>) { kernel(*static_cast<std::remove_cv_t<A>*>(arguments[I])...); }
+  static void entry(void* self) { static_cast<Call*>(self)->go(std::index_sequence_for<A...>{}); }
+};
+template <class... A>
+int launch(void (*kernel)(A...), const unsigned* shape, size_t dynamic, int order, unsigned seed, void** arguments, char* error) {
+  Call<A...> call{kernel, arguments};
+  return run({{shape[0], shape[1], shape[2]}, {shape[3], shape[4], shape[5]}, dynamic, Order(order), seed, Call<A...>::entry, &call}, error);
+}
+template <class... A>
+void signature(void (*)(A...), char* out) { ((std::strcat(out, type_code<std::remove_cv_t<A>>()), std::strcat(out, ",")), ...); }
+
+}  // namespace cuda_host
+
+#define CUDA_HOST_KERNEL(name)                                                                                                 \
+  extern "C" int launch_##name(const unsigned* shape, size_t dynamic, int order, unsigned seed, void** arguments, char* error) { \
+    return cuda_host::launch(name, shape, dynamic, order, seed, arguments, error);                                             \
+  }                                                                                                                            \
+  extern "C" void signature_##name(char* out) { cuda_host::signature(name, out); }
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  return cuda_host::shuffle(1, mask, value, (cuda_host::lane() & ~(width - 1)) | (source & (width - 1)));
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
+  const int lane = cuda_host::lane(), source = lane ^ bits;
+  return cuda_host::shuffle(2, mask, value, (source & ~(width - 1)) > (lane & ~(width - 1)) ? lane : source);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = cuda_host::lane();
+  return cuda_host::shuffle(3, mask, value, (lane & (width - 1)) + int(delta) < width ? lane + int(delta) : lane);
+}
+inline unsigned __ballot_sync(unsigned mask, int vote) { return cuda_host::ballot(4, mask, vote); }
+UNSEEN inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  cuda_host::Ordering ordering(2 + 2 * (cuda_host::thread_number() / 32), cuda_host::block->self->warp_barriers++);
+  cuda_host::ballot(5, mask, 0);
+}
+inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+template <class T>
+T atomicAdd(T* place, std::type_identity_t<T> value) {
+  static_assert(std::is_integral_v<T>, "floating-point atomics are not deterministic");
+  return std::atomic_ref<T>(*place).fetch_add(value);
+}
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+
+// Asynchronous copies: see shared.cuh.
+inline void copy16_async(void* target, const void* source) {
+  cuda_host::Quiet quiet;
+  cuda_host::block->self->async.back().push_back({target, source});
+}
+inline void commit_async() {
+  cuda_host::Quiet quiet;
+  cuda_host::block->self->async.emplace_back();
+}
+template <int KEEP>
+void wait_async() {
+  for (;;) {
+    std::vector<cuda_host::Fiber::Copy> group;
+    {
+      cuda_host::Quiet quiet;
+      auto& groups = cuda_host::block->self->async;
+      if (int(groups.size()) - 1 <= KEEP) return;
+      group.swap(groups.front());
+      groups.erase(groups.begin());
+    }
+    for (auto& copy : group)
+      for (int i = 0; i < 16; ++i) static_cast<char*>(copy.target)[i] = static_cast<const char*>(copy.source)[i];
+  }
+}

@@ -1,0 +1,35 @@
+// Wrong on purpose: launched with defect > 0 each kernel has one defect that a test must find; with 0 it is right.
+#include "shared.cuh"
+
+// out[i] = sum of the block's 64 inputs, for i < 64 of each block.
+extern "C" __global__ void __launch_bounds__(64) block_sum(const real* __restrict__ in, real* __restrict__ out, int defect) {
+  __shared__ real values[64];
+  __shared__ real total[2];
+  const int t = threadIdx.x;
+  if (defect == 1 && t == 63) return;                            // 1: leaves while the others wait
+  if (defect != 2 || t != 5) values[t] = in[blockIdx.x * 64 + t];  // 2: a place of shared memory that nobody writes
+  if (defect == 3 && t < 32) __syncthreads();                    // 3: two different barriers
+  else if (defect != 4) __syncthreads();                         // 4: none
+  real v = values[defect == 5 ? t + 1 : (t + 1) % 64];           // 5: past the end of shared memory
+  const unsigned mask = defect == 6 ? 0x0000ffffu : 0xffffffffu;  // 6: a mask without the upper lanes
+  for (int bits = 16; bits; bits /= 2) v += __shfl_xor_sync(mask, v, bits);
+  if (defect == 7) {                                             // 7: two different collectives
+    if (t % 32 < 16) __syncwarp();
+    else v += __shfl_sync(0xffffffffu, v, 0);
+  }
+  if (t % 32 == 0) total[t / 32] = v;
+  if (defect != 8) __syncthreads();                              // 8: a barrier missing in the second half
+  out[defect == 9 ? t : blockIdx.x * 64 + t] = total[0] + total[1];                 // 9: blocks write the same places
+  if (defect == 10) out[static_cast<index_t>(gridDim.x) * 64 + t] = 0;              // 10: past the end of global memory
+  if (defect == 11 && t == 0) *reinterpret_cast<vector_t*>(out + 1) = vector_t{};   // 11: misaligned
+}
+
+// out = in, reversed, 256 elements through shared memory.
+extern "C" __global__ void __launch_bounds__(256 / WIDTH) reversed(const real* __restrict__ in, real* __restrict__ out, int defect) {
+  __shared__ __align__(16) real values[256];
+  copy16_async(&values[WIDTH * threadIdx.x], &in[WIDTH * threadIdx.x]);
+  commit_async();
+  if (defect != 12) wait_async<0>();                             // 12: no wait
+  __syncthreads();
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) out[i] = values[255 - i];
+}

@@ -1,0 +1,64 @@
+"""Compile CUDA sources for several architectures, without a GPU, and read what ptxas says about each kernel."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+from fastsvgp.kernels.cuda import loader
+
+ARCHITECTURES = ("80", "90a", "100")
+VERBOSE = ("-v", "--warn-on-spills", "--warn-on-local-memory-usage")
+KERNEL = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
+STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
+
+
+def why_not(compiler):
+    """The reason why a compiler cannot be used here, or None."""
+    if compiler == "nvcc":
+        return None if shutil.which("nvcc") else "nvcc is not on the path"
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # not installed, or CuPy without the wheel of NVRTC: the reason is the answer
+        return f'NVRTC is missing ({type(error).__name__}); python -m pip install ".[test-cuda]"'
+
+
+def log_of(compiler, stem, dtype, architecture):
+    """What compiler and assembler say; raises ``RuntimeError`` where they refuse."""
+    if compiler == "nvrtc":
+        cubin, log = loader.compile_cubin(stem, dtype, architecture, tuple(f"--ptxas-options={o}" for o in VERBOSE))
+    else:
+        cubin, log = _nvcc(stem, dtype, architecture)
+    assert cubin[:4] == b"\x7fELF"
+    return log
+
+
+def _nvcc(stem, dtype, architecture):
+    folder = pathlib.Path(loader.source_folder())
+    with tempfile.TemporaryDirectory() as scratch:
+        cubin = pathlib.Path(scratch, "kernels.cubin")
+        command = ["nvcc", "-cubin", f"-gencode=arch=compute_{architecture},code=sm_{architecture}", "-std=c++17",
+                   "-Werror", "all-warnings", "-Xptxas", ",".join(VERBOSE), f"-DREAL={loader.C_NAMES[dtype]}",
+                   str(folder / f"{stem}.cu"), "-o", str(cubin)]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return cubin.read_bytes(), done.stderr
+
+
+def usage(log):
+    """Per kernel: registers, bytes of stack frame, bytes spilled."""
+    found, name = {}, None
+    for line in log.splitlines():
+        if match := KERNEL.search(line):
+            name = match[1]
+            found[name] = {}
+        elif name and (match := STACK.search(line)):
+            found[name].update(stack=int(match[1]), spilled=int(match[2]) + int(match[3]))
+        elif name and (match := USED.search(line)):
+            found[name].update(registers=int(match[1]))
+    return found

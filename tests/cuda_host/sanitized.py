@@ -1,0 +1,31 @@
+"""Run Python under a sanitizer of g++: the runtime has to be in the process from its start, so it is a process of its own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+FOUND = 66  # exit status where a sanitizer reports
+RUNTIME = {"thread": "libtsan.so", "address": "libasan.so"}
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+
+
+def runtime(sanitizer):
+    """Path of the sanitizer's library, or None where g++ has none."""
+    named = subprocess.run(["g++", f"-print-file-name={RUNTIME[sanitizer]}"], capture_output=True, text=True).stdout.strip()
+    return named if os.path.isabs(named) else None
+
+
+def run(sanitizer, module, *arguments):
+    """``python -m module arguments`` under the sanitizer; the finished process, with its output as text."""
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": runtime(sanitizer),
+        "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+        "TSAN_OPTIONS": f"exitcode={FOUND}:report_signal_unsafe=0",
+        "ASAN_OPTIONS": f"exitcode={FOUND}:detect_leaks=0",
+        "UBSAN_OPTIONS": f"exitcode={FOUND}:print_stacktrace=1",
+        "OPENBLAS_NUM_THREADS": "1",  # threads of others would only slow the check down
+    }
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
