@@ -149,6 +149,35 @@ def test_numba_stays_in_the_kernels(path):
 
 
 @every_file
+def test_cupy_stays_in_the_kernels(path):
+    """And there in functions (see test_modules_load_light): nothing imports CuPy before a CuPy array arrives."""
+    if name_of(path).startswith("kernels/cuda") or room_of(path) == "cli":
+        return
+    assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(path)
+
+
+CUDA_TWINS = sorted(p for p in (PACKAGE / "kernels" / "cuda").glob("*.py") if p.stem not in ("__init__", "loader"))
+
+
+def signatures(path):
+    functions = [n for n in parse(path).body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+    return {f.name: ast.unparse(f.args) for f in functions if not any("njit" in ast.unparse(d) for d in f.decorator_list)}
+
+
+@pytest.mark.parametrize("path", CUDA_TWINS, ids=name_of)
+def test_twins_share_stem_and_signatures(path):
+    assert (PACKAGE.parent / "kernels_cuda" / f"{path.stem}.cu").exists()
+    assert signatures(path) == signatures(PACKAGE / "kernels" / "cpu" / path.name)
+
+
+def test_twins_do_not_know_each_other():
+    for one, other in (("cpu", "cuda"), ("cuda", "cpu")):
+        for path in (PACKAGE / "kernels" / one).glob("*.py"):
+            names = [name for name, _ in imports(path, parse(path))]
+            assert not [n for n in names if n.startswith(f"fastsvgp.kernels.{other}")], name_of(path)
+
+
+@every_file
 def test_one_pool_of_threads(path):
     """An OpenMP or TBB pool beside OpenBLAS's spins against it: no prange, no parallel=True; see threads.py."""
     for node in ast.walk(parse(path)):

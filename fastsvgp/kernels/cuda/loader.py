@@ -1,0 +1,209 @@
+"""From CUDA C++ to a launched kernel: NVRTC makes a cubin for the device at hand, a folder keeps it, CuPy loads and launches it.
+
+A cubin is kept under the hash of everything that it depends on: source, headers, options, architecture and the version of NVRTC.
+``FASTSVGP_CACHE_DIR`` moves the folder (``~/.cache/fastsvgp``). ``FASTSVGP_CUDA_CHECK=1`` makes the kernels check what costs a
+wait for the device, such as the range of indices.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import logging
+import os
+import pathlib
+import tempfile
+from importlib import resources
+
+ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
+OPTIONS = ("-std=c++17", "-default-device")
+C_NAMES = {"float32": "float", "float64": "double"}
+
+_functions = {}
+
+
+def checking():
+    """Whether to check what costs a wait for the device."""
+    return os.environ.get("FASTSVGP_CUDA_CHECK", "0") not in ("", "0")
+
+
+# --- CuPy, its driver and its device -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def cupy():
+    """The CuPy module. Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work."""
+    wheels = sorted({d.metadata["Name"] for d in importlib.metadata.distributions() if (d.metadata["Name"] or "").startswith("cupy")})
+    if len(wheels) > 1:
+        raise ImportError(
+            f"several CuPy packages are installed ({', '.join(wheels)}) and overwrite one another; uninstall all of them, "
+            "then install one"
+        )
+    try:
+        import cupy as module
+    except ImportError as error:
+        raise ImportError(f'CuPy cannot be imported ({error}); python -m pip install "fastsvgp[cuda13]" (or cuda12)') from error
+    return module
+
+
+@functools.cache
+def _require_device():
+    runtime = cupy().cuda.runtime
+    driver = runtime.driverGetVersion()
+    if driver == 0:
+        raise RuntimeError("no NVIDIA driver on this machine (or in this container); the CUDA kernels need one")
+    built = runtime.runtimeGetVersion()
+    if driver // 1000 < built // 1000:
+        raise RuntimeError(
+            f"the NVIDIA driver serves CUDA {_dotted(driver)}, this CuPy was built for CUDA {_dotted(built)}; update the driver, "
+            f"or install the CuPy for CUDA {driver // 1000}"
+        )
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise RuntimeError(f"the CUDA runtime does not start: {error}") from error
+    if count == 0:
+        raise RuntimeError("the NVIDIA driver shows no device; look at CUDA_VISIBLE_DEVICES")
+
+
+def _dotted(version):
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+@functools.cache
+def _device_facts(device):
+    device = cupy().cuda.Device(device)
+    capability = device.compute_capability
+    return ARCHITECTURE.get(capability, capability), device.attributes["MultiProcessorCount"]
+
+
+def _current_device():
+    _require_device()
+    return cupy().cuda.get_device_id()
+
+
+def multiprocessors():
+    """How many multiprocessors the current device has."""
+    return _device_facts(_current_device())[1]
+
+
+# --- sources and cubins --------------------------------------------------------------------------------------------------
+
+
+def source_folder():
+    """Where the ``.cu`` and ``.cuh`` files are: in the installed package, or beside an uninstalled checkout."""
+    try:
+        return resources.files("fastsvgp.kernels.cuda.src")
+    except ModuleNotFoundError:
+        return pathlib.Path(__file__).parents[3] / "kernels_cuda"
+
+
+@functools.cache
+def sources(stem):
+    """``(source, headers)`` of a family: text, and a dictionary of the texts of all headers by name."""
+    folder = source_folder()
+    headers = {f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name.endswith(".cuh")}
+    return (folder / f"{stem}.cu").read_text(encoding="utf-8"), dict(sorted(headers.items()))
+
+
+def compile_cubin(stem, dtype, architecture, options=()):
+    """``(cubin, log)`` of ``stem.cu`` for elements of ``dtype``; needs NVRTC, but neither a driver nor a device.
+
+    Raises ``RuntimeError`` with the compiler's log.
+    """
+    cupy()
+    from cupy.cuda import nvrtc
+
+    source, headers = sources(stem)
+    options = (f"-arch=sm_{architecture}", *_options(dtype), *options)
+    program = nvrtc.createProgram(source, f"{stem}.cu", tuple(headers.values()), tuple(headers))
+    try:
+        nvrtc.compileProgram(program, options)
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError as error:
+        version = ".".join(map(str, nvrtc.getVersion()))
+        log = nvrtc.getProgramLog(program)
+        raise RuntimeError(f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error}\n{log}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _options(dtype):
+    return (*OPTIONS, f"-DREAL={C_NAMES[dtype]}")
+
+
+def cache_folder():
+    """Where cubins are kept."""
+    named = os.environ.get("FASTSVGP_CACHE_DIR")
+    if named:
+        return pathlib.Path(named)
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fastsvgp"
+
+
+def load_cubin(stem, dtype, architecture):
+    """The cubin of ``stem.cu``, from the folder or made now. Processes may race: a file appears whole or not at all."""
+    cupy()
+    from cupy.cuda import nvrtc
+
+    source, headers = sources(stem)
+    parts = [source, *(f"{name}\0{text}" for name, text in headers.items()), *_options(dtype), architecture, str(nvrtc.getVersion())]
+    name = f"{stem}-{hashlib.sha256(chr(1).join(parts).encode()).hexdigest()[:32]}.cubin"
+    path = cache_folder() / name
+    try:
+        return path.read_bytes()
+    except OSError:
+        cubin, _ = compile_cubin(stem, dtype, architecture)
+    try:
+        _write_atomically(path, cubin)
+    except OSError as error:
+        log = logging.getLogger("fastsvgp")
+        log.warning("compiled CUDA kernels cannot be kept in %s (%s), so each process compiles them", path.parent, error)
+    return cubin
+
+
+def _write_atomically(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+# --- launching -----------------------------------------------------------------------------------------------------------
+
+
+def _load_module(stem, dtype, architecture):
+    module = cupy().cuda.function.Module()
+    try:
+        module.load(load_cubin(stem, dtype, architecture))
+    except cupy().cuda.driver.CUDADriverError as error:
+        driver = _dotted(cupy().cuda.runtime.driverGetVersion())
+        raise RuntimeError(f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error}") from error
+    return module
+
+
+def launch(stem, kernel, dtype, grid, block, arguments):
+    """Launch ``kernel`` of ``stem.cu`` on the current device and stream; returns at once.
+
+    Parameters
+    ----------
+    dtype : the elements that the family is compiled for
+    grid, block : tuples of up to three int
+    arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
+    """
+    device = _current_device()
+    for argument in arguments:
+        home = getattr(argument, "device", None)
+        if hasattr(argument, "__cuda_array_interface__") and home.id != device:
+            raise ValueError(f"an array lives on device {home.id}, the current device is {device}; move it, or choose its device")
+    key = device, stem, str(dtype)
+    module = _functions.get(key)
+    if module is None:
+        module = _functions[key] = _load_module(stem, str(dtype), _device_facts(device)[0])
+    function = _functions.get((*key, kernel))
+    if function is None:
+        function = _functions[(*key, kernel)] = module.get_function(kernel)
+    function(grid, block, arguments)
