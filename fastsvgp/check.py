@@ -110,19 +110,22 @@ def parameters(tree, *arrays, prefix=""):
     values = [as_array(prefix + path, v) if not isinstance(v, (int, float)) else v for path, _, v in found if v is not None]
     backend_of(*values, *arrays)
     dtype = common_dtype(*values, *arrays)
-    kinds = [(prefix + path, kind) for path, kind, value in found if value is not None]
-    for (name, kind), array in zip(kinds, values, strict=True):
+    for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
         if kind == "tril":
-            if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
-                raise ValueError(f"`{name}` must have shape (..., M, M), got {array.shape}")
-            diagonal = np.diagonal(array, axis1=-2, axis2=-1)
-            finite(f"diagonal of {name}", diagonal)
-            positive(f"diagonal of {name}", diagonal)
-            continue
-        finite(name, array)
-        if kind == "positive":
-            positive(name, array)
+            _factor(prefix + path, array)
+        else:
+            finite(prefix + path, array)
+            if kind == "positive":
+                positive(prefix + path, array)
     return tree_map(lambda v: dtype.type(v) if isinstance(v, (float, int)) else np.asarray(v, dtype)[()], tree), dtype
+
+
+def _factor(name, array):
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
+        raise ValueError(f"`{name}` must have shape (..., M, M), got {array.shape}")
+    diagonal = array.diagonal(axis1=-2, axis2=-1)
+    finite(f"diagonal of {name}", diagonal)
+    positive(f"diagonal of {name}", diagonal)
 
 
 def svgp(model, X=None, Y=None):

@@ -101,7 +101,7 @@ def _marginals(model, Xs, jitter, chunk_size):
     elif int(chunk_size) != chunk_size or chunk_size < 1:
         raise ValueError(f"`chunk_size` must be a positive integer, got {chunk_size!r}")
     posterior, covariance, Z = model.posterior, model.covariance, model.inducing
-    work = posterior.start(covariance.matrix(Z), check.jitter_amount(jitter, dtype))
+    work = posterior.start(covariance.matrix(Z), check.jitter_amount(jitter, dtype), N)
     means, variances = [], []
     for start in range(0, N, int(chunk_size)):
         X = Xs[start : start + int(chunk_size)]

@@ -112,7 +112,7 @@ def cholesky_vjp(L_bar, L):
     return twin("cholesky", L).cholesky_vjp(L_bar, L)
 
 
-def whitening_vjp(C, L, overwrite_c=False):
+def whitening_vjp(C, L, overwrite_c=False, inverse=None):
     """``A_bar = -L^-T (Phi(C) + Phi(C)') L^-1 / 2``: the gradient of anything that sees A only through X_k = L^-1 Y_k.
 
     With L = chol(A) and C = sum_k X_k_bar X_k' (only its lower triangle is read) no derivative of the factor is needed: a
@@ -123,14 +123,16 @@ def whitening_vjp(C, L, overwrite_c=False):
     C, L : (..., M, M)
     overwrite_c : bool
         The result may take the place of ``C``.
+    inverse : (M, M), optional
+        L^-1 for a single L, where it is at hand: two products with it then replace the solves.
 
     Returns
     -------
     A_bar : (..., M, M), symmetric
 
-    Cost: M^3 flops (a symmetric congruence by blocks; two triangular solves would take 2 M^3).
+    Cost: M^3 flops (a symmetric congruence by blocks); 2 M^3 with ``inverse``, all of them products.
     """
-    return twin("cholesky", L).whitening_vjp(C, L, overwrite_c)
+    return twin("cholesky", L).whitening_vjp(C, L, overwrite_c, inverse)
 
 
 def cholesky_inverse(L):

@@ -100,6 +100,9 @@ def test_whitening_lemma(rng, M, N):
     work = C.copy()
     assert kernels.whitening_vjp(work, L, overwrite_c=True) is work
     np.testing.assert_array_equal(work, A_bar)
+    by_products = kernels.whitening_vjp(unread(C), L, inverse=kernels.inverse_triangular(L))
+    np.testing.assert_allclose(by_products, A_bar, rtol=1e-10, atol=1e-10)
+    np.testing.assert_array_equal(by_products, by_products.T)
 
 
 @pytest.mark.parametrize("M", [3, 65, 200])

@@ -94,7 +94,7 @@ def cholesky(A):
 def inverse(L):
     """L := L^-1 in place, lower; n^3/3 flops."""
     n = L.shape[0]
-    if n <= BLOCK:
+    if n <= 2 * BLOCK:
         blas.trtri(L)
         return
     h = half(n)

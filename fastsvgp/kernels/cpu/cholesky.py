@@ -41,17 +41,22 @@ def cholesky_vjp(L_bar, L):
     return each(one, L_bar, L)
 
 
-def _whitening(L, C):
+def _whitening(L, C, inverse=None):
     """In place: C becomes -1/2 L^-T (Phi(C) + Phi(C)') L^-1; only the lower triangle of C is read."""
-    blocked.inverse_congruence(matrix(L), C)
-    C *= -0.5
+    if inverse is None:
+        blocked.inverse_congruence(matrix(L), C)
+        C *= -0.5
+    else:
+        blocked.mirror(C)
+        blas.trmm(matrix(inverse), C, True, blas.T, -0.5)
+        blas.trmm(matrix(inverse), C, False, blas.N, 1.0)
     blocked.mirror(C)
     return C
 
 
-def whitening_vjp(C, L, overwrite_c=False):
+def whitening_vjp(C, L, overwrite_c=False, inverse=None):
     if C.ndim == 2 and L.ndim == 2:
-        return _whitening(L, owned(C, overwrite_c))
+        return _whitening(L, owned(C, overwrite_c), inverse)
     return each(lambda C, L: _whitening(L, scratch.copy(C)), C, L)
 
 
