@@ -299,6 +299,26 @@ def test_nan_stays_in_its_row_and_column(rng, form, family, D):
     assert np.isnan(X1_bar[4]).all() and all(np.isnan(bar).all() for bar in rest)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("D", [1, 5, 40])
+def test_distances_whose_square_overflows(rng, form, family, D, dtype):
+    """Clusters infinitely far apart, for all that matters, are independent of each other; nothing turns into NaN."""
+    scale = np.sqrt(np.finfo(dtype).max)
+    near = rng.standard_normal((2, 8, D)).astype(dtype)
+    near[1] = near[0]
+    far = (scale * np.arange(2, 5)[:, None] * np.ones(D)).astype(dtype)
+    X1, X2 = np.concatenate([near[0], far]), np.concatenate([near[1], far + scale, far])
+    K = kernels.stationary(family, X1, X2, dtype(1.7), dtype(0.9))
+    np.testing.assert_array_equal(K[:8, 8:], 0)
+    np.testing.assert_array_equal(np.diag(K[8:, 11:]), dtype(1.7))
+    for known in (None, K):
+        bars = kernels.stationary_vjp(np.ones_like(K), family, X1, X2, dtype(1.7), dtype(0.9), K=known)
+        alone = kernels.stationary_vjp(np.ones((8, 8), dtype), family, X1[:8], X2[:8], dtype(1.7), dtype(0.9))
+        assert all(np.isfinite(bar).all() for bar in bars)
+        np.testing.assert_allclose(bars[3], alone[3], rtol=1e-4 if dtype == np.float32 else 1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shared", [True, False])
 def test_inner_products(rng, shared, dtype):

@@ -14,6 +14,7 @@ from .vmath import exp
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS, COLS = 16, 256  # a tile of Bt for D = 8 is 16 KB: half of the first-level cache
+FAR = 1e6  # Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
 NEAR = 0.125  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
 
 jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
@@ -52,6 +53,13 @@ def _squared_distance(x, z, scale):
 
 
 @jit
+def _capped(r2):
+    """At most FAR; NaN stays."""
+    far = type(r2)(FAR)
+    return far if r2 > far else r2
+
+
+@jit
 def _profile(family, variance, row):
     """row := k(r) from row = r^2."""
     f = row.dtype.type
@@ -65,12 +73,12 @@ def _profile(family, variance, row):
     elif family == MATERN32:
         one, three = f(1), f(3)
         for j in range(row.size):
-            t = math.sqrt(three * row[j])
+            t = math.sqrt(three * _capped(row[j]))
             row[j] = variance * (one + t) * exp(-t)
     else:
         one, five, third = f(1), f(5), f(1 / 3)
         for j in range(row.size):
-            t = math.sqrt(five * row[j])
+            t = math.sqrt(five * _capped(row[j]))
             row[j] = variance * (one + t + third * t * t) * exp(-t)
 
 
@@ -92,15 +100,15 @@ def _weights(family, r2, k, k_bar, w):
     if family == MATERN12:
         zero = f(0)
         for j in range(w.size):
-            w[j] = zero if r2[j] == zero else w[j] / math.sqrt(r2[j])
+            w[j] = zero if r2[j] == zero else w[j] / math.sqrt(_capped(r2[j]))
     elif family == MATERN32:
         one, three = f(1), f(3)
         for j in range(w.size):
-            w[j] = three * w[j] / (one + math.sqrt(three * r2[j]))
+            w[j] = three * w[j] / (one + math.sqrt(three * _capped(r2[j])))
     elif family == MATERN52:
         one, five, third, factor = f(1), f(5), f(1 / 3), f(5 / 3)
         for j in range(w.size):
-            t = math.sqrt(five * r2[j])
+            t = math.sqrt(five * _capped(r2[j]))
             w[j] = factor * w[j] * (one + t) / (one + t + third * t * t)
     return total
 
@@ -259,12 +267,12 @@ def _from_products(x, X2, scale, norm1, norms2, row, near):
     for j in range(row.size):
         norm = norm1 + norms2[j]
         row[j] += norm
-        low += 1 if row[j] <= share * norm else 0
+        low += 0 if row[j] > share * norm else 1  # also where the norms are infinite, or NaN
     if low == 0:
         return 0
     low = 0
     for j in range(row.size):
-        if row[j] <= share * (norm1 + norms2[j]):
+        if not row[j] > share * (norm1 + norms2[j]):
             row[j] = _squared_distance(x, X2[j], scale)
             near[low] = j
             low += 1
@@ -310,7 +318,7 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
 
     An RBF whose K is given needs no distances: W holds nothing before, and the norms n come as exp(-NEAR n / 2). Pairs near
     each other leave W (their differences would cancel in W B) and come back as a list: indices i, j and weights. Returns the
-    sum of K_bar K, and the list, without pairs at distance 0: all that these are multiplied with is 0.
+    sum of K_bar K, and the list, without pairs at distance 0 or of weight 0.
     """
     N2 = W.shape[1]
     dtype = W.dtype
@@ -340,7 +348,7 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
             ii, jj, ww = more_i, more_j, more_w
         for p in range(low):
             j = near[p]
-            if r2[j] != 0:
+            if r2[j] != 0 and w[j] != 0:
                 ii[count], jj[count], ww[count] = i, j, w[j]
                 count += 1
             w[j] = 0
