@@ -63,6 +63,37 @@ def test_small_arrays_are_plain_and_idle_memory_is_bounded(monkeypatch):
     assert not scratch._live
 
 
+def test_sizes_that_nobody_wants_any_more_make_room(monkeypatch):
+    monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * 300 * 200 * 8)
+    old = [scratch.empty((300, 100), np.float64) for _ in range(6)]
+    del old
+    a = scratch.empty(SHAPE, np.float64)
+    where = address(a)
+    del a
+    assert address(scratch.empty(SHAPE, np.float64)) == where
+    assert scratch._idle == sum(size * len(blocks) for size, blocks in scratch._free.items()) <= scratch.IDLE_LIMIT
+    huge = scratch.empty((600, 400), np.float64)
+    del huge
+    assert all(size <= 300 * 200 * 8 for size in scratch._free)
+
+
+def test_an_array_may_die_while_another_is_made():
+    """The collector runs where it likes, also in here: a cycle that it finds gives memory of a new size back."""
+
+    def leave_a_cycle(rows):
+        cycle = [scratch.empty((rows, 200), np.float64)]
+        cycle.append(cycle)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for i in range(200):
+            leave_a_cycle(200 + i)
+            scratch.empty((200 + i // 2, 200), np.float64)
+    finally:
+        gc.set_threshold(*thresholds)
+
+
 def test_threads(rng):
     def work(n):
         for i in range(200):

@@ -6,6 +6,7 @@ gone, so nothing needs to be released by hand and nothing can be used twice.
 """
 
 import math
+import os
 import threading
 import weakref
 
@@ -20,6 +21,16 @@ _live = {}  # id of a weak reference to the array over a block -> (the reference
 _idle = 0
 
 
+def _renew_lock():
+    """In a forked child the thread that may have held it is gone."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def empty(shape, dtype):
     """An uninitialised C-contiguous array, as ``numpy.empty``."""
     global _idle
@@ -29,12 +40,8 @@ def empty(shape, dtype):
         return np.empty(shape, dtype)
     with _lock:
         # a block that is a little larger will do: the last part of a batch is shorter than the others
-        fitting = min((held for held, blocks in _free.items() if blocks and size <= held <= 1.25 * size), default=None)
-        if fitting is None:
-            block = np.empty(size, np.uint8)
-        else:
-            block = _free[fitting].pop()
-            _idle -= fitting
+        fitting = min((held for held in list(_free) if size <= held <= 1.25 * size), default=None)  # a list: see _lock
+        block = np.empty(size, np.uint8) if fitting is None else _take(fitting)
         # views of views keep this array alive, not the block: NumPy's chain of bases ends where the type changes
         array = np.frombuffer(memoryview(block)[:size], dtype)
         reference = weakref.ref(array, _give_back)
@@ -59,10 +66,22 @@ def clear():
         _idle = 0
 
 
+def _take(size):
+    global _idle
+    blocks = _free[size]
+    block = blocks.pop()
+    if not blocks:
+        del _free[size]
+    _idle -= size
+    return block
+
+
 def _give_back(reference):
     global _idle
     with _lock:
         _, block = _live.pop(id(reference))
-        if _idle + block.size <= IDLE_LIMIT:
+        if block.size <= IDLE_LIMIT:
+            while _idle + block.size > IDLE_LIMIT:
+                _take(next(iter(_free)))  # the size that has been idle for longest: nobody may want it any more
             _free.setdefault(block.size, []).append(block)
             _idle += block.size
