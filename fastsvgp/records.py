@@ -47,6 +47,11 @@ def is_record(x):
     return type(x) in _TYPES
 
 
+def _is_parts(value):
+    """Whether this is a tuple of records; any other tuple holds numbers, as a list does."""
+    return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
+
+
 def leaves(tree, prefix=""):
     """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too."""
     for name, kind in tree._record_fields:
@@ -55,7 +60,7 @@ def leaves(tree, prefix=""):
             continue
         if is_record(value):
             yield from leaves(value, f"{prefix}{name}.")
-        elif isinstance(value, tuple):
+        elif _is_parts(value):
             for i, part in enumerate(value):
                 yield from leaves(part, f"{prefix}{name}.{i}.")
         elif kind != "record":
@@ -80,7 +85,7 @@ def _mapped(f, value, rest):
         return None
     if type(value) in _TYPES:
         return tree_map(f, value, *rest)
-    if isinstance(value, tuple):
+    if _is_parts(value):
         return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
     return f(value, *rest)
 
@@ -156,7 +161,7 @@ class Marginals:
 def _header(value):
     if is_record(value):
         return {"type": type(value).__name__, "fields": {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}}
-    if isinstance(value, tuple):
+    if _is_parts(value):
         return {"parts": [_header(v) for v in value]}
     if value is None:
         return None

@@ -1,7 +1,9 @@
 """Records: leaves, maps, and files that are whole or absent."""
 
+import copy
 import json
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -72,6 +74,25 @@ def test_save_and_load_round_trip(tmp_path):
     assert os.listdir(tmp_path) == ["model.npz"]
     with np.load(path, allow_pickle=False) as file:  # plain arrays: no pickle
         assert json.loads(str(file["__fastsvgp__"]))["format"] == records.FORMAT
+
+
+def test_tuples_of_numbers_are_numbers(tmp_path):
+    m = fs.replace_at(model(), "covariance.parts.0.lengthscales", (1.0, 2.0))
+    assert dict((p, v) for p, _, v in fs.leaves(m))["covariance.parts.0.lengthscales"] == (1.0, 2.0)
+    assert fs.tree_map(np.shape, m).covariance.parts[0].lengthscales == (2,)
+    vector, unravel = fs.ravel(m)
+    np.testing.assert_array_equal(vector, fs.ravel(model())[0])
+    np.testing.assert_allclose(unravel(vector).covariance.parts[0].lengthscales, [1.0, 2.0])
+    fs.save(tmp_path / "m.npz", m)
+    np.testing.assert_array_equal(fs.load(tmp_path / "m.npz").covariance.parts[0].lengthscales, [1.0, 2.0])
+
+
+def test_records_can_be_copied_and_pickled():
+    m = model()
+    for other in (copy.copy(m), copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        assert repr(other) == repr(m) and type(other) is fs.SVGP
+        for (_, _, a), (_, _, b) in zip(fs.leaves(m), fs.leaves(other), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_gradients_with_gaps_can_be_saved(tmp_path):

@@ -12,6 +12,9 @@ from .base import ALL, Covariance
 class _Composite(Covariance):
     """Entrywise combination of the matrices of ``parts``: all of them are new arrays, so the first one collects the result."""
 
+    def __post_init__(self):
+        object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
+
     def matrix(self, X1, X2=None):
         return self._combine([part.matrix(X1, X2) for part in self.parts])
 
@@ -35,6 +38,8 @@ class _Composite(Covariance):
         )
 
     def check_dim(self, D):
+        if not self.parts:
+            raise ValueError(f"{type(self).__name__}: `parts` is empty; give at least one covariance")
         for i, part in enumerate(self.parts):
             try:
                 part.check_dim(D)

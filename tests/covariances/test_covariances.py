@@ -178,6 +178,13 @@ def test_operators_flatten_like_with_like():
         a + 1.0
 
 
+def test_parts_may_come_as_a_list():
+    a, b = RBF(), Linear()
+    assert Sum([a, b]).parts == (a, b) and Product(parts=[a, b]).parts == (a, b)
+    with pytest.raises(ValueError, match="Sum: `parts` is empty"):
+        Sum([]).check_dim(2)
+
+
 def test_check_dim_names_field_shape_and_columns():
     RBF(1.0, np.ones(3)).check_dim(3)
     RBF().check_dim(7)
