@@ -12,6 +12,12 @@ from .errors import VarianceClampWarning
 from .kernels.dispatch import backend_of
 from .records import is_record, leaves, matches, tree_map
 
+PARTS = {  # field of a model: a method that only its kind of record has, and an example
+    "covariance": ("check_dim", "RBF(...)"),
+    "posterior": ("check_size", "Whitened(...)"),
+    "likelihood": ("check_targets", "Gaussian(...)"),
+    "mean": ("check_shapes", "ConstantMean(...) or None"),
+}
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
@@ -91,13 +97,13 @@ def scalar(name, value):
 
 
 def data_scale(num_data, batch):
-    """num_data / batch, the factor of the data term."""
+    """num_data / batch, the factor of the data term (which is 0 for an empty batch, whatever the factor)."""
     if num_data is None:
         return 1.0
     num_data = scalar("num_data", num_data)
     if num_data < batch:
         raise ValueError(f"`num_data` is {num_data:g}, smaller than the batch of {batch}; give the size of the whole data set")
-    return num_data / batch
+    return num_data / max(batch, 1)
 
 
 def parameters(tree, *arrays, prefix=""):
@@ -128,6 +134,15 @@ def _factor(name, array):
     positive(f"diagonal of {name}", diagonal)
 
 
+def parts(model):
+    """Refuse a model with a part in the place of another."""
+    for name, (method, example) in PARTS.items():
+        part = getattr(model, name, None)
+        if hasattr(model, name) and not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
+            what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
+            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}")
+
+
 def svgp(model, X=None, Y=None):
     """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
 
@@ -135,8 +150,9 @@ def svgp(model, X=None, Y=None):
     """
     if not is_record(model) or not hasattr(model, "posterior"):
         raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+    parts(model)
     arrays = []
-    if X is not None:
+    if X is not None or Y is not None:
         X = inputs("X", X)
         arrays.append(X)
     if Y is not None:
@@ -147,6 +163,9 @@ def svgp(model, X=None, Y=None):
     M, D = inducing(model)
     model.covariance.check_dim(D)
     outputs = model.posterior.check_size(M)
+    model.likelihood.check_settings()
+    if model.mean is not None:
+        model.mean.check_shapes(D, outputs)
     if X is not None:
         if X.shape[1] != D:
             raise ValueError(f"`X` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")

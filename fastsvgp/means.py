@@ -30,6 +30,16 @@ class Mean:
         """
         raise NotImplementedError
 
+    def check_shapes(self, D, outputs):
+        """Raise ``ValueError`` unless the fields fit inputs with D columns and ``outputs``, () or (P,)."""
+
+
+def _check_shape(mean, name, allowed):
+    shape = np.shape(getattr(mean, name))
+    if shape not in allowed:
+        allowed = " or ".join(str(a) for a in dict.fromkeys(allowed))
+        raise ValueError(f"{type(mean).__name__}: `{name}` has shape {shape}; these inputs and outputs need {allowed}")
+
 
 @record
 class ZeroMean(Mean):
@@ -58,6 +68,9 @@ class ConstantMean(Mean):
             bar = ConstantMean(_sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.value)).astype(X.dtype))
         return bar, np.zeros_like(X) if "X" in need else None
 
+    def check_shapes(self, D, outputs):
+        _check_shape(self, "value", ((), outputs))
+
 
 @record
 class LinearMean(Mean):
@@ -80,3 +93,7 @@ class LinearMean(Mean):
             return None, X_bar
         bias_bar = _sum_to(mean_bar.sum(-1, dtype=np.float64), np.shape(self.bias)).astype(X.dtype)
         return LinearMean(weights_bar.reshape(np.shape(self.weights)), bias_bar), X_bar
+
+    def check_shapes(self, D, outputs):
+        _check_shape(self, "weights", ((D,), (*outputs, D)))
+        _check_shape(self, "bias", ((), outputs))

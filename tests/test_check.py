@@ -125,6 +125,61 @@ def test_blocks_are_checked(rng):
         fs.elbo_and_grad_from_blocks(fs.Blocks(k, np.full((3, 5), np.nan), np.ones(5)), m.posterior, m.likelihood, Y)
 
 
+MEANS = [
+    (fs.ConstantMean(np.zeros(1)), None, r"ConstantMean: `value` has shape \(1,\); these inputs and outputs need \(\)"),
+    (fs.ConstantMean(np.zeros(3)), 2, r"`value` has shape \(3,\); these inputs and outputs need \(\) or \(2,\)"),
+    (fs.LinearMean(np.ones(3)), None, r"LinearMean: `weights` has shape \(3,\); these inputs and outputs need \(2,\)"),
+    (fs.LinearMean(np.ones((2, 2))), None, r"`weights` has shape \(2, 2\); these inputs and outputs need \(2,\)"),
+    (fs.LinearMean(np.ones((3, 2))), 4, r"`weights` has shape \(3, 2\); these inputs and outputs need \(2,\) or \(4, 2\)"),
+    (fs.LinearMean(np.ones(2), np.zeros(3)), None, r"`bias` has shape \(3,\); these inputs and outputs need \(\)"),
+]
+
+
+@pytest.mark.parametrize("mean, P, message", MEANS)
+def test_means(rng, mean, P, message):
+    model, targets = fs.replace(good(rng, P=P), mean=mean), Y if P is None else np.tile(Y[:, None], P)
+    with pytest.raises(ValueError, match=message):
+        fs.elbo_and_grad(model, X, targets)
+    with pytest.raises(ValueError, match=message):
+        fs.predict_f(model, X)
+    with pytest.raises(ValueError, match=message):
+        fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.1, mean), X, targets)
+
+
+def test_parts_in_the_wrong_place(rng):
+    m = good(rng)
+    for wrong, message in (
+        (fs.SVGP(m.covariance, m.inducing, m.likelihood, m.posterior), r"`posterior` of .*Whitened\(...\), got Gaussian"),
+        (fs.replace(m, likelihood=None), r"`likelihood` of the model must .*Gaussian\(...\), got NoneType"),
+        (fs.replace(m, covariance=fs.RBF), r"`covariance` of the model .* fastsvgp.RBF\(...\), got RBF, a class"),
+        (fs.replace(m, mean=0.3), r"`mean` of the model .* fastsvgp.ConstantMean\(...\) or None, got float"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            fs.elbo(wrong, X, Y)
+    with pytest.raises(TypeError, match="`covariance` of the model"):
+        fs.collapsed_bound(fs.SGPR("rbf", m.inducing, 0.1), X, Y)
+
+
+def test_nothing_at_all(rng):
+    with pytest.raises(TypeError, match="`X` must hold real numbers"):
+        fs.elbo(good(rng), None, Y)
+    with pytest.raises(ValueError, match=r"`posterior` has mean \(0, 3\)"):
+        fs.elbo(good(rng, P=0), X, np.zeros((5, 0)))
+    with pytest.raises(ValueError, match=r"`Y` must be .* got \(5, 0\)"):
+        fs.collapsed_bound(fs.SGPR(fs.RBF(), X, 0.1), X, np.zeros((5, 0)))
+    m = good(rng)
+    empty = fs.Blocks(np.eye(3), np.zeros((3, 0)), np.zeros(0))
+    value, _ = fs.elbo_and_grad_from_blocks(empty, m.posterior, m.likelihood, Y[:0], num_data=7, jitter=0.0)
+    np.testing.assert_allclose(value, -0.5 * np.sum(m.posterior.mean**2), rtol=1e-14)  # the KL term alone
+
+
+def test_settings(rng):
+    with pytest.raises(ValueError, match="StudentT: `df` must be positive and finite, got -1"):
+        fs.elbo(good(rng, fs.StudentT(1.0, df=-1)), X, Y)
+    with pytest.raises(ValueError, match="RobustMax: `epsilon` must be between 0 and 1, got 2"):
+        fs.predict_y(good(rng, fs.RobustMax(num_classes=4, epsilon=2), P=4), X)
+
+
 def test_duplicated_inducing_inputs_say_so(rng):
     model = fs.replace(good(rng), inducing=np.zeros((3, 2)))
     with pytest.raises(fs.NotPositiveDefinite, match=r"pivot 1 with jitter 0 in float64.*duplicated.*Raise `jitter`"):

@@ -76,7 +76,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
 
     Notes
     -----
-    4 M^2 N + 16/3 M^3 flops; two (M, N) arrays beside the covariance block.
+    4 M^2 N + 10/3 M^3 flops; two (M, N) arrays beside the covariance block.
     """
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
@@ -162,7 +162,7 @@ def _forward(sgpr, X, Y, jitter):
     P, N = s.y.shape
     fit = float(np.sum(np.square(s.c, dtype=float))) - s.beta * float(np.sum(np.square(s.y, dtype=float)))
     log_det = N * np.log(2 * np.pi / s.beta) + 2 * float(np.sum(np.log(np.diagonal(s.R), dtype=float)))
-    s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
+    s.value = float(0.5 * (fit - P * (log_det + s.beta * s.t)))
     return s
 
 
@@ -173,14 +173,17 @@ def _add_to_diagonal(A, amount):
 def _checked(sgpr, X, Y, jitter):
     if not isinstance(sgpr, SGPR):
         raise TypeError(f"`sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
+    check.parts(sgpr)
     X = check.inputs("X", X)
     Y = check.as_array("Y", Y)
     sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
     _, D = check.inducing(sgpr)
     sgpr.covariance.check_dim(D)
     check.inputs("X", X, D)
-    if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0]:
+    if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
         raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
     check.finite("Y", Y)
+    if sgpr.mean is not None:
+        sgpr.mean.check_shapes(D, Y.shape[1:])
     Y = np.ascontiguousarray(Y.T, dtype)
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)

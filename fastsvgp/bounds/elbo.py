@@ -70,7 +70,7 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None):
 
     Notes
     -----
-    About 2 M^2 B + M^3 / 3 flops an output.
+    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
     Kuu = model.covariance.matrix(model.inducing)
@@ -121,7 +121,7 @@ def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt
 def kl_term_and_grad(model, *, jitter=None, wrt=None):
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
-    About M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 for ``Marginal``.
+    About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
     """
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
@@ -168,6 +168,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     parts, dtype = check.parameters(_Parts(posterior, likelihood), Kuu, Kuf, kff)
     posterior, likelihood = parts.posterior, parts.likelihood
     outputs = posterior.check_size(M)
+    likelihood.check_settings()
     blocks = Blocks(*(np.ascontiguousarray(b, dtype) for b in (Kuu, Kuf, kff)))
     Y = check.targets(Y, B, outputs, likelihood, dtype)
     scale = check.data_scale(num_data, B)

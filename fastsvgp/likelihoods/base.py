@@ -1,10 +1,21 @@
 """What every likelihood offers, and the few things they share."""
 
+import numbers
+
 import numpy as np
 
 from .. import kernels
 
 CHUNK = 4096  # data whose (nodes, data) temporaries exist at one time: 20 nodes make 640 kB
+
+
+def whole(least):
+    """A rule of ``Likelihood.settings``."""
+    return lambda value: float(value).is_integer() and value >= least, f"a whole number of at least {least}"
+
+
+POSITIVE = (lambda value: 0 < value < np.inf, "positive and finite")
+NODES = {"num_nodes": whole(1)}
 
 
 class Likelihood:
@@ -16,6 +27,7 @@ class Likelihood:
     """
 
     num_latent = None  # number of latent functions; None: one per output, any number of outputs
+    settings = {}  # static field: (whether a value makes sense, what it must be)
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         """Sum over the data of E_q(f)[log p(y | f)], and its derivatives.
@@ -46,6 +58,13 @@ class Likelihood:
     def predict_log_density(self, Y, f):
         """log E_q(f)[p(y | f)] per datum, (N,): the sum over outputs where there are several."""
         raise NotImplementedError
+
+    def check_settings(self):
+        """Raise ``ValueError`` where a static setting makes no sense."""
+        for name, (makes_sense, what) in self.settings.items():
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not makes_sense(value):
+                raise ValueError(f"{type(self).__name__}: `{name}` must be {what}, got {value!r}")
 
     def check_targets(self, Y):
         """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood. Any real number is one here."""

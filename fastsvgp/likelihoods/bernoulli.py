@@ -5,13 +5,14 @@ from scipy.special import log_expit, log_ndtr, ndtr
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import Likelihood, log_expectation, refuse, sum_outputs, total
+from .base import NODES, Likelihood, log_expectation, refuse, sum_outputs, total
 
 
 class Bernoulli(Likelihood):
     """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link, g(-f) = 1 - g(f), named by ``link``."""
 
     link = None
+    settings = NODES
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean takes another factor s.

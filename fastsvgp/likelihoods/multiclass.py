@@ -1,10 +1,12 @@
 """Integer labels 0 ... C - 1 with one latent function per class."""
 
+import math
+
 import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import Likelihood, not_whole, refuse, total
+from .base import NODES, Likelihood, not_whole, refuse, total, whole
 
 
 class Multiclass(Likelihood):
@@ -29,8 +31,6 @@ class Multiclass(Likelihood):
 
     def check_targets(self, Y):
         Y, C = np.asarray(Y), self.num_classes
-        if C < 2:
-            raise ValueError(f"`num_classes` must be at least 2, got {C}")
         advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1] does."
         what = f"integer labels 0 ... {C - 1} (num_classes={C})"
         refuse(Y, not_whole(Y), what, advice)
@@ -50,6 +50,7 @@ class RobustMax(Multiclass):
     num_classes: int = static()
     epsilon: float = static(1e-3)
     num_nodes: int = static(20)
+    settings = NODES | {"num_classes": whole(2), "epsilon": (lambda value: 0 < value < 1, "between 0 and 1")}
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # E log p = P log(1 - eps) + (1 - P) log(eps / (C - 1))
@@ -83,6 +84,10 @@ class Softmax(Multiclass):
 
     num_classes: int = static()
     num_samples: int = static(128)
+    settings = {
+        "num_classes": whole(2),
+        "num_samples": (lambda value: value >= 2 and math.frexp(value)[0] == 0.5, "a power of two, at least 2"),
+    }
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with nothing left to cancel.

@@ -5,7 +5,7 @@ from scipy.special import gammaln, wrightomega
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import Likelihood, in_chunks, not_whole, refuse, sum_outputs, total
+from .base import NODES, POSITIVE, Likelihood, in_chunks, not_whole, refuse, sum_outputs, total
 
 SMALLEST = 1e-100  # what a variance of zero is taken for where it is divided by
 
@@ -23,6 +23,7 @@ class Poisson(Likelihood):
 
     exposure: float = static(1)
     num_nodes: int = static(20)
+    settings = NODES | {"exposure": POSITIVE}
 
     def _rate(self, f):
         with np.errstate(over="ignore"):

@@ -7,7 +7,7 @@ from scipy.special import gammaln
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
-from .base import CHUNK, Likelihood, in_chunks, log_sum_exp, sum_outputs, total
+from .base import CHUNK, NODES, POSITIVE, Likelihood, in_chunks, log_sum_exp, sum_outputs, total
 
 
 @record
@@ -26,6 +26,7 @@ class StudentT(Likelihood):
     scale: Any = leaf("positive")
     df: float = static(4.0)
     num_nodes: int = static(20)
+    settings = NODES | {"df": POSITIVE}
 
     def _log_normaliser(self):
         nu = float(self.df)

@@ -80,7 +80,7 @@ def over_outputs(var_bar):
 def check_mean_and_tril(q, M):
     """``check_size`` for a mean (..., M) and a factor (..., M, M)."""
     mean, tril = np.shape(q.mean), np.shape(q.scale_tril)
-    if len(mean) not in (1, 2) or mean[-1] != M or tril != mean + (M,):
+    if len(mean) not in (1, 2) or mean[-1] != M or mean[0] == 0 or tril != mean + (M,):
         raise ValueError(
             f"`posterior` has mean {mean} and scale_tril {tril}, but there are {M} inducing inputs: "
             f"use mean ({M},) with scale_tril ({M}, {M}), or mean (P, {M}) with scale_tril (P, {M}, {M}) for P outputs"

@@ -158,12 +158,30 @@ def test_softmax_points_follow_the_random_number_generator(rng):
         (lk.Softmax(3), [0, -1], "got -1 at index 1.*Number the classes from 0"),
         (lk.Softmax(3), [0.5, 1.0], "got 0.5 at index 0"),
         (lk.Softmax(3), ["a", "b"], "got a at index 0"),
-        (lk.Softmax(1), [0, 0], "`num_classes` must be at least 2, got 1"),
     ],
 )
 def test_targets_that_are_none(likelihood, Y, message):
     with pytest.raises(ValueError, match=message):
         likelihood.check_targets(np.array(Y))
+
+
+@pytest.mark.parametrize(
+    "likelihood, message",
+    [
+        (lk.Softmax(1), "Softmax: `num_classes` must be a whole number of at least 2, got 1"),
+        (lk.Softmax(3, num_samples=100), "`num_samples` must be a power of two, at least 2, got 100"),
+        (lk.RobustMax(3.5), "RobustMax: `num_classes` must be a whole number of at least 2, got 3.5"),
+        (lk.RobustMax(3, epsilon=0.0), "`epsilon` must be between 0 and 1, got 0.0"),
+        (lk.StudentT(1.0, df=-2.0), "StudentT: `df` must be positive and finite, got -2.0"),
+        (lk.StudentT(1.0, df=np.inf), "`df` must be positive and finite, got inf"),
+        (lk.Poisson(exposure=0), "`exposure` must be positive and finite, got 0"),
+        (lk.BernoulliLogit(num_nodes=0), "BernoulliLogit: `num_nodes` must be a whole number of at least 1, got 0"),
+        (lk.BernoulliProbit(num_nodes="many"), "`num_nodes` must be a whole number of at least 1, got 'many'"),
+    ],
+)
+def test_settings_that_make_no_sense(likelihood, message):
+    with pytest.raises(ValueError, match=message):
+        likelihood.check_settings()
 
 
 def test_targets_that_are_fine():
