@@ -165,7 +165,7 @@ def _rows(function, X, M, rng, subset):
         subset = max(1, min(20_000, 4_000_000 // D))
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
-    part = check.as_array("X", X[rows[order]] if hasattr(X, "shape") else np.asarray(X)[rows[order]])
+    part = check.as_array("X", X[rows[order]] if hasattr(X, "dtype") else np.asarray(X)[rows[order]])
     shuffled = np.empty(part.shape)
     shuffled[order] = part
     check.finite("X", shuffled)

@@ -104,6 +104,25 @@ def test_memmap_larger_than_the_subset(tmp_path, rng, choose, monkeypatch):
     assert max(read) <= 50_000
 
 
+class Frame:
+    """What matters of a pandas.DataFrame: brackets mean columns."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.ndim = values, values.shape, values.ndim
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
+@BOTH
+def test_data_frames_are_arrays(rng, choose):
+    X = rng.standard_normal((30, 2))
+    np.testing.assert_array_equal(choose(Frame(X), 5, 0), choose(X, 5, 0))
+
+
 def test_kmeans_finds_clusters(rng):
     centres = 10 * rng.standard_normal((7, 3)) + 1000.0
     X = centres[rng.integers(7, size=700)] + 0.01 * rng.standard_normal((700, 3))

@@ -173,8 +173,9 @@ def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
 
 
 def _as_rows(name, data):
-    """Data with rows: as they are where they can be read row by row, lists as arrays."""
-    data = data if hasattr(data, "shape") and hasattr(data, "dtype") else np.asarray(data)
+    """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
+    readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
+    data = data if readable else np.asarray(data)
     if not data.shape:
         raise ValueError(f"fit: `{name}` must have rows, got a single value")
     return data

@@ -41,6 +41,31 @@ def assert_same(a, b):
             np.testing.assert_array_equal(x, y, err_msg=path, strict=True)
 
 
+class Series:
+    """What matters of a pandas.Series with an index of its own: brackets look up labels."""
+
+    iloc = None
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def __len__(self):
+        return len(self.values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+    def __getitem__(self, labels):
+        return self.values[::-1][labels]
+
+
+def test_rows_are_taken_by_number_not_by_label(rng):
+    model, X, Y = problem(rng)
+    expected = fs.fit(model, X, Y, steps=5, batch_size=10, rng=0)[0]
+    assert_same(fs.fit(model, Series(X), Series(Y), steps=5, batch_size=10, rng=0)[0], expected)
+    assert_same(fs.fit(model, X.tolist(), Y.tolist(), steps=5, batch_size=10, rng=0)[0], expected)
+
+
 # --- resuming ---------------------------------------------------------------------------------------------------------------
 
 RUNS = {
