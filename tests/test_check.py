@@ -173,6 +173,17 @@ def test_nothing_at_all(rng):
     np.testing.assert_allclose(value, -0.5 * np.sum(m.posterior.mean**2), rtol=1e-14)  # the KL term alone
 
 
+def test_nan_inside_a_factor_is_found_wherever_it_shows(rng):
+    m = good(rng)
+    hidden = fs.replace_at(m, "posterior.scale_tril", np.array([[1.0, 0, 0], [0, 1, 0], [0, np.nan, 1]]))
+    for call in (lambda: fs.predict_f(hidden, X), lambda: fs.predict_f(hidden, X, full_cov=True), lambda: fs.sample_f(hidden, X)):
+        with pytest.raises(ValueError, match=r"`posterior.scale_tril` contains nan at index \(2, 1\)"):
+            call()
+    blocks = m.covariance.blocks(m.inducing, X)
+    with pytest.raises(ValueError, match="`posterior.scale_tril` contains nan"):
+        fs.elbo_and_grad_from_blocks(blocks, hidden.posterior, m.likelihood, Y)
+
+
 def test_settings(rng):
     with pytest.raises(ValueError, match="StudentT: `df` must be positive and finite, got -1"):
         fs.elbo(good(rng, fs.StudentT(1.0, df=-1)), X, Y)

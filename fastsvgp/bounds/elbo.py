@@ -165,7 +165,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     for name, block in (("Kuu", Kuu), ("Kuf", Kuf), ("kff", kff)):
         check.finite(f"blocks.{name}", block)
     Y = check.as_array("Y", Y)
-    parts, dtype = check.parameters(_Parts(posterior, likelihood), Kuu, Kuf, kff)
+    parts, dtype = check.parameters(_Parts(posterior, likelihood), Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ()))
     posterior, likelihood = parts.posterior, parts.likelihood
     outputs = posterior.check_size(M)
     likelihood.check_settings()
@@ -177,7 +177,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f, rng)
     f_bar, likelihood_bar = _scaled(f_bar, scale), _scaled(likelihood_bar, scale)
     posterior_bar, blocks_bar = posterior.vjp(f_bar, -1.0, saved)
-    return scale * ell - kl, (blocks_bar, posterior_bar, likelihood_bar)
+    return check.result(scale * ell - kl, parts), (blocks_bar, posterior_bar, likelihood_bar)
 
 
 @record

@@ -119,6 +119,7 @@ def _joint(model, X, jitter):
     work = posterior.start(covariance.matrix(Z), jitter)
     mean, cov = posterior.joint(work, covariance.matrix(Z, X), covariance.matrix(X))
     check.report_clamped(work.clamped)
+    check.result(float(np.sum(cov)), model)
     return mean if model.mean is None else mean + model.mean(X), cov
 
 
