@@ -153,6 +153,97 @@ def cholesky_of_inverse(A, jitter=0.0):
     return twin("cholesky", A).cholesky_of_inverse(A, jitter)
 
 
+# --- newton_schulz: natural-gradient steps towards chol(A^-1), products only ---------------------------------------------
+
+
+def newton_schulz_gram(A, L, out=None):
+    """What a lower factor leaves over: the lower triangle of ``D = L' A L - I``, and its norms.
+
+    Parameters
+    ----------
+    A : (..., M, M), symmetric, and L : (..., M, M), lower
+        Only their lower triangles are read. Leading axes broadcast.
+    out : (..., M, M), C-contiguous, optional
+        Receives D.
+
+    Returns
+    -------
+    D : (..., M, M)
+        Lower, zeros above the diagonal.
+    stats : (..., 4) float64
+        ``||D||_F`` (of the whole symmetric matrix; over sqrt(M) it is the normalised residual), smallest and largest diagonal
+        entry of ``L' A L``, trace of D. Where NaN or infinity came in, the first one is not finite.
+
+    Cost: M^3 flops. With A = B + B', B its lower triangle with half the diagonal, and Y = B L, L' A L = L' Y + Y' L.
+    """
+    return twin("newton_schulz", A, L).newton_schulz_gram(A, L, out)
+
+
+def newton_schulz_update(L, D, step_size, overwrite_d=False):
+    """``L (I - g Phi(D))`` for the lower ``D`` of ``newton_schulz_gram``; Phi keeps the lower triangle and halves the diagonal.
+
+    Parameters
+    ----------
+    L, D : (..., M, M)
+        Only lower triangles are read. Leading axes broadcast, also with those of ``step_size``.
+    step_size : g, a number or (...)
+        The diagonal stays positive where g (L' A L - I)_ii < 2.
+    overwrite_d : bool
+        The result takes the place of D (where D is C-contiguous and of the shape of the result).
+
+    Returns
+    -------
+    (..., M, M), zeros above the diagonal.
+
+    Cost: M^3 / 3 flops. Source: eq. (6) of the inverse-free paper, L - g L [tril(E) - (I + diag(E)) / 2].
+    """
+    return twin("newton_schulz", L, D).newton_schulz_update(L, D, step_size, overwrite_d)
+
+
+def newton_schulz_step(A, L, step_size, out=None):
+    """``newton_schulz_gram`` and ``newton_schulz_update`` in one: 4/3 M^3 flops; ``out`` (..., M, M) receives the new factor."""
+    return twin("newton_schulz", A, L).newton_schulz_step(A, L, step_size, out)
+
+
+def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
+    """``(A_bar, L_bar)`` of ``newton_schulz_step``, with D of ``newton_schulz_gram(A, L)``; None for what is not in ``need``.
+
+    With S = Phi(C) + Phi(C)', C = L' tril(L_new_bar), and F = I - g Phi(D): A_bar = -g/2 L S L', symmetric, and
+    L_bar = tril(L_new_bar F') - g tril(A L S). Lower triangles are read. 3 M^3 flops for A_bar, another 3 for L_bar.
+    """
+    return twin("newton_schulz", A, L).newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
+
+
+def newton_schulz_curvature(A, L, D):
+    """``(P, c)`` with P = L Phi(D) (..., M, M), the direction of the step, and c = <P, A P> (...) in float64.
+
+    Along ``L - g P`` the trace of L' A L is quadratic in g, with c g^2 as its last term: an exact line search needs no more.
+    2/3 M^3 flops.
+    """
+    return twin("newton_schulz", A, L).newton_schulz_curvature(A, L, D)
+
+
+def power_iteration(S, v, shift=0.0, iterations=3):
+    """Largest eigenvalue, in magnitude, of ``S + shift I`` by power iteration from ``v``.
+
+    Parameters
+    ----------
+    S : (..., M, M), symmetric, lower triangle read
+    v : (..., M)
+        Any length but zero.
+
+    Returns
+    -------
+    size : (...) float64
+        ||(S + shift I) v|| / ||v|| of the last iteration: never more than the largest magnitude.
+    v : (..., M)
+        To start from the next time, when S has changed a little.
+
+    Cost: 2 M^2 flops, and one pass over half of S, an iteration.
+    """
+    return twin("newton_schulz", S).power_iteration(S, v, shift, iterations)
+
+
 # --- products: the one BLAS, and the fused passes over (M, N) arrays between its calls -----------------------------------
 
 

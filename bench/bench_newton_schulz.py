@@ -1,0 +1,74 @@
+"""The natural-gradient update towards chol(A^-1): 4/3 M^3 flops here, beside stock triangular BLAS and three dense products.
+
+All three rows have the floor of 4/3 M^3. Error: of the first eight columns of the new factor, against extended precision.
+"""
+
+import numpy as np
+import pytest
+from harness import record, relative_error
+from scipy.linalg import blas
+
+from fastsvgp import kernels
+
+every_size = pytest.mark.parametrize("M", [100, 512, 1000, 2000])
+every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+COLUMNS = 8
+
+
+def problem(rng, M, dtype):
+    """A correlation matrix with a condition number of about ten, and a factor near the one of its inverse."""
+    A = rng.standard_normal((M, 2 * M)) / np.sqrt(2 * M)
+    A = (A @ A.T + 0.1 * np.eye(M)).astype(dtype)
+    return A, kernels.cholesky_of_inverse(A) + np.tril(rng.standard_normal((M, M)) * 0.1 / M).astype(dtype)
+
+
+def error_of(stepped, A, L):
+    A, L = A.astype(np.longdouble), L.astype(np.longdouble)
+    phi = np.tril(L.T @ (A @ L[:, :COLUMNS]))
+    for j in range(COLUMNS):
+        phi[j, j] = (phi[j, j] - 1) / 2
+    return relative_error(stepped[:, :COLUMNS], L[:, :COLUMNS] - L @ phi)
+
+
+def recorded(benchmark, call, flops, A, L):
+    M = len(A)
+    record(benchmark, call, flops=flops, floor_flops=4 * M**3 / 3, error=error_of(call(), A, L), gemm=(M, M, A.dtype.name))
+
+
+@every_dtype
+@every_size
+def bench_newton_schulz_step(benchmark, rng, M, dtype):
+    A, L = problem(rng, M, dtype)
+    recorded(benchmark, lambda: kernels.newton_schulz_step(A, L, 1.0), 4 * M**3 / 3, A, L)
+
+
+def shrunk(E):
+    """I - Phi(E - I), lower, in the memory of E."""
+    M = len(E)
+    E *= -1
+    E[np.triu_indices(M, 1)] = 0
+    E[np.diag_indices(M)] = 1.5 + E[np.diag_indices(M)] / 2
+    return E
+
+
+@every_dtype
+@every_size
+def bench_three_dense_products(benchmark, rng, M, dtype):
+    """A L, L' (A L), L F: what a library without triangles does, 6 M^3."""
+    A, L = (np.asfortranarray(X) for X in problem(rng, M, dtype))
+    gemm = blas.dgemm if dtype == "float64" else blas.sgemm
+    recorded(benchmark, lambda: gemm(1.0, L, shrunk(gemm(1.0, L, gemm(1.0, A, L), trans_a=1))), 6 * M**3, A, L)
+
+
+@every_dtype
+@every_size
+def bench_stock_triangular(benchmark, rng, M, dtype):
+    """symm, trmm, trmm: 4 M^3, the fewest flops that whole BLAS calls allow."""
+    A, L = (np.asfortranarray(X) for X in problem(rng, M, dtype))
+    symm, trmm = (blas.dsymm, blas.dtrmm) if dtype == "float64" else (blas.ssymm, blas.strmm)
+
+    def step():
+        E = trmm(1.0, L, symm(1.0, A, L, lower=1), lower=1, trans_a=1, overwrite_b=1)
+        return trmm(1.0, L, shrunk(E), lower=1, overwrite_b=1)
+
+    recorded(benchmark, step, 4 * M**3, A, L)
