@@ -59,20 +59,24 @@ def positive(name, array):
         raise ValueError(f"`{name}` must be positive, got {np.min(array):g}; give variances and lengthscales in natural space")
 
 
-def inputs(name, X, D=None, empty=False):
-    """Inputs (N, D), finite; D columns where D is given."""
+def inputs(name, X):
+    """Inputs (N, D), finite, N > 0."""
     X = as_array(name, X)
     if X.ndim != 2:
         hint = f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
         raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
-    if D is not None and X.shape[1] != D:
-        raise ValueError(f"`{name}` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
-    if not empty and X.shape[0] == 0:
+    if X.shape[0] == 0:
         raise ValueError(
             f"`{name}` is an empty batch, shape {X.shape}; give at least one row (the KL term alone is kl_term_and_grad)"
         )
     finite(name, X)
     return X
+
+
+def columns(X, D):
+    """Refuse inputs whose columns are not those of the inducing inputs."""
+    if X.shape[1] != D:
+        raise ValueError(f"`X` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
 
 
 def jitter_amount(jitter, dtype):
@@ -167,8 +171,7 @@ def svgp(model, X=None, Y=None):
     if model.mean is not None:
         model.mean.check_shapes(D, outputs)
     if X is not None:
-        if X.shape[1] != D:
-            raise ValueError(f"`X` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
+        columns(X, D)
         X = X.astype(dtype, copy=False)
     if Y is not None:
         Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype)

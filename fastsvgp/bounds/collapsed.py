@@ -179,7 +179,7 @@ def _checked(sgpr, X, Y, jitter):
     sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
     _, D = check.inducing(sgpr)
     sgpr.covariance.check_dim(D)
-    check.inputs("X", X, D)
+    check.columns(X, D)
     if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
         raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
     check.finite("Y", Y)
