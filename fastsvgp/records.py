@@ -172,6 +172,13 @@ def _field_header(kind, value):
     return {"static": value} if kind == "static" else _header(value)
 
 
+def _plain(value):
+    """NumPy's numbers, and arrays of them, for JSON: ``num_classes=Y.max() + 1`` is one."""
+    if not isinstance(value, (np.generic, np.ndarray)):
+        raise TypeError(f"save: {value!r} can not be stored; settings must be numbers, text, or lists of these")
+    return value.tolist()
+
+
 def _resolve(name):
     if name not in REGISTRY:
         getattr(importlib.import_module(__package__), name, None)  # public names load lazily
@@ -235,7 +242,7 @@ def save(path, tree, **extra):
     """
     if not is_record(tree):
         raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")
-    header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra})
+    header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
     write_atomically(path, lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays))
 

@@ -87,6 +87,16 @@ def test_tuples_of_numbers_are_numbers(tmp_path):
     np.testing.assert_array_equal(fs.load(tmp_path / "m.npz").covariance.parts[0].lengthscales, [1.0, 2.0])
 
 
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    m = fs.replace(model(), likelihood=fs.RobustMax(num_classes=np.array([0, 1, 2]).max() + 1, epsilon=np.float32(0.25)))
+    records.save(tmp_path / "m.npz", m, edges=np.arange(3))
+    n, extra = records.load_with_extra(tmp_path / "m.npz")
+    assert n.likelihood.num_classes == 3 and n.likelihood.epsilon == 0.25 and extra == {"edges": [0, 1, 2]}
+    with pytest.raises(TypeError, match="save: .* can not be stored"):
+        fs.save(tmp_path / "n.npz", fs.replace(m, likelihood=fs.RobustMax(num_classes=len)))
+    assert not (tmp_path / "n.npz").exists()
+
+
 def test_records_can_be_copied_and_pickled():
     m = model()
     for other in (copy.copy(m), copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
