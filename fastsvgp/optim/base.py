@@ -7,8 +7,8 @@ An optimiser is two pure functions with immutable settings::
 
 ``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a loss, pass the negative of its
 gradient. Steps are taken in the coordinates of ``ravel``, so that positive numbers stay positive; the gradient comes in
-natural space, as the bounds return it. An optimiser that keeps no dense vector (sparse rows of a huge model) needs only these
-two methods and ``paths`` to take part in ``fit``.
+natural space, as the bounds return it. An optimiser that keeps no dense vector (sparse rows of a huge model) takes part in
+``fit`` with these two methods, ``paths``, ``fixing`` and ``step_size_at``, and a state like ``OptimiserState``.
 """
 
 from dataclasses import dataclass, replace

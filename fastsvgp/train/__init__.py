@@ -112,6 +112,11 @@ def fit(
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
     if not is_record(model) or not (isinstance(model, SGPR) or hasattr(model, "posterior")):
         raise TypeError(f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {type(model).__name__}")
+    for name, function in (("callback", callback), ("validate", validate)):
+        if function is not None and not callable(function):
+            raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
+    if optimiser is not None and not hasattr(optimiser, "fixing"):
+        raise TypeError(f"fit: `optimiser` must be made by fs.adam(...) or fs.sgd(...), got {optimiser!r}")
     model = tree_map(lambda v: np.ascontiguousarray(v) if np.ndim(v) else v, model)  # the layout that a checkpoint gives back
     if checkpoint is not None:
         check_folder(checkpoint)

@@ -49,7 +49,9 @@ def write(path, state):
 
 
 def check_folder(path):
-    """Refuse a checkpoint path whose folder does not exist, before any work is done."""
+    """Refuse a checkpoint path that is a folder, or whose folder does not exist, before any work is done."""
+    if os.path.isdir(path):
+        raise ValueError(f"fit: `checkpoint` {path} is a folder; name a file in it")
     folder = os.path.dirname(os.path.abspath(os.fspath(path)))
     if not os.path.isdir(folder):
         raise ValueError(f"fit: `checkpoint` is to be written to {folder}, which is not a folder; make it first")

@@ -428,3 +428,15 @@ def test_messages(rng):
         fs.fit(model, X, Y, steps=1, rng=-1)
     with pytest.raises(ValueError, match="`smoothing`"):
         fs.fit(model, X, Y, steps=1, smoothing=1.0)
+    with pytest.raises(TypeError, match="`callback` must be a function, got 3"):
+        fs.fit(model, X, Y, steps=1, callback=3)
+    with pytest.raises(TypeError, match=r"`optimiser` must be made by fs.adam\(...\) or fs.sgd\(...\), got 'adam'"):
+        fs.fit(model, X, Y, steps=1, optimiser="adam")
+
+
+def test_a_checkpoint_must_be_a_file_in_a_folder(tmp_path, rng):
+    model, X, Y = problem(rng)
+    with pytest.raises(ValueError, match="is a folder; name a file in it"):
+        fs.fit(model, X, Y, steps=1, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="which is not a folder; make it first"):
+        fs.fit(model, X, Y, steps=1, checkpoint=tmp_path / "absent" / "model.npz")
