@@ -6,7 +6,9 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, Likelihood, not_whole, refuse, total, whole
+from .base import NODES, Likelihood, log_sum_exp, not_whole, refuse, total, whole
+
+CHUNK = 256  # data whose (classes, samples, data) temporaries exist at one time
 
 
 class Multiclass(Likelihood):
@@ -23,11 +25,6 @@ class Multiclass(Likelihood):
         """Probabilities p of the classes, (C, N), and the variances p (1 - p) of their indicators."""
         p = self._probabilities(f)
         return p, p * (1 - p)
-
-    def predict_log_density(self, Y, f):
-        p = self._probabilities(f)
-        with np.errstate(divide="ignore"):
-            return np.log(np.take_along_axis(p, np.asarray(Y, np.intp)[None], axis=0)[0])
 
     def check_targets(self, Y):
         Y, C = np.asarray(Y), self.num_classes
@@ -70,6 +67,9 @@ class RobustMax(Multiclass):
         P /= P.sum(axis=0)
         return (1 - self.epsilon) * P + (self.epsilon / (C - 1)) * (1 - P)
 
+    def predict_log_density(self, Y, f):
+        return np.log(np.take_along_axis(self._probabilities(f), np.asarray(Y, np.intp)[None], axis=0)[0])
+
 
 @record
 class Softmax(Multiclass):
@@ -106,3 +106,14 @@ class Softmax(Multiclass):
     def _probabilities(self, f):
         # d/df_c log-sum-exp = softmax_c, so the derivative in mean_c is the average softmax
         return kernels.expected_logsumexp(f.mean, f.var, kernels.normal_points(self.num_classes, self.num_samples, None))[1]
+
+    def predict_log_density(self, Y, f):
+        # The logarithm of the average softmax at the points of ``_probabilities``, which underflow far from the label.
+        Y, points = np.asarray(Y, np.intp), kernels.normal_points(self.num_classes, self.num_samples, None).T[:, :, None]
+        sd, out = np.sqrt(f.var, dtype=np.float64), np.empty(Y.shape, f.mean.dtype)
+        for start in range(0, Y.size, CHUNK):
+            here = slice(start, start + CHUNK)
+            F = f.mean[:, None, here] + sd[:, None, here] * points
+            own = np.take_along_axis(F, Y[None, None, here], axis=0)[0]
+            out[here] = log_sum_exp(own - log_sum_exp(F)) - float(np.log(self.num_samples))
+        return out

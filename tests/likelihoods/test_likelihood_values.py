@@ -130,6 +130,16 @@ def test_softmax():
             np.testing.assert_allclose(likelihood.predict_mean_and_var(f)[0][:, i], exact[i][1], atol=error)
 
 
+def test_softmax_far_from_the_label(rng):
+    mean, var = rng.standard_normal((3, 600)), 0.1 + rng.random((3, 600))
+    likelihood, Y = lk.Softmax(3), rng.integers(0, 3, 600)
+    p = likelihood.predict_mean_and_var(Marginals(mean, var))[0]
+    np.testing.assert_allclose(likelihood.predict_log_density(Y, Marginals(mean, var)), np.log(p[Y, np.arange(600)]), rtol=1e-12)
+    mean[:, 0] = -2000.0, 1000.0, 0.0
+    var[:, 0] = 1e-12
+    np.testing.assert_allclose(likelihood.predict_log_density(0 * Y, Marginals(mean, var))[0], -3000, rtol=1e-6)
+
+
 def test_softmax_points_follow_the_random_number_generator(rng):
     likelihood, Y = lk.Softmax(3), np.array([2, 0])
     f = Marginals(rng.standard_normal((3, 2)), np.ones((3, 2)))
