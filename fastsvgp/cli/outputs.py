@@ -1,5 +1,6 @@
 """The folder of results: made before training starts, never left half-filled by a run that could not write."""
 
+import errno
 import os
 import tempfile
 from contextlib import contextmanager
@@ -47,7 +48,6 @@ def writing(path):
     try:
         yield
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}; nothing is left half-written. "
-            "Free some space, or choose another --out"
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        todo = "free some space, or choose another --out" if full else "choose another --out"
+        raise UsageError(f"cannot write {path}: {error.strerror or error}; nothing is left half-written; {todo}") from error

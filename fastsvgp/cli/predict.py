@@ -8,6 +8,7 @@ import numpy as np
 from ..records import write_atomically
 from . import metrics
 from .fitted import Fitted
+from .outputs import writing
 from .tables import read_table
 
 
@@ -16,13 +17,14 @@ def run(args):
     fitted = Fitted.load(args.model)
     table = read_table(args.file, args.delimiter, args.header)
     columns, target = fitted.find_columns(table)
-    X = table.inputs(columns)
+    X = table.inputs(columns, optional=False)
     prediction = fitted.predict(X)
     text = as_csv(fitted, prediction)
     if args.out is None:
         sys.stdout.write(text)
     else:
-        write_atomically(args.out, lambda file: file.write(text.encode()))
+        with writing(args.out):
+            write_atomically(args.out, lambda file: file.write(text.encode()))
         print(f"wrote {table.num_rows} predictions to {args.out}", file=sys.stderr)
     report = _score(fitted, table, target, X, prediction)
     if report:

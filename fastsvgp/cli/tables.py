@@ -20,6 +20,8 @@ from ..errors import DataFileError
 from .errors import UsageError, shown
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
+LARGEST = 1e150  # of a value: its square is still a number
+DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 
 
@@ -75,43 +77,52 @@ class Table:
             return f"line {line}"
         return f"line {self.lines[row]}"
 
-    def inputs(self, columns):
-        """The given columns as a finite (N, len(columns)) float64 array, or an error that names what stands in the way."""
+    def inputs(self, columns, optional=True):
+        """The given columns as a finite (N, len(columns)) float64 array, or an error that names what stands in the way.
+
+        ``optional``: whether the error may advise to leave a column out.
+        """
         texts = [i for i in columns if i in self.text]
         if texts:
-            named = ", ".join(f"{self.names[i]!r} (such as {self.text[i][0]!r})" for i in texts[:6])
+            cells = [self._first_text(i) for i in texts]
+            pairs = list(zip(texts, cells, strict=True))
+            named = ", ".join(f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6])
             more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
-            commas = all(_with_decimal_comma(self.text[i][0]) for i in texts)
-            todo = (
-                "these look like decimal commas: write the numbers with decimal points"
-                if commas
-                else f"encode them as numbers, or leave them out with --ignore {','.join(self.names[i] for i in texts[:6])}"
-            )
+            if all(with_decimal_comma(cell) for cell, _ in cells):
+                todo = DECIMAL_COMMAS
+            else:
+                ignored = ",".join(self.names[i] for i in texts[:6])
+                todo = "write them as numbers" + (f", or leave them out with --ignore {ignored}" if optional else "")
             raise UsageError(
                 f"{self.path}: inputs must be numbers, but text is in column{'s'[: len(texts) > 1]} {named}{more}; {todo}"
             )
         X = np.ascontiguousarray(self.numbers[:, columns])
-        self._check_finite(X, columns)
+        self._check_finite(X, columns, optional)
         return X
 
-    def _check_finite(self, X, columns):
-        finite = np.isfinite(X)
+    def _first_text(self, column):
+        """The first cell of a text column that is no number, and its place."""
+        row = next(r for r, cell in enumerate(self.text[column]) if not is_number(cell) and cell.lower() not in MISSING)
+        return self.text[column][row], self.place(row)
+
+    def _check_finite(self, X, columns, optional):
+        finite = np.abs(X) < LARGEST
         if finite.all():
             return
         row, j = np.unravel_index(np.argmin(finite), X.shape)
-        bad = int(finite.size - finite.sum())
-        what = "missing or NaN" if np.isnan(X[row, j]) else "infinite"
+        value, bad = X[row, j], int(finite.size - finite.sum())
+        what = "missing or NaN" if np.isnan(value) else "infinite" if np.isinf(value) else f"{value:g}, too large to be squared"
         raise DataFileError(
             f"{self.path}, {self.place(row)}, column {self.names[columns[j]]!r}: the value is {what}"
-            f"{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells or remove their rows, "
-            "or leave the column out with --ignore"
+            f"{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells or remove their rows"
+            + (", or leave the column out with --ignore" if optional else "")
         )
 
     def target_column(self, column):
         """One column as it is: float64 numbers, or an array of text."""
         if column not in self.text:
             values = self.numbers[:, column]
-            self._check_finite(values[:, None], [column])
+            self._check_finite(values[:, None], [column], optional=False)
             return values
         cells = self.text[column]
         missing = next((row for row, cell in enumerate(cells) if cell.strip().lower() in MISSING), None)
@@ -159,19 +170,28 @@ def read_table(path, delimiter="auto", header="auto"):
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
             return _read_npz(path)
         if magic == b"\x93NUMPY":
-            return _from_array(path, np.load(path, allow_pickle=False), "the array")
+            return _read_npy(path)
         return _read_text(path, delimiter, header)
     except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{path} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read"
+            f"{path} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read, "
+            "text as UTF-8"
         ) from error
     except zipfile.BadZipFile as error:
         raise DataFileError(f"{path} is a damaged npz file: {error}") from error
 
 
 # --- NumPy files -------------------------------------------------------------------------------------------------------
+
+
+def _read_npy(path):
+    try:
+        array = np.load(path, allow_pickle=False)
+    except ValueError as error:  # pickled objects, or a damaged header
+        raise DataFileError(f"{path}: {error}; an npy file of data must be a plain array of numbers") from error
+    return _from_array(path, array, "the array")
 
 
 def _read_npz(path):
@@ -290,8 +310,8 @@ def _layout(path, head, delimiter, header):
 
 def _is_header(first, second):
     """Names have no numbers among them, or stand where the next row has a number, or are the counts 0, 1, 2... of pandas."""
-    is_text = [not _is_number(cell) for cell in first]
-    if all(is_text) or any(t and cell and _is_number(other) for t, cell, other in zip(is_text, first, second, strict=False)):
+    is_text = [not is_number(cell) for cell in first]
+    if all(is_text) or any(t and cell and is_number(other) for t, cell, other in zip(is_text, first, second, strict=False)):
         return True
     return len(first) > 2 and first == [str(i) for i in range(len(first))]
 
@@ -299,10 +319,10 @@ def _is_header(first, second):
 def _commented_header(comments, delimiter, width):
     """Column names in a # line right above the data, as numpy.savetxt writes them."""
     cells = next((cells for _, cells in _split([c.lstrip("# ") for c in comments[-1:]], delimiter)), [])
-    return cells if len(cells) == width and not any(map(_is_number, cells)) else None
+    return cells if len(cells) == width and not any(map(is_number, cells)) else None
 
 
-def _is_number(cell):
+def is_number(cell):
     try:
         float(cell)
     except ValueError:
@@ -310,8 +330,8 @@ def _is_number(cell):
     return True
 
 
-def _with_decimal_comma(cell):
-    return cell.count(",") == 1 and _is_number(cell.replace(",", "."))
+def with_decimal_comma(cell):
+    return cell.count(",") == 1 and is_number(cell.replace(",", "."))
 
 
 def _rows(path, layout):
@@ -347,7 +367,7 @@ def _read_cells(path, layout):
             numbers[:, j] = np.array(cells, dtype=np.float64)
         except ValueError:
             present = [cell.lower() not in MISSING for cell in cells]
-            if all(_is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
+            if all(is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
                 numbers[:, j] = [float(cell) if there else np.nan for cell, there in zip(cells, present, strict=True)]
             else:
                 text[j] = list(cells)

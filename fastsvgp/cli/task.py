@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import DataFileError
 from .errors import UsageError, shown
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
-from .tables import read_table
+from .tables import DECIMAL_COMMAS, is_number, read_table, with_decimal_comma
 
 FEW_INTEGERS = 20
 
@@ -119,6 +119,8 @@ def interpret_target(values, name, likelihood=None):
         row = int(np.argmin(np.isfinite(values)))
         raise DataFileError(f"the target {name!r} is {values[row]} in row {row}; fill it in or remove the row")
     distinct = np.unique(values)
+    if len(values) < 2:
+        raise UsageError(f"there is {len(values)} row of data only; at least three are needed to learn and to test")
     if len(distinct) < 2:
         raise UsageError(
             f"the target {name!r} is constant: all {len(values)} values are {distinct[0]}, so there is nothing to "
@@ -150,7 +152,7 @@ def interpret_target(values, name, likelihood=None):
     if 2 * len(distinct) > len(values) or len(distinct) > 1000:
         raise UsageError(
             f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, too many for classes; "
-            "choose another --target" + ("" if values.dtype.kind in "US" else ", or --likelihood gaussian")
+            + _instead_of_classes(values)
         )
     y = np.searchsorted(distinct, values)
     return y, likelihood, reason, [class_name(value) for value in distinct]
@@ -168,6 +170,19 @@ def _infer(values, distinct):
     if len(distinct) == 2:
         return "bernoulli-probit", f"the target has two values ({what})"
     return "softmax", f"the target has {len(distinct)} different values ({what})"
+
+
+def _instead_of_classes(values):
+    """What to do about a target with too many values for classes: often a few cells of text made text of its numbers."""
+    if values.dtype.kind not in "US":
+        return "choose another --target, or --likelihood gaussian"
+    odd = [cell for cell in values.tolist() if not is_number(cell)]
+    if all(map(with_decimal_comma, odd)):
+        return DECIMAL_COMMAS
+    if len(odd) < len(values):
+        numbers = len(values) - len(odd)
+        return f"{numbers} cells are numbers, but {odd[0]!r} is not: correct such cells, or choose another --target"
+    return "choose another --target"
 
 
 def class_name(value):

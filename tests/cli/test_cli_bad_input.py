@@ -76,9 +76,13 @@ def test_arguments(here, capsys, argv, said):
         ("a,b,y\n1,2,3\n4,5,nan\n7,8,9.5\n", ["line 3", "'y'", "missing or NaN"]),
         ("a,b,y\n1,2,3\n4,inf,3.5\n7,8,9.5\n", ["line 3", "'b'", "infinite"]),
         ("a,b,y\n1,red,3\n4,blue,5.5\n", ["'b'", "'red'", "--ignore b"]),
+        ("a,b,y\n1,2,3\n4,oops,5.5\n", ["line 3", "'b' ('oops'"]),
+        ("a,b,y\n1,2,3\n4,1e200,5.5\n7,8,9\n", ["line 3", "'b'", "1e+200", "too large"]),
+        ("a;y\n1;2,5\n2;3,5\n3;4,5\n", ["'y'", "decimal commas"]),
+        ("a,y\n1,2.5\n2,oops\n3,4.5\n", ["'y'", "2 cells are numbers, but 'oops' is not"]),
         ("a,b,y\n1,2,3\n4,5,3\n6,7,3\n", ["'y' is constant", "--target"]),
         ("y\n1\n2\n", ["one column", "--target-file"]),
-        ("a,y\n1,2.5\n", ["constant"]),
+        ("a,y\n1,2.5\n", ["1 row of data only"]),
         ("a,y\n1,2.5\n2,3.5\n", ["row", "training"]),
         ("", ["no rows of data"]),
     ],
@@ -114,6 +118,25 @@ def test_predict_refuses_models_that_fit_did_not_write(fitted, here, capsys):
     (here / "cut.npz").write_bytes(content[: len(content) // 2])
     assert "cut.npz" in refused(capsys, "predict", "cut.npz", "good.csv")
     assert "not a table of data" in refused(capsys, "fit", "fit/model.npz")
+
+
+def test_a_target_is_never_to_be_ignored_and_predict_has_no_option_to_ignore(fitted, here, capsys):
+    (here / "bad.csv").write_text("a,b,y\n1,2,3\n4,5,nan\n7,8,9.5\n")
+    assert "--ignore" not in refused(capsys, "fit", "bad.csv", *FEW)
+    for cell in ("nan", "red"):
+        (here / "new.csv").write_text(f"a,b\n1,2\n3,{cell}\n")
+        assert "--ignore" not in refused(capsys, "predict", fitted, "new.csv")
+
+
+def test_arrays_of_objects(here, capsys):
+    np.save("objects.npy", np.array([{}]), allow_pickle=True)
+    message = refused(capsys, "fit", "objects.npy")
+    assert "objects.npy" in message and "plain array" in message
+
+
+def test_predict_names_the_file_that_cannot_be_written(fitted, here, capsys):
+    message = refused(capsys, "predict", fitted, "good.csv", "--out", "nowhere/out.csv")
+    assert "cannot write nowhere/out.csv: No such file" in message and "space" not in message
 
 
 def test_predict_leaves_the_old_file_when_the_disk_is_full(fitted, here, capsys, monkeypatch):

@@ -98,7 +98,7 @@ def test_missing_cells_say_line_and_column(write, cell, header):
 
 def test_text_columns_are_named_with_what_to_do(write):
     table = read_table(write("name,size,colour\nann,1,red\nbob,2,blue\n"))
-    with pytest.raises(UsageError, match=r"columns 'name' \(such as 'ann'\), 'colour'.*--ignore name,colour"):
+    with pytest.raises(UsageError, match=r"columns 'name' \('ann', line 2\), 'colour'.*--ignore name,colour"):
         table.inputs([0, 1, 2])
     table = read_table(write("1,5;2\n2,5;3\n"))
     with pytest.raises(UsageError, match="decimal comma"):
