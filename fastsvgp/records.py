@@ -205,8 +205,15 @@ def _build(header, arrays, path):
 
 
 def write_atomically(path, write):
-    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was."""
-    path = os.fspath(path)
+    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
+
+    Through a link the file that it stands for is written. A pipe or a device is written to; nothing can be moved onto it.
+    """
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with open(path, "wb") as file:
+            write(file)
+        return
+    path = os.path.realpath(path)
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix="." + os.path.basename(path) + ".")
     try:

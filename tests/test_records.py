@@ -126,6 +126,19 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["model.npz"]
 
 
+def test_links_are_followed_and_devices_are_written_to(tmp_path):
+    (tmp_path / "target.npz").write_bytes(b"old")
+    (tmp_path / "link.npz").symlink_to("target.npz")
+    fs.save(tmp_path / "link.npz", fs.RBF(1.5, 2.0))
+    assert (tmp_path / "link.npz").is_symlink() and fs.load(tmp_path / "target.npz").variance == 1.5
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    records.write_atomically(tmp_path / "pipe", lambda file: file.write(b"content"))
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 3
+
+
 def test_wrong_files_are_named(tmp_path):
     text = tmp_path / "text.npz"
     text.write_text("not a model")
