@@ -13,6 +13,16 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser, *_):
+        from .info import version
+
+        print(f"fastsvgp {version('fastsvgp')}")
+        parser.exit()
+
+
 def _number(kind, low, high=None, *, open_low=False):
     """A type for argparse: a number in [low, high), or in (low, high) with ``open_low``."""
     name = {int: "a whole number", float: "a number"}[kind]
@@ -41,6 +51,7 @@ def _columns(text):
 def parser():
     """The parser of the ``fastsvgp`` command."""
     top = Parser(prog="fastsvgp", description="Sparse variational Gaussian processes: fit, predict, look.", allow_abbrev=False)
+    top.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     _add_fit(commands)
     _add_predict(commands)

@@ -70,10 +70,10 @@ def fit_task(task, args, folder, title):
         path = os.path.join(folder, MODEL)
         with writing(path):
             fitted.save(path)
-        say(f"  trained    {len(trained.values)} steps in {seconds:.1f} s, ELBO {trained.elbo:.5g}")
+        say(f"  trained    {_steps(trained)} in {seconds:.1f} s, ELBO {trained.elbo:.5g}")
         if trained.interrupted:
             print(
-                f"interrupted: the model after {len(trained.values)} steps is kept in {path}; the same command with --resume "
+                f"interrupted: the model after {_steps(trained)} is kept in {path}; the same command with --resume "
                 "goes on from here",
                 file=sys.stderr,
             )
@@ -94,6 +94,11 @@ def fit_task(task, args, folder, title):
 
 def _silent(*_):
     pass
+
+
+def _steps(trained):
+    count = len(trained.values)
+    return f"{count} step{'s'[: count != 1]}"
 
 
 def _prepare(task, args, say, title):

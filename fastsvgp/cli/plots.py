@@ -121,7 +121,9 @@ def classes_1d(train, test, grid, probabilities, classes, names):
     ax.set_xlabel(names[0])
     ax.set_ylabel("probability")
     ax.set_title("Class probabilities (ticks: training rows, below them held-out rows)", fontsize="medium")
-    ax.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    columns = -(-len(classes) // 16)
+    if columns <= 3:  # a longer legend would leave no room for the curves
+        ax.legend(frameon=False, fontsize="small", ncols=columns, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 

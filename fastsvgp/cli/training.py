@@ -95,7 +95,11 @@ def train(fitted, task, args, folder):
         if args.natural_step:
             settings["natural_step_size"] = _natural_schedule(task, args.natural_step)
     with closing(Progress(total, args.quiet)) as progress:
-        model, info = fs.fit(fitted.model, X, y, callback=progress, **settings)
+        try:
+            model, info = fs.fit(fitted.model, X, y, callback=progress, **settings)
+        except (ValueError, ArithmeticError) as error:
+            error.add_note("on the command line: a smaller --learning-rate or --natural-step, or a larger --jitter, may help")
+            raise
     return _finished(model, info, X, y, args, checkpoint)
 
 

@@ -238,6 +238,12 @@ def test_info(capsys):
         assert re.search(rf"^{name} +\S", out, re.M)
 
 
+def test_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out.startswith("fastsvgp ")
+
+
 def test_help_of_every_command(capsys):
     for argv in (["--help"], ["fit", "--help"], ["predict", "--help"], ["demo", "--help"], ["info", "--help"]):
         with pytest.raises(SystemExit) as ended:
