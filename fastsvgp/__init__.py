@@ -28,6 +28,7 @@ _ROOMS = {
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
     "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
+    "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
     "optim.flat": ("ravel",),
     "optim.first_order": ("adam", "sgd"),
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),

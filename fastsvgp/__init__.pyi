@@ -134,6 +134,12 @@ from .optim.first_order import (
 from .optim.flat import (
     ravel as ravel,
 )
+from .optim.inverse_factor import (
+    inverse_factor as inverse_factor,
+)
+from .optim.inverse_factor import (
+    newton_schulz_step as newton_schulz_step,
+)
 from .optim.natural import (
     natural_step as natural_step,
 )

@@ -1,0 +1,308 @@
+"""Factors of inverses from matrix products alone: natural-gradient (Newton-Schulz) steps towards chol(A^-1)."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import check, kernels
+from .schedules import as_schedule
+
+CERTIFICATE = 0.46  # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
+SAFE = 0.45, 2.0  # unit steps are taken while the largest eigenvalue of L' A L lies between these
+FAR = 0.3  # normalised residual above which a step of 1.5 in place of 1 saves a fifth of the steps
+SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what its slope promises
+ROUNDING = 0.17  # the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
+
+
+class InverseFactorInfo(NamedTuple):
+    """How ``inverse_factor`` ended; arrays over the batch where A has leading axes.
+
+    converged : the normalised residual ||L' A L - I||_F / sqrt(M) is at most the tolerance
+    steps : updates of L
+    residual : the normalised residual of the returned factor
+    certified : ||L' A L - I||_F < 0.46, so that unit steps from here converge quadratically
+    reason : "converged"; "steps": `max_steps` were not enough; "rounding": no step reduces the residual any further in this
+        dtype; "indefinite": some x' A x <= 0 was met, so A is not positive definite in this dtype
+    reachable : for the last two reasons, about the smallest residual that rounding allows, 0.17 eps cond(A), with an estimate of
+        the condition number; else 0
+    searches : how many of the steps were taken by the exact line search
+    """
+
+    converged: bool
+    steps: int
+    residual: float
+    certified: bool
+    reason: str
+    reachable: float
+    searches: int
+
+
+def newton_schulz_step(A, L, step_size):
+    """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
+
+    ``L - g L [tril(E) - (I + diag(E)) / 2]`` with ``E = L' A L``: for N(0, L L') the natural gradient of its KL divergence from
+    N(0, A^-1).
+
+    Parameters
+    ----------
+    A : (..., M, M), symmetric
+    L : (..., M, M), lower
+        What is above its diagonal is not read. Leading axes broadcast against those of A.
+    step_size : float
+        The g above. Steps of 1 converge quadratically from ||E - I||_F < 0.46; they diverge once the largest eigenvalue of E
+        exceeds about 3. ``inverse_factor`` chooses.
+
+    Returns
+    -------
+    L : (..., M, M)
+        Zeros above the diagonal. A diagonal entry of E above 1 + 2 / g turns the sign of its column, which L L' does not see.
+
+    Raises
+    ------
+    ValueError, TypeError
+        A is not symmetric, a diagonal entry of L is zero, NaN or infinity, shapes that do not fit, a step size that is not
+        positive.
+
+    Notes
+    -----
+    4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (6).
+    """
+    A, L = _checked(A, L)
+    size = check.scalar("step_size", step_size)
+    if size <= 0:
+        raise ValueError(f"`step_size` must be positive, got {size:g}")
+    return kernels.newton_schulz_step(A, L, size)
+
+
+def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
+    """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
+
+    Parameters
+    ----------
+    A : (..., M, M), symmetric positive definite
+        Not factorised, only multiplied.
+    L : (..., M, M), optional
+        Where to start: the factor of a nearby matrix, such as that of the last training step. By default a multiple of
+        diag(A)^-1/2.
+    step_size : None, number, schedule or function of the step count
+        None follows the largest eigenvalue lam of L' A L (see Notes). ``schedules.constant`` and ``schedules.log_linear`` are
+        the choices of the paper. Whatever is asked for, a step that does not reduce the objective is replaced by an exact line
+        search.
+    tolerance : float
+        On the normalised residual ||L' A L - I||_F / sqrt(M). In float32 about 2e-8 cond(A) can be reached, in float64 about
+        4e-17 cond(A); the loop notices and says so in place of going on.
+    max_steps : int
+
+    Returns
+    -------
+    L : (..., M, M)
+        Positive diagonal, zeros above it; the best found where it did not converge. Always finite.
+    info : InverseFactorInfo
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``newton_schulz_step``; also for a tolerance below the eps of the dtype, or a diagonal of A that is not positive.
+
+    Notes
+    -----
+    4/3 M^3 flops a step and M^3 for the first residual; a line search costs another 8/3 M^3.
+
+    The objective KL[N(0, L L') || N(0, A^-1)] = (tr L' A L - M) / 2 - sum log L_ii + const is strictly convex in L. Along a
+    natural-gradient step L (I - g Phi), Phi the lower triangle of E - I with half its diagonal, it changes by
+    -<E, Phi> g + <Phi, E Phi> g^2 / 2 - sum log(1 - g Phi_ii), convex in g with slope -||E - I||_F^2 / 2 at 0. Its exact
+    minimiser always descends, so it is the fallback. The rule is faster: with lam from power iteration (ten at first, then three
+    more each step; at least the largest diagonal entry), g = 1 while 0.45 < lam < 2 (1.5 while the residual exceeds 0.3), else
+    2 / (lam + sqrt(lam)), which takes lam to 1. Below ||E - I||_F = 0.46 unit steps converge quadratically. The update:
+    Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (5), (6) and (8), which do not say when it
+    diverges.
+    """
+    A, L = _checked(A, L)
+    dtype = A.dtype
+    tolerance = check.scalar("tolerance", tolerance)
+    if tolerance < np.finfo(dtype).eps:
+        raise ValueError(f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix ({np.finfo(dtype).eps:.1e})")
+    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 0:
+        raise ValueError(f"`max_steps` must be a whole number of at least 0, got {max_steps!r}")
+    schedule = None if step_size is None else as_schedule(step_size)
+    diagonal = np.diagonal(A, axis1=-2, axis2=-1)
+    check.positive("diagonal of A", diagonal)
+    batch = A.shape[:-2] if L is None else np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
+    many = np.broadcast_to(A, batch + A.shape[-2:])
+    starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
+    found = [_descend(many[i], None if L is None else starts[i], schedule, tolerance, int(max_steps)) for i in np.ndindex(batch)]
+    if not batch:
+        return found[0]
+    factors, infos = zip(*found, strict=True)
+    fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
+    return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
+
+
+class _Point(NamedTuple):
+    """A factor, D = L' A L - I, its norm, the extremes of the diagonal of L' A L, and the objective."""
+
+    L: np.ndarray
+    D: np.ndarray
+    norm: float
+    smallest: float
+    largest: float
+    objective: float
+
+
+def _point(A, L):
+    D, stats = kernels.newton_schulz_gram(A, L)
+    norm, smallest, largest, trace = (float(s) for s in stats)
+    diagonal = L.diagonal().astype(np.float64)
+    objective = trace / 2 - float(np.log(diagonal).sum()) if (diagonal > 0).all() else math.inf
+    return _Point(L, D, norm, smallest, largest, objective)
+
+
+def _descend(A, L, schedule, tolerance, max_steps):
+    M = len(A)
+    root = math.sqrt(M)
+    power = np.random.default_rng(0).standard_normal(M).astype(A.dtype)  # any start will do that favours no direction
+    now = None if L is None else _point(A, np.tril(L) * np.sign(L.diagonal()))
+    if now is None or not math.isfinite(now.norm) or now.smallest <= 0:  # L' A L overflows, or vanishes
+        now = _point(A, _cold_start(A, power))
+    state = None if schedule is None else schedule.init()
+    steps = searches = 0
+
+    def ended(reason):
+        limited = reason in ("rounding", "indefinite")
+        reachable = ROUNDING * float(np.finfo(A.dtype).eps) * _condition(A, now.L, power) if limited else 0.0
+        certified = now.norm < CERTIFICATE
+        info = InverseFactorInfo(reason == "converged", steps, now.norm / root, certified, reason, reachable, searches)
+        return now.L, info
+
+    while True:
+        if now.norm <= tolerance * root:
+            return ended("converged")
+        if now.smallest <= 0:
+            return ended("indefinite")
+        if steps == max_steps:
+            return ended("steps")
+        if schedule is None:
+            size, power = _rule(now, power, root, iterations=10 if steps == 0 else 3)
+        else:
+            size = schedule.size(steps, state)
+        new = _point(A, kernels.newton_schulz_update(now.L, now.D, size, overwrite_d=True))
+        if not _progress(now, new, size):
+            if size == 1 and now.norm < CERTIFICATE:
+                return ended("rounding")
+            size, stepped = _line_search(A, now.L)
+            if size is None:
+                return ended("indefinite")
+            new = _point(A, stepped)
+            searches += 1
+            if not _progress(now, new, size):
+                return ended("rounding")
+        bound = _bound(now.norm, size)
+        now, steps = new, steps + 1
+        if schedule is not None:
+            state = schedule.observe(state, -now.objective)
+        if bound < CERTIFICATE and now.norm > max(2 * bound, tolerance * root):
+            return ended("rounding")  # what exceeds the bound is rounding, and it stays
+
+
+def _rule(now, power, root, iterations):
+    """The step size by the largest eigenvalue of L' A L, and the vector to start the next power iteration from."""
+    if now.norm < CERTIFICATE:
+        return 1.0, power
+    top, power = kernels.power_iteration(now.D, power, shift=1.0, iterations=iterations)
+    top = max(float(top), now.largest)
+    if SAFE[0] < top < SAFE[1]:
+        return (1.5 if now.norm > FAR * root else 1.0), power
+    return 2 / (top + math.sqrt(top)), power
+
+
+def _progress(now, new, size):
+    """Has a step of ``size`` led from ``now`` to something better?"""
+    if not math.isfinite(new.norm) or not math.isfinite(new.objective):
+        return False
+    if now.norm < CERTIFICATE:  # differences of the objective would drown in rounding
+        return new.norm < now.norm
+    return new.objective < now.objective - SUFFICIENT * size * now.norm**2 / 2
+
+
+def _bound(d, g):
+    """An upper bound of ||E' - I||_F after a step g from ||E - I||_F = d.
+
+    D' = D - g (Phi + Phi') - g (D Phi + Phi' D) + g^2 (Phi' Phi + Phi' D Phi), Phi + Phi' = D and ||Phi||_F <= d / sqrt(2).
+    """
+    return abs(1 - g) * d + math.sqrt(2) * g * d**2 + g**2 * d**2 * (1 + d) / 2
+
+
+def _line_search(A, L):
+    """The exact minimiser along the natural gradient: (step size, new factor); (None, None) where A proves not to be definite."""
+    D, (norm, _, _, trace) = kernels.newton_schulz_gram(A, L)
+    P, curvature = kernels.newton_schulz_curvature(A, L, D)
+    curvature = float(curvature)
+    if not curvature > 0:
+        return None, None
+    phi = D.diagonal().astype(np.float64) / 2
+    linear = norm**2 / 2 + trace / 2  # <E, Phi>
+    top = max(float(phi.max()), 0.0)
+
+    def slope(g):
+        return curvature * g - linear + float((phi / (1 - g * phi)).sum())
+
+    # convex, with a pole at 1 / top: the root of the slope by bisection
+    low, high = 0.0, 1 / top if top > 0 else 1.0
+    while top == 0 and slope(high) < 0:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return low, L - L.dtype.type(low) * P
+
+
+def _cold_start(A, power):
+    """a diag(A)^-1/2, with a such that the largest eigenvalue of L' A L is about one."""
+    scale = 1 / np.sqrt(A.diagonal())
+    top, _ = kernels.power_iteration(scale[:, None] * A * scale, power, iterations=5)
+    return np.diag(scale / A.dtype.type(math.sqrt(top)))
+
+
+def _condition(A, L, power):
+    """About the condition number of A, from power iterations with A and with L L' in place of its inverse."""
+    top, _ = kernels.power_iteration(A, power, iterations=5)
+    size = 0.0
+    for _ in range(5):
+        power = power / np.linalg.norm(power)
+        power = (L * (power[:, None] * L).sum(0)).sum(1)
+        size = float(np.linalg.norm(power))
+    return float(top) * size
+
+
+def _checked(A, L):
+    A = check.as_array("A", A)
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.shape[-1] == 0:
+        raise ValueError(f"`A` must have shape (..., M, M) with M > 0, got {A.shape}")
+    arrays = [A]
+    if L is not None:
+        L = check.as_array("L", L)
+        if L.shape[-2:] != A.shape[-2:]:
+            raise ValueError(f"`L` must have shape (..., M, M) with the M of `A`, got {L.shape} for {A.shape}")
+        try:
+            np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
+        except ValueError:
+            raise ValueError(f"leading axes of `A` {A.shape} and `L` {L.shape} do not broadcast") from None
+        arrays.append(L)
+    check.backend_of(*arrays)  # raises where they are mixed
+    dtype = check.common_dtype(*arrays)
+    A = A.astype(dtype, copy=False)
+    check.finite("A", A)
+    largest = float(np.abs(A).max())
+    difference = float(np.abs(A - A.swapaxes(-1, -2)).max())
+    if difference > math.sqrt(np.finfo(dtype).eps) * largest:
+        raise ValueError(f"`A` must be symmetric, but A and A' differ by up to {difference:g}; use (A + A') / 2 if that is meant")
+    if L is None:
+        return A, None
+    L = L.astype(dtype, copy=False)
+    diagonal = np.diagonal(L, axis1=-2, axis2=-1)
+    check.finite("diagonal of L", diagonal)
+    if not diagonal.all():
+        raise ValueError("`L` has a zero on its diagonal, so L L' is singular; start from a factor with a non-zero diagonal")
+    check.finite("L", np.tril(L))
+    return A, L

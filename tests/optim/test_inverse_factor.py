@@ -1,0 +1,249 @@
+"""The inner loop towards chol(A^-1): it converges as fast as was measured before, never diverges, and says how it ended."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from oracles import inverse_factor as oracle
+
+import fastsvgp as fs
+from fastsvgp import kernels, schedules
+from fastsvgp.optim.inverse_factor import CERTIFICATE, inverse_factor
+
+VECTORS = pathlib.Path(__file__).resolve().parents[3] / "shared" / "vectors" / "rsvgp_natgrad_near.npz"
+
+
+def rbf(Z, diagonal):
+    squares = ((Z[:, None] - Z[None]) ** 2).sum(-1)
+    return np.exp(-squares / 2) + diagonal * np.eye(len(Z))
+
+
+def with_condition(rng, M, cond, kind="geometric"):
+    """A random symmetric matrix with eigenvalues between 1 and 1 / cond."""
+    U = np.linalg.qr(rng.standard_normal((M, M)))[0]
+    values = {
+        "geometric": np.geomspace(1, 1 / cond, M),
+        "halves": np.where(np.arange(M) < M / 2, 1, 1 / cond),
+        "one large": np.where(np.arange(M) < 1, 1, 1 / cond),
+        "one small": np.where(np.arange(M) < M - 1, 1, 1 / cond),
+    }[kind]
+    A = (U * values) @ U.T
+    return (A + A.T) / 2
+
+
+def with_diagonal_for(Z, cond):
+    """The covariance of Z with as much on its diagonal as gives this condition number."""
+    K = rbf(Z, 0.0)
+    return K + np.linalg.eigvalsh(K)[-1] / cond * np.eye(len(Z))
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("M", [1, 3, 17, 65])
+@pytest.mark.parametrize("g", [0.3, 1.0])
+def test_step_is_the_update_of_the_paper(rng, M, g):
+    A, L = with_condition(rng, M, 10.0), np.tril(rng.standard_normal((M, M)) / M + np.eye(M))
+    stepped = fs.newton_schulz_step(A, L, g)
+    np.testing.assert_allclose(stepped, oracle.step(A, L, g), rtol=0, atol=1e-13)
+    hidden = L + np.triu(np.full((M, M), np.nan), 1)
+    np.testing.assert_array_equal(fs.newton_schulz_step(np.stack([A, A]), hidden, g), [stepped, stepped])
+    assert fs.newton_schulz_step(A.astype("f"), L.astype("f"), g).dtype == np.float32
+
+
+def test_step_and_loop_against_the_authors_program():
+    if not VECTORS.is_file():
+        pytest.skip("no reference vectors here")
+    data = np.load(VECTORS)
+    A, L = data["out.K_tilde"], data["in.T_sqrt"]
+    np.testing.assert_allclose(fs.newton_schulz_step(A, L, 1.0), data["out.T_sqrt_g1"], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(fs.newton_schulz_step(A, L, 0.3), data["out.T_sqrt_g03"], rtol=0, atol=1e-10)
+    assert oracle.residual(A, L) == pytest.approx(float(data["out.criterion_frobenius"]), rel=1e-9)
+    for name in ("loglinear5", "loglinear12"):
+        walked = L
+        for g in data[f"out.gammas_{name}"]:
+            walked = fs.newton_schulz_step(A, walked, g)
+        np.testing.assert_allclose(walked, data[f"out.T_sqrt_{name}"], rtol=0, atol=1e-10)
+    ramp = lambda t: float(data["out.gammas_loglinear12"][t])  # noqa: E731
+    found, info = inverse_factor(A, L, step_size=ramp, tolerance=1e-6, max_steps=12)
+    assert info.converged and info.steps == int(data["out.stopped_reported_steps"]) - 1
+    np.testing.assert_allclose(found, data["out.T_sqrt_stopped"], rtol=0, atol=1e-10)
+    assert info.residual == pytest.approx(float(data["out.stopped_criterion"]), rel=1e-4)
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+# Steps to a residual of 1e-3 as measured for the rule before (its faster form), and a small margin.
+MARGIN = 1
+
+
+@pytest.mark.parametrize("start, M, cond, steps", [
+    ("small", 50, 1e3, 10), ("small", 300, 6e5, 15), ("small", 300, 6e7, 19), ("diagonal", 300, 6e5, 16),
+    ("default", 50, 1e3, 10), ("default", 300, 6e5, 15), ("default", 300, 6e7, 19),
+])  # fmt: skip
+def test_cold_starts_take_no_more_steps_than_known(rng, start, M, cond, steps):
+    A = with_diagonal_for(rng.uniform(-2, 2, (M, 2)), cond)
+    L = {"small": 1e-3 * np.eye(M), "diagonal": np.diag(np.diag(A) ** -0.5), "default": None}[start]
+    W, info = inverse_factor(A, L)
+    assert info.converged and info.certified and info.reason == "converged"
+    assert info.steps <= steps + MARGIN and info.searches == 0
+    assert info.residual <= 1e-3 and info.residual == pytest.approx(oracle.residual(A, W), rel=1e-5)
+
+
+@pytest.mark.parametrize("move, steps", [(0.001, 4), (0.005, 11), (0.05, 17)])
+def test_warm_starts_take_no_more_steps_than_known(rng, move, steps):
+    Z = rng.uniform(-2, 2, (300, 2))
+    before = np.linalg.cholesky(np.linalg.inv(rbf(Z, 1e-4)))
+    A = rbf(Z + move * rng.standard_normal(Z.shape), 1e-4)
+    W, info = inverse_factor(A, before)
+    assert info.converged and info.steps <= steps + MARGIN
+    assert oracle.residual(A, W) <= 1e-3
+
+
+@pytest.mark.parametrize("kind", ["geometric", "halves", "one large", "one small"])
+@pytest.mark.parametrize("cond", [1e2, 1e4, 1e6, 1e8, 1e10])
+@pytest.mark.parametrize("M", [3, 60])
+def test_it_never_diverges(rng, M, cond, kind):
+    A = with_condition(rng, M, cond, kind)
+    far = np.tril(rng.standard_normal((M, M))) + 30 * np.eye(M)
+    for start in (None, np.eye(M), 100 * np.eye(M), far):
+        W, info = inverse_factor(A, start, tolerance=1e-4)
+        assert info.converged, (info, cond)
+        assert (np.diag(W) > 0).all() and not np.triu(W, 1).any()
+        assert oracle.residual(A, W) < 2e-4  # the dense residual rounds too
+
+
+def test_the_objective_falls_and_the_end_is_quadratic(rng):
+    A = with_diagonal_for(rng.uniform(-2, 2, (80, 2)), 1e5)
+    walked = [inverse_factor(A, max_steps=n, tolerance=1e-9) for n in range(20)]
+    values = [oracle.objective(A, L) for L, _ in walked]
+    assert (np.diff(values) <= 1e-9).all()
+    d = np.array([info.residual for _, info in walked]) * np.sqrt(80)
+    certified = d[:-1] < CERTIFICATE
+    assert certified.sum() >= 3
+    bound = d[:-1] ** 2 * (1.92 + d[:-1] / 2) + 1e-10
+    assert (d[1:] <= np.maximum(bound, 1e-9 * np.sqrt(80)))[certified].all()
+
+
+def test_the_factor_is_the_one_of_the_inverse(rng):
+    A = with_condition(rng, 130, 1e3)
+    W, info = inverse_factor(A, tolerance=1e-11)
+    assert info.converged
+    np.testing.assert_allclose(W, kernels.cholesky_of_inverse(A), rtol=0, atol=1e-8)
+    again, info = inverse_factor(A, W, tolerance=1e-10)
+    assert info.steps == 0 and info.converged
+    np.testing.assert_array_equal(again, W)
+
+
+@pytest.mark.parametrize(
+    "step_size", [1.0, 0.5, schedules.constant(1.0), schedules.log_linear(1e-5, 1.0, 10), lambda t: 3.0], ids=str
+)
+def test_any_schedule_is_safe(rng, step_size):
+    """A unit step from the diagonal diverges on its own: the line search takes over where the objective would rise."""
+    A = rbf(rng.uniform(-2, 2, (60, 2)), 1e-3)
+    W, info = inverse_factor(A, np.diag(np.diag(A) ** -0.5), step_size=step_size, max_steps=200)
+    assert info.converged, info
+    assert oracle.residual(A, W) < 1.1e-3
+
+
+def test_exact_line_search_alone_converges(rng):
+    """A step size that is always refused leaves nothing but the fallback."""
+    A = rbf(rng.uniform(-2, 2, (50, 2)), 0.02)
+    W, info = inverse_factor(A, step_size=lambda t: 1e6, max_steps=200)
+    assert info.converged and info.searches == info.steps
+
+
+def test_columns_of_a_start_may_have_either_sign(rng):
+    A = with_condition(rng, 20, 100.0)
+    W, _ = inverse_factor(A)
+    flipped, info = inverse_factor(A, W * np.where(np.arange(20) % 2, 1, -1))
+    assert info.steps == 0
+    np.testing.assert_array_equal(flipped, W)
+
+
+def test_batches(rng):
+    A = np.stack([with_condition(rng, 17, c) for c in (1e1, 1e3, 1e5, 1e2)]).reshape(2, 2, 17, 17)
+    W, info = inverse_factor(A)
+    assert W.shape == A.shape and info.steps.shape == (2, 2) and info.converged.all()
+    for i in np.ndindex(2, 2):
+        alone, one = inverse_factor(A[i])
+        np.testing.assert_array_equal(W[i], alone)
+        assert one.steps == info.steps[i] and info.reason[i] == "converged"
+    shared, info = inverse_factor(A[0], np.eye(17))
+    assert shared.shape == (2, 17, 17) and info.converged.all()
+
+
+@pytest.mark.parametrize("cond", [1e2, 1e4, 1e6, 1e8])
+def test_float32_says_what_it_can_reach(rng, cond):
+    A = with_condition(rng, 60, cond).astype("f")
+    W, info = inverse_factor(A, tolerance=1e-6)
+    assert W.dtype == np.float32 and np.isfinite(W).all()
+    assert not info.converged and info.reason in ("rounding", "indefinite") and info.steps < 30
+    if cond <= 1e6:
+        assert info.reason == "rounding" and info.certified
+        assert info.residual < 10 * info.reachable
+        assert 2e-9 * cond < info.reachable < 2e-7 * cond
+    loose, info = inverse_factor(A, tolerance=max(1e-3, 1e-8 * cond))
+    assert info.converged or cond == 1e8
+
+
+def test_float64_stops_where_rounding_does(rng):
+    A = with_condition(rng, 60, 1e8)
+    W, info = inverse_factor(A, tolerance=1e-14)
+    assert info.reason == "rounding" and not info.converged and info.certified
+    assert info.residual < 1e-7 and info.steps < 30
+
+
+def test_a_matrix_that_is_not_definite_is_noticed(rng):
+    A = np.diag([1.0, 1.0, 1.0])
+    A[0, 1] = A[1, 0] = 1.5
+    W, info = inverse_factor(A)
+    assert info.reason == "indefinite" and not info.converged and np.isfinite(W).all()
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e120])
+def test_a_hopeless_start_is_replaced(rng, size):
+    A = with_condition(rng, 17, 100.0)
+    W, info = inverse_factor(A, size * np.eye(17))
+    assert info.converged and info.steps < 15
+
+
+def test_number_of_steps_is_a_limit():
+    A = np.diag([1.0, 1e-4])
+    W, info = inverse_factor(A, np.eye(2), max_steps=2)
+    assert info.steps == 2 and info.reason == "steps" and not info.converged and not info.certified
+
+
+@pytest.mark.parametrize("call", [lambda A, L: fs.newton_schulz_step(A, L, 1.0), lambda A, L: inverse_factor(A, L)])
+def test_bad_arguments(call):
+    A, L = np.eye(3), np.eye(3)
+    for bad, message in [
+        ((A[:2], L), r"`A` must have shape.*\(2, 3\)"),
+        ((np.zeros((0, 0)), np.zeros((0, 0))), "`A` must have shape"),
+        ((A, np.eye(4)), r"`L` must have shape.*\(4, 4\)"),
+        ((np.stack([A, A]), np.stack([L, L, L])), "do not broadcast"),
+        ((A + np.triu(np.ones((3, 3)), 1), L), "`A` must be symmetric.*by up to 1"),
+        ((A * np.nan, L), "`A` contains nan"),
+        ((A, np.diag([1.0, 0.0, 1.0])), "`L` has a zero on its diagonal"),
+        ((A, np.diag([1.0, np.inf, 1.0])), "diagonal of L.*inf"),
+        ((A, L + np.tril(np.full((3, 3), np.nan), -1)), "`L` contains nan"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call(*bad)
+    with pytest.raises(TypeError, match="`A` must hold real numbers"):
+        call(A + 1j, L)
+
+
+def test_bad_settings():
+    A = np.eye(3)
+    for size in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="step_size"):
+            fs.newton_schulz_step(A, A, size)
+    with pytest.raises(ValueError, match="`tolerance` is 1e-09, less than float32 can reach"):
+        inverse_factor(A.astype("f"), tolerance=1e-9)
+    with pytest.raises(ValueError, match="max_steps"):
+        inverse_factor(A, max_steps=2.5)
+    with pytest.raises(ValueError, match="diagonal of A"):
+        inverse_factor(-A)
+    with pytest.raises(ValueError, match="step_size"):
+        inverse_factor(A, step_size=-1.0)
