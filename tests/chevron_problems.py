@@ -1,0 +1,94 @@
+"""Chevron problems of awkward sizes, and what every twin of the family must say about them."""
+
+import numpy as np
+from numerics import assert_as_accurate_as
+from oracles import chevron as oracle
+
+SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1), (300, 10, 4)]  # m, k, right-hand sides
+
+
+def problem(rng, m, k, count, dtype, padding=0):
+    """``dense``, ``diagonal``, two sets of vectors, rows with repeats; NaN above the diagonal and between padded rows."""
+    memory = np.full((m, k + padding), np.nan, dtype)
+    dense = memory[:, :k]
+    dense[:] = rng.standard_normal((m, k)) / np.sqrt(k + 1)
+    dense[np.arange(min(m, k)), np.arange(min(m, k))] = rng.uniform(0.5, 2, min(m, k))
+    dense[np.triu_indices(m, 1, k)] = np.nan
+    diagonal = rng.uniform(0.5, 2, m - k).astype(dtype)
+    x, y = (rng.standard_normal((count, m)).astype(dtype) for _ in range(2))
+    rows = rng.integers(0, m, 2 * m // 3 + 1)
+    return dense, diagonal, x, y, rows
+
+
+def as_accurate(results, plain, truth):
+    for result, in_dtype, exact in zip(results, plain, truth, strict=True):
+        assert result.dtype == in_dtype.dtype and result.shape == exact.shape and result.flags.c_contiguous
+        if exact.size:
+            assert_as_accurate_as(result, in_dtype, exact)
+
+
+def both(definition, *arrays):
+    """A definition in the dtype of the arrays, and in extended precision."""
+    return definition(*arrays), definition(*(np.asarray(a, np.longdouble) if a.dtype.kind == "f" else a for a in arrays))
+
+
+def check_products(twin, dense, diagonal, x, y):
+    k = dense.shape[1]
+
+    def definition(dense, diagonal, x, y):
+        C = oracle.matrix(dense, diagonal)
+        forwards, backwards = x @ C.T, x @ C
+        return [forwards, backwards, *oracle.parts(y.T @ x, k)]
+
+    results = [twin.multiply(dense, diagonal, x, False), twin.multiply(dense, diagonal, x, True), *twin.outer(k, y, x)]
+    as_accurate(results, *both(definition, dense, diagonal, x, y))
+
+
+def check_gram_vjp(twin, dense, diagonal, x, y_bar):
+    def definition(dense, diagonal, x, y_bar):
+        C = oracle.matrix(dense, diagonal)
+        return [*oracle.parts(y_bar.T @ (x @ C) + x.T @ (y_bar @ C), dense.shape[1]), y_bar @ C @ C.T]
+
+    as_accurate(twin.gram_vjp(y_bar, dense, diagonal, x), *both(definition, dense, diagonal, x, y_bar))
+
+
+def check_rows(twin, dense, diagonal, x, y, rows):
+    k, n, m = dense.shape[1], len(rows), len(dense)
+    head, rest = np.ascontiguousarray(x[:, :k]), np.where(rows < k, np.nan, x[:, rows]).astype(x.dtype)
+    u = np.ascontiguousarray(y[:, :n]) if n <= m else np.tile(y, 2)[:, :n]
+
+    def definition(dense, diagonal, x, u):
+        C = oracle.matrix(dense, diagonal)[rows]
+        return [x @ C.T, u @ C, *oracle.row_parts(u.T @ x, rows, k)]
+
+    transposed = oracle.scattered(rows, *twin.multiply_rows_transposed(dense, diagonal, rows, u), m)
+    results = [twin.multiply_rows(dense, diagonal, rows, head, rest), transposed, *twin.outer_rows(rows, u, head, rest)]
+    as_accurate(results, *both(definition, dense, diagonal, x, u))
+
+
+def check_log_det(twin, dense, diagonal, rows):
+    entries = np.diag(oracle.matrix(dense, diagonal))
+    for chosen, values in ((None, entries), (rows, entries[rows])):
+        result = twin.log_det(dense, diagonal, chosen)
+        assert result.dtype == np.float64 and result.shape == ()
+        truth = np.log(values.astype(np.longdouble)).sum()
+        tolerance = 4 * np.finfo(dense.dtype).eps * max(1.0, float(np.abs(np.log(values)).sum()))
+        assert abs(float(result) - float(truth)) <= tolerance
+        vjp = twin.log_det_vjp(2.5, dense, diagonal, chosen)
+        assert vjp.dtype == dense.dtype
+        np.testing.assert_allclose(vjp, 2.5 / values.astype(float), rtol=2 * np.finfo(dense.dtype).eps)
+
+
+def check_all(twin, rng, m, k, count, dtype, padding=0):
+    dense, diagonal, x, y, rows = problem(rng, m, k, count, dtype, padding)
+    check_products(twin, dense, diagonal, x, y)
+    check_gram_vjp(twin, dense, diagonal, x, y)
+    check_rows(twin, dense, diagonal, x, y, rows)
+    check_log_det(twin, dense, diagonal, rows)
+
+
+def small_run(twin):
+    """Every kernel once, on more than one block, for runs that are slow."""
+    rng = np.random.default_rng(1)
+    check_all(twin, rng, 140, 9, 2, np.float32)
+    check_all(twin, rng, 140, 8, 1, np.float32)

@@ -1,0 +1,161 @@
+"""Chevron products on the CPU: against the matrix written out, adjoint identities, layouts, long sums, bad indices."""
+
+import chevron_problems as problems
+import numpy as np
+import pytest
+from numerics import assert_adjoint
+from oracles import chevron as oracle
+
+from fastsvgp import kernels
+from fastsvgp.kernels.cpu import chevron
+
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+@every_dtype
+@pytest.mark.parametrize("m, k, count", [*problems.SHAPES, (700, 65, 2)])  # the last is shared among threads
+def test_against_the_dense_matrix(rng, m, k, count, dtype):
+    problems.check_all(chevron, rng, m, k, count, dtype)
+
+
+@every_dtype
+def test_strides(rng, dtype):
+    problems.check_all(chevron, rng, 65, 3, 2, dtype, padding=5)
+    dense, diagonal, x, _, _ = problems.problem(rng, 33, 7, 2, dtype)
+    plain = [kernels.chevron_multiply(dense, diagonal, x, transpose) for transpose in (False, True)]
+    wide = np.repeat(diagonal, 2)
+    odd = [np.asfortranarray(dense), np.repeat(dense, 2, axis=1)[:, ::2], dense[::-1].copy()[::-1]]
+    for layout in odd:
+        for d in (diagonal, wide[::2]):
+            for transpose, expected in enumerate(plain):
+                result = kernels.chevron_multiply(layout, d, np.asfortranarray(x), bool(transpose))
+                np.testing.assert_array_equal(result, expected)
+
+
+def test_leading_axes(rng):
+    dense, diagonal, x, y, rows = problems.problem(rng, 33, 7, 6, np.float64)
+    for transpose in (False, True):
+        flat = kernels.chevron_multiply(dense, diagonal, x, transpose)
+        stacked = kernels.chevron_multiply(dense, diagonal, x.reshape(2, 3, 33), transpose)
+        np.testing.assert_array_equal(stacked, flat.reshape(2, 3, 33))
+        assert kernels.chevron_multiply(dense, diagonal, x[0], transpose).shape == (33,)
+    head, rest = kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, x[0, : rows.size])
+    assert head.shape == (7,) and rest.shape == rows.shape
+    assert kernels.chevron_gram(dense, diagonal, x.reshape(2, 3, 33)).shape == (2, 3, 33)
+    none = kernels.chevron_multiply_rows(dense, diagonal, rows[:0], x[:, :7], x[:, :0])
+    assert none.shape == (6, 0)
+
+
+# --- reverse rules --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(rng):
+    dense, *others = problems.problem(rng, 17, 5, 3, np.float64)
+    return np.nan_to_num(dense), *others  # five-point differences move every entry, also those that are not read
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_multiply_vjp(rng, small, transpose):
+    dense, diagonal, x, y_bar, _ = small
+    bars = kernels.chevron_multiply_vjp(y_bar, dense, diagonal, x, transpose)
+    assert_adjoint(lambda *a: kernels.chevron_multiply(*a, transpose), (dense, diagonal, x), bars, y_bar, rng)
+
+
+def test_gram_vjp(rng, small):
+    dense, diagonal, x, y_bar, _ = small
+    bars = kernels.chevron_gram_vjp(y_bar, dense, diagonal, x)
+    assert_adjoint(kernels.chevron_gram, (dense, diagonal, x), bars, y_bar, rng)
+
+
+def by_rows(rows, dense_bar, diagonal_bar, m):
+    """Cotangents row by row, added up at their rows."""
+    k = dense_bar.shape[1]
+    dense_sum, diagonal_sum = np.zeros((m, k)), np.zeros(m)
+    np.add.at(dense_sum, rows, dense_bar)
+    np.add.at(diagonal_sum, rows, diagonal_bar)
+    assert not diagonal_sum[:k].any()
+    return dense_sum, diagonal_sum[k:]
+
+
+def test_multiply_rows_vjp(rng, small):
+    dense, diagonal, x, _, rows = small
+    head, rest = x[:, :5].copy(), x[:, rows]
+    y_bar = rng.standard_normal(rest.shape)
+    dense_bar, diagonal_bar, *others = kernels.chevron_multiply_rows_vjp(y_bar, dense, diagonal, rows, head, rest)
+    bars = (*by_rows(rows, dense_bar, diagonal_bar, 17), *others)
+    f = lambda dense, diagonal, head, rest: kernels.chevron_multiply_rows(dense, diagonal, rows, head, rest)  # noqa: E731
+    assert_adjoint(f, (dense, diagonal, head, rest), bars, y_bar, rng)
+
+
+def test_multiply_rows_transposed_vjp(rng, small):
+    dense, diagonal, _, _, rows = small
+    x, y_bar = (rng.standard_normal((3, n)) for n in (rows.size, 5 + rows.size))
+    arguments = np.ascontiguousarray(y_bar[:, :5]), np.ascontiguousarray(y_bar[:, 5:]), dense, diagonal, rows, x
+    dense_bar, diagonal_bar, x_bar = kernels.chevron_multiply_rows_transposed_vjp(*arguments)
+    bars = (*by_rows(rows, dense_bar, diagonal_bar, 17), x_bar)
+    f = lambda *a: np.concatenate(kernels.chevron_multiply_rows_transposed(*a[:2], rows, a[2]), axis=1)  # noqa: E731
+    assert_adjoint(f, (dense, diagonal, x), bars, y_bar, rng)
+
+
+def test_log_det_vjp(rng, small):
+    dense, diagonal, _, _, rows = small
+    for chosen in (None, rows):
+        entries_bar = kernels.chevron_log_det_vjp(1.7, dense, diagonal, chosen)
+        total = np.zeros(17)
+        np.add.at(total, np.arange(17) if chosen is None else chosen, entries_bar)
+        dense_bar = np.zeros_like(dense)
+        dense_bar[np.arange(5), np.arange(5)] = total[:5]
+        f = lambda dense, diagonal, chosen=chosen: kernels.chevron_log_det(dense, diagonal, chosen)  # noqa: E731
+        directions = [rng.uniform(-0.1, 0.1, a.shape) for a in (dense, diagonal)]
+        assert_adjoint(f, (dense, diagonal), (dense_bar, total[5:]), np.float64(1.7), rng, directions=directions)
+
+
+# --- numbers at the edges ---------------------------------------------------------------------------------------------
+
+
+def test_log_det_of_odd_values():
+    dense = np.empty((40, 0))
+    for values in (np.geomspace(1e-300, 1e300, 40), np.full(40, 5e-324), np.r_[np.ones(39), 1e-310]):
+        np.testing.assert_allclose(kernels.chevron_log_det(dense, values), np.log(values).sum(), rtol=1e-14, atol=1e-12)
+    assert kernels.chevron_log_det(dense, np.r_[0.0, np.ones(39)]) == -np.inf
+    assert kernels.chevron_log_det(dense, np.r_[np.inf, np.ones(39)]) == np.inf
+    for bad in (-1.0, np.nan):
+        assert np.isnan(kernels.chevron_log_det(dense, np.r_[bad, np.ones(39)]))
+
+
+def test_long_float32_sums_keep_their_digits():
+    """A float32 sum over 2^18 rows would be lost to one part in 1e3 or so; ours are float64."""
+    m = 1 << 18
+    dense, diagonal = np.full((m, 1), 0.1, np.float32), np.full(m - 1, 1.1, np.float32)
+    x = np.ones(m, np.float32)
+    total = kernels.chevron_multiply(dense, diagonal, x, transpose=True)[0]
+    np.testing.assert_allclose(total, m * float(np.float32(0.1)), rtol=2e-7)
+    logs = [np.log(float(np.float32(value))) for value in (0.1, 1.1)]
+    np.testing.assert_allclose(kernels.chevron_log_det(dense, diagonal), logs[0] + (m - 1) * logs[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [-1, 17])
+def test_indices_out_of_range(rng, small, wrong):
+    dense, diagonal, x, _, rows = small
+    rows = np.r_[rows, wrong]
+    lines = rng.standard_normal((3, rows.size))
+    for call in (
+        lambda: kernels.chevron_multiply_rows(dense, diagonal, rows, x[:, :5], lines),
+        lambda: kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, lines),
+        lambda: kernels.chevron_log_det(dense, diagonal, rows),
+    ):
+        with pytest.raises(IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"):
+            call()
+
+
+def test_results_repeat_to_the_bit(rng):
+    dense, diagonal, x, _, _ = problems.problem(rng, 3000, 33, 2, np.float32)
+    first = kernels.chevron_multiply(dense, diagonal, x, transpose=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(kernels.chevron_multiply(dense, diagonal, x, transpose=True), first)
+
+
+def test_the_oracle_itself():
+    C = oracle.matrix(np.array([[1.0, 9], [2, 3], [4, 5], [6, 7]]), np.array([8.0, 10]))
+    np.testing.assert_array_equal(C, [[1, 0, 0, 0], [2, 3, 0, 0], [4, 5, 8, 0], [6, 7, 0, 10]])
