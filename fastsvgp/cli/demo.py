@@ -13,8 +13,8 @@ from .task import Task, interpret_target, split
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of `fastsvgp fit`
 PROBLEMS = (
-    ("load_diabetes", "diabetes progression", "progression", ["--inducing", "100", "--steps", "800"]),
-    ("load_digits", "handwritten digits", "digit", ["--inducing", "150", "--steps", "400", "--learning-rate", "0.03"]),
+    ("load_diabetes", "diabetes progression", "progression", ["--inducing", "100", "--steps", "400"]),
+    ("load_digits", "handwritten digits", "digit", ["--inducing", "100", "--steps", "200", "--learning-rate", "0.05"]),
 )
 
 

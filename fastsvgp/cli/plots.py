@@ -120,6 +120,7 @@ def classes_1d(train, test, grid, probabilities, classes, names):
             ax.plot(x[codes == c], np.full(np.sum(codes == c), level), "|", color=colours[c], alpha=alpha, markersize=7)
     ax.set_xlabel(names[0])
     ax.set_ylabel("probability")
+    ax.set_ylim(-0.1, 1.05)
     ax.set_title("Class probabilities (ticks: training rows, below them held-out rows)", fontsize="medium")
     columns = -(-len(classes) // 16)
     if columns <= 3:  # a longer legend would leave no room for the curves
