@@ -37,6 +37,7 @@ def twin(stem, *arrays):
             if key[0] == "cpu" or error.name != name:
                 raise
             raise TypeError(
-                f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version; pass NumPy arrays (cupy.asnumpy)"
+                f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version; "
+                "pass NumPy arrays (cupy.asnumpy)"
             ) from None
     return module

@@ -1,4 +1,4 @@
-"""Build a ``.cu`` file with g++ over ``cuda_host.hpp`` and launch its kernels on NumPy arrays, as CuPy launches them on a device."""
+"""Build a ``.cu`` file with g++ over ``cuda_host.hpp`` and launch its kernels on NumPy arrays, as CuPy does on a device."""
 
 import ctypes
 import functools
@@ -67,9 +67,9 @@ class HostModule:
 
     def __init__(self, path, options=(), sanitizer=None):
         self.library = ctypes.CDLL(str(build(pathlib.Path(path), tuple(options), sanitizer)))
+        self.signature = functools.cache(self._signature)
 
-    @functools.cache  # noqa: B019: modules live as long as the tests
-    def signature(self, kernel):
+    def _signature(self, kernel):
         buffer = ctypes.create_string_buffer(4096)
         getattr(self.library, f"signature_{kernel}")(buffer)
         return buffer.value.decode().split(",")[:-1]
@@ -91,6 +91,8 @@ class HostModule:
         """The argument as the launch wants it; its type must be the parameter's (CuPy would pass it on unlooked at)."""
         if isinstance(argument, np.ndarray):
             found, cell = "*" + argument.dtype.str[1:], ctypes.c_void_p(argument.ctypes.data)
+        elif isinstance(argument, np.uint64) and argument == 0 and code[0] == "*":
+            found, cell = code, ctypes.c_void_p(0)  # a null pointer
         elif isinstance(argument, np.generic):
             found, cell = argument.dtype.str[1:], ctypes.create_string_buffer(argument.tobytes())
         else:

@@ -4,7 +4,6 @@ import pathlib
 import sys
 
 import numpy as np
-
 from cuda_host.host_module import HostModule
 
 WRONG_RESULT = 3

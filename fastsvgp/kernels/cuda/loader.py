@@ -32,7 +32,8 @@ def checking():
 @functools.cache
 def cupy():
     """The CuPy module. Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work."""
-    wheels = sorted({d.metadata["Name"] for d in importlib.metadata.distributions() if (d.metadata["Name"] or "").startswith("cupy")})
+    names = {d.metadata["Name"] or "" for d in importlib.metadata.distributions()}
+    wheels = sorted(name for name in names if name.startswith("cupy"))
     if len(wheels) > 1:
         raise ImportError(
             f"several CuPy packages are installed ({', '.join(wheels)}) and overwrite one another; uninstall all of them, "
@@ -115,7 +116,8 @@ def compile_cubin(stem, dtype, architecture, options=()):
 
     source, headers = sources(stem)
     options = (f"-arch=sm_{architecture}", *_options(dtype), *options)
-    program = nvrtc.createProgram(source, f"{stem}.cu", tuple(headers.values()), tuple(headers))
+    texts, names = (tuple(part.encode() for part in parts) for parts in (headers.values(), headers))
+    program = nvrtc.createProgram(source, f"{stem}.cu", texts, names)
     try:
         nvrtc.compileProgram(program, options)
         return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
@@ -145,9 +147,8 @@ def load_cubin(stem, dtype, architecture):
     from cupy.cuda import nvrtc
 
     source, headers = sources(stem)
-    parts = [source, *(f"{name}\0{text}" for name, text in headers.items()), *_options(dtype), architecture, str(nvrtc.getVersion())]
-    name = f"{stem}-{hashlib.sha256(chr(1).join(parts).encode()).hexdigest()[:32]}.cubin"
-    path = cache_folder() / name
+    parts = [source, *headers, *headers.values(), *_options(dtype), architecture, str(nvrtc.getVersion())]
+    path = cache_folder() / f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}.cubin"
     try:
         return path.read_bytes()
     except OSError:
