@@ -1,0 +1,53 @@
+"""Where the tests of CUDA kernels run: on the emulation, in three orders of the threads, and on a device where there is one."""
+
+import importlib
+import shutil
+import types
+
+import numpy as np
+import pytest
+from cuda_host.emulated import emulated
+from cuda_host.host_module import ORDERS
+
+
+def why_no_device():
+    try:
+        import cupy
+
+        return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
+    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
+        return f"no CUDA device ({type(error).__name__}: {error})"
+
+
+def on_device(stem):
+    """The CUDA twin for NumPy arrays: they go to the device, and results come back."""
+    import cupy
+
+    module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
+    there = lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a  # noqa: E731
+    back = lambda a: tuple(map(back, a)) if isinstance(a, tuple) else cupy.asnumpy(a) if isinstance(a, cupy.ndarray) else a  # noqa: E731
+    moved = lambda f: lambda *arguments: back(f(*map(there, arguments)))  # noqa: E731
+    return types.SimpleNamespace(**{name: moved(f) for name, f in vars(module).items() if callable(f)})
+
+
+@pytest.fixture(params=[*ORDERS, "device"])
+def twin_of(request):
+    """A function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
+    if request.param == "device":
+        if reason := why_no_device():
+            pytest.skip(reason)
+        yield on_device
+        return
+    if shutil.which("g++") is None:
+        pytest.skip("the host emulation of CUDA needs g++")
+    with emulated(request.param) as twin:
+        yield twin
+
+
+@pytest.fixture(params=["thread", "address"])
+def sanitizer(request):
+    from cuda_host import sanitized
+
+    if shutil.which("g++") is None or sanitized.runtime(request.param) is None:
+        pytest.skip(f"needs g++ and its {sanitized.RUNTIME[request.param]}")
+    return request.param

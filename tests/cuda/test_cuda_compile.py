@@ -1,0 +1,45 @@
+"""Every kernel compiles for every architecture without warning, stack frame or spill, within a committed register budget."""
+
+import pathlib
+
+import pytest
+from cuda_host import ptxas
+
+from fastsvgp.kernels.cuda import loader
+
+# The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a multiprocessor, 80 three,
+# 128 two.
+BUDGET = {
+    "chevron": {
+        "multiply_1": 64,
+        "multiply_4": 96,
+        "transposed_1": 80,
+        "transposed_4": 128,
+        "outer": 72,
+        "log_diagonal": 40,
+        "log_diagonal_vjp": 40,
+        "sum_heads": 64,
+        "sum_logs": 40,
+    }
+}
+STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
+
+
+def test_every_family_has_a_budget():
+    assert sorted(BUDGET) == STEMS
+
+
+@pytest.mark.parametrize("dtype", loader.C_NAMES)
+@pytest.mark.parametrize("architecture", ptxas.ARCHITECTURES)
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("compiler", ["nvrtc", "nvcc"])
+def test_compiles_within_budget(compiler, stem, architecture, dtype):
+    if reason := ptxas.why_not(compiler):
+        pytest.skip(reason)
+    log = ptxas.log_of(compiler, stem, dtype, architecture)
+    assert "warning" not in log, log
+    kernels = ptxas.usage(log)
+    assert set(kernels) == set(BUDGET[stem])
+    for name, used in kernels.items():
+        assert used["stack"] == used["spilled"] == 0, (name, used)
+        assert used["registers"] <= BUDGET[stem][name], (name, used)

@@ -1,0 +1,202 @@
+"""Compiling, keeping and launching, and what is said where that cannot work. A stand-in for CuPy records launches."""
+
+import importlib.metadata
+import logging
+import types
+
+import numpy as np
+import pytest
+from cuda_host import ptxas
+
+from fastsvgp.kernels.cuda import loader
+
+COMPILES = """
+extern "C" __global__ void scale(real* out, real a) { out[threadIdx.x] *= a; }
+"""
+
+
+class RuntimeTrouble(Exception):
+    pass
+
+
+class DriverTrouble(Exception):
+    pass
+
+
+class OnDevice:
+    """An array as far as the loader looks at it."""
+
+    __cuda_array_interface__ = {}
+
+    def __init__(self, device=0):
+        self.device = types.SimpleNamespace(id=device)
+
+
+def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
+    """What the loader needs of CuPy; ``launched`` holds the launches."""
+    launched = []
+
+    class Module:
+        def load(self, cubin):
+            if load_fails:
+                raise DriverTrouble("CUDA_ERROR_NO_BINARY_FOR_GPU")
+            self.cubin = cubin
+
+        def get_function(self, name):
+            return lambda grid, block, arguments: launched.append((self.cubin, name, grid, block, arguments))
+
+    def device_count():
+        if devices is None:
+            raise RuntimeTrouble("cudaErrorUnknown")
+        return devices
+
+    cuda = types.SimpleNamespace(
+        runtime=types.SimpleNamespace(
+            driverGetVersion=lambda: driver,
+            runtimeGetVersion=lambda: runtime,
+            getDeviceCount=device_count,
+            CUDARuntimeError=RuntimeTrouble,
+        ),
+        driver=types.SimpleNamespace(CUDADriverError=DriverTrouble),
+        function=types.SimpleNamespace(Module=Module),
+        get_device_id=lambda: 0,
+        Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes={"MultiProcessorCount": 132}),
+    )
+    return types.SimpleNamespace(cuda=cuda, launched=launched)
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """Replace CuPy and what was remembered of it, for one test."""
+
+    def replace(**facts):
+        module = stand_in(**facts)
+        monkeypatch.setattr(loader, "cupy", lambda: module)
+        monkeypatch.setattr(loader, "_functions", {})
+        loader._require_device.cache_clear()
+        loader._device_facts.cache_clear()
+        return module
+
+    yield replace
+    loader._require_device.cache_clear()
+    loader._device_facts.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "facts, said",
+    [
+        (dict(driver=0), "no NVIDIA driver"),
+        (dict(driver=12080), r"driver serves CUDA 12\.8, this CuPy was built for CUDA 13\.2; update .* CUDA 12$"),
+        (dict(devices=0), "CUDA_VISIBLE_DEVICES"),
+        (dict(devices=None), "does not start: cudaErrorUnknown"),
+    ],
+)
+def test_no_usable_device(pretend, facts, said):
+    pretend(**facts)
+    with pytest.raises(RuntimeError, match=said):
+        loader.launch("any", "any", "float64", (1,), (1,), ())
+    with pytest.raises(RuntimeError, match=said):
+        loader.multiprocessors()
+
+
+def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
+    module = pretend()
+    asked = []
+    monkeypatch.setattr(loader, "load_cubin", lambda *key: asked.append(key) or b"cubin")
+    array = OnDevice()
+    for kernel in ("scale", "shift", "scale"):
+        loader.launch("stem", kernel, np.dtype("float32"), (2,), (32,), (array, np.float32(2)))
+    assert asked == [("stem", "float32", "90a")]  # one module for all, and the architecture-specific code
+    assert [entry[1] for entry in module.launched] == ["scale", "shift", "scale"]
+    assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)))
+    assert loader.multiprocessors() == 132
+
+
+def test_arrays_of_another_device_are_refused(pretend):
+    pretend()
+    with pytest.raises(ValueError, match="lives on device 1, the current device is 0"):
+        loader.launch("stem", "scale", "float32", (1,), (1,), (OnDevice(1),))
+
+
+def test_refused_cubins_name_the_driver(pretend, monkeypatch):
+    pretend(load_fails=True)
+    monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
+    with pytest.raises(RuntimeError, match=r"driver \(CUDA 13\.0\) does not load stem\.cu built for sm_90a: CUDA_ERROR"):
+        loader.launch("stem", "scale", "float32", (1,), (1,), ())
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    def pretend_wheels(*names):
+        found = [types.SimpleNamespace(metadata={"Name": n}) for n in names]
+        monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
+        loader.cupy.cache_clear()
+
+    yield pretend_wheels
+    loader.cupy.cache_clear()
+
+
+def test_two_cupy_wheels(installed):
+    installed("numpy", "cupy-cuda13x", "cupy-cuda12x")
+    with pytest.raises(ImportError, match=r"cupy-cuda12x, cupy-cuda13x.*uninstall all of them"):
+        loader.cupy()
+
+
+def test_no_cupy(installed, monkeypatch):
+    installed()
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(ImportError, match=r'pip install "fastsvgp\[cuda13\]"'):
+        loader.cupy()
+
+
+def test_sources_are_found():
+    _, headers = loader.sources("chevron")
+    assert "shared.cuh" in headers
+
+
+# --- with NVRTC, which needs no driver ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nvrtc(monkeypatch, tmp_path):
+    """One small family, and an empty folder for its cubins."""
+    if reason := ptxas.why_not("nvrtc"):
+        pytest.skip(reason)
+    headers = loader.sources("chevron")[1]
+    text = {"text": '#include "shared.cuh"\n' + COMPILES}
+    monkeypatch.setattr(loader, "sources", lambda stem: (text["text"], headers))
+    monkeypatch.setenv("FASTSVGP_CACHE_DIR", str(tmp_path / "kept"))
+    return text
+
+
+def count_compilations(monkeypatch):
+    calls, compile_cubin = [], loader.compile_cubin
+    monkeypatch.setattr(loader, "compile_cubin", lambda *key: calls.append(key) or compile_cubin(*key))
+    return calls
+
+
+def test_cubins_are_kept_by_all_that_they_depend_on(nvrtc, monkeypatch, tmp_path):
+    calls = count_compilations(monkeypatch)
+    first = loader.load_cubin("small", "float32", "90a")
+    assert first[:4] == b"\x7fELF" and loader.load_cubin("small", "float32", "90a") == first
+    assert calls == [("small", "float32", "90a")]
+    loader.load_cubin("small", "float64", "90a")
+    loader.load_cubin("small", "float32", "80")
+    nvrtc["text"] += "// another source\n"
+    loader.load_cubin("small", "float32", "90a")
+    assert len(calls) == 4
+    kept = [p.name for p in (tmp_path / "kept").iterdir()]
+    assert len(kept) == 4 and all(name.startswith("small-") and name.endswith(".cubin") for name in kept)
+
+
+def test_a_folder_that_cannot_be_written(nvrtc, monkeypatch, tmp_path, caplog):
+    (tmp_path / "kept").write_text("a file where the folder should be")
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        assert loader.load_cubin("small", "float32", "90a")[:4] == b"\x7fELF"
+    assert "cannot be kept" in caplog.text
+
+
+def test_compile_errors_come_with_the_log(nvrtc):
+    nvrtc["text"] = '#include "shared.cuh"\nextern "C" __global__ void broken(real* a) { *a = missing; }\n'
+    with pytest.raises(RuntimeError, match=r'(?s)cannot compile small\.cu with .*-DREAL=double.*"missing" is undefined'):
+        loader.load_cubin("small", "float64", "80")

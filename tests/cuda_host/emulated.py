@@ -1,0 +1,48 @@
+"""CUDA twins on the host: CuPy is NumPy, a launch is a run of the emulation.
+
+``python -m cuda_host.emulated SANITIZER STEM`` runs ``small_run(twin)`` of ``tests/STEM_problems.py`` so, under a sanitizer.
+"""
+
+import contextlib
+import functools
+import importlib
+import pathlib
+import sys
+import types
+from unittest import mock
+
+import numpy as np
+from cuda_host.host_module import HostModule
+
+from fastsvgp.kernels.cuda import loader
+
+
+def _empty(shape, dtype=float):
+    """Fresh memory holds NaN, so that what a kernel leaves unwritten shows."""
+    return np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, np.iinfo(dtype).min, dtype)
+
+
+ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty})
+
+
+@functools.cache
+def module_of(stem, dtype, sanitizer):
+    path = pathlib.Path(loader.source_folder()) / f"{stem}.cu"
+    return HostModule(path, [f"-DREAL={loader.C_NAMES[dtype]}"], sanitizer)
+
+
+@contextlib.contextmanager
+def emulated(order="forward", sanitizer=None, multiprocessors=2):
+    """While this lasts, the modules of ``fastsvgp.kernels.cuda`` take NumPy arrays; threads run in the given order."""
+
+    def launch(stem, kernel, dtype, grid, block, arguments):
+        module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, arguments, order=order, seed=len(kernel))
+
+    replaced = {"cupy": lambda: ARRAYS, "launch": launch, "multiprocessors": lambda: multiprocessors}
+    with mock.patch.multiple(loader, **replaced):
+        yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
+
+
+if __name__ == "__main__":
+    with emulated(sanitizer=sys.argv[1]) as twin_of:
+        importlib.import_module(f"{sys.argv[2]}_problems").small_run(twin_of(sys.argv[2]))
