@@ -131,7 +131,7 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
     batch = A.shape[:-2] if L is None else np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
     many = np.broadcast_to(A, batch + A.shape[-2:])
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
-    found = [_descend(many[i], None if L is None else starts[i], schedule, tolerance, int(max_steps)) for i in np.ndindex(batch)]
+    found = [descend(many[i], None if L is None else starts[i], schedule, tolerance, int(max_steps)) for i in np.ndindex(batch)]
     if not batch:
         return found[0]
     factors, infos = zip(*found, strict=True)
@@ -158,7 +158,8 @@ def _point(A, L):
     return _Point(L, D, norm, smallest, largest, objective)
 
 
-def _descend(A, L, schedule, tolerance, max_steps):
+def descend(A, L, schedule, tolerance, max_steps):
+    """``inverse_factor`` for one matrix and arguments that were checked: what a training loop calls."""
     M = len(A)
     root = math.sqrt(M)
     power = np.random.default_rng(0).standard_normal(M).astype(A.dtype)  # any start will do that favours no direction
@@ -277,12 +278,12 @@ def _condition(A, L, power):
 
 def _checked(A, L):
     A = check.as_array("A", A)
-    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.shape[-1] == 0:
-        raise ValueError(f"`A` must have shape (..., M, M) with M > 0, got {A.shape}")
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.size == 0:
+        raise ValueError(f"`A` must have shape (..., M, M) and not be empty, got {A.shape}")
     arrays = [A]
     if L is not None:
         L = check.as_array("L", L)
-        if L.shape[-2:] != A.shape[-2:]:
+        if L.shape[-2:] != A.shape[-2:] or L.size == 0:
             raise ValueError(f"`L` must have shape (..., M, M) with the M of `A`, got {L.shape} for {A.shape}")
         try:
             np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
