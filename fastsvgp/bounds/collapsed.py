@@ -154,7 +154,7 @@ def _forward(sgpr, X, Y, jitter):
     s.L = kernels.cholesky(s.blocks.Kuu, jitter)
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
     real = s.y.dtype.type
-    s.B = kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype))
+    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype)))
     s.t = float(np.sum(s.blocks.kff, dtype=float)) - float(np.trace(s.B, dtype=float)) / s.beta
     _add_to_diagonal(s.B, 1)
     s.R = kernels.cholesky(s.B)
