@@ -16,6 +16,7 @@ from .vmath import bits, from_bits
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 NO_ROWS = np.empty(0, np.int64)
+SHORT = 32  # columns
 
 
 def _flat(dense):
@@ -66,7 +67,8 @@ def _product(dense, diagonal, rows, listed, head, rest, n):
     return out
 
 
-# --- C' x: four rows at a time meet in the dtype, and their sum joins sums in float64 ----------------------------------------
+# --- C' x: sums over rows in float64. Short rows go four at a time; long ones one by one, as four streams defeat the prefetcher:
+# measured, 14.1 against 5.7 ms for (200000, 100) in float64, but 5.0 against 6.5 ms for (1000000, 10) ------------------------
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -74,7 +76,7 @@ def _transposed(start, stop, flat, stride, k, x):
     total = np.zeros((x.shape[0], k))
     i = start
     while i < stop:
-        if i >= k and i + 4 <= stop:
+        if k < SHORT and i >= k and i + 4 <= stop:
             a = flat[i * stride : i * stride + k]
             b = flat[(i + 1) * stride : (i + 1) * stride + k]
             c = flat[(i + 2) * stride : (i + 2) * stride + k]
@@ -159,48 +161,45 @@ def _cotangents(n, k, skip, rows, listed, u, head, rest):
     return dense_bar, diagonal_bar
 
 
-# --- log-determinant: the product of 32 mantissas has one logarithm, their exponents add up as integers ----------------------
+# --- log-determinant: the product of 64 mantissas has one logarithm, their exponents add up as integers ----------------------
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _log_sum(values):
-    """Sum of the logarithms of float64 ``values``; -inf and NaN as ``numpy.log`` has them."""
-    ordinary = True
+def _log_sum(values, exponents, products):
+    """Sum of the logarithms of up to 4096 float64 ``values``; -inf and NaN as ``numpy.log`` has them. The others are scratch."""
+    unusual = 0
     for x in values:
-        ordinary = ordinary and 2.3e-308 < x < np.inf
-    total = 0.0
-    if not ordinary:
-        for x in values:
-            total += np.log(x) if x >= 0 else np.nan
-        return total
-    exponents, products = 0, np.ones(16)
-    for first in range(0, values.size, 512):
-        part = values[first : first + 512]
-        whole = part.size // 16 * 16
-        for i in range(0, whole, 16):
-            for lane in range(16):
-                pattern = bits(part[i + lane])
-                exponents += (pattern >> np.int64(52)) - np.int64(1023)
-                products[lane] *= from_bits((pattern & np.int64((1 << 52) - 1)) | np.int64(1023 << 52))
-        for lane in range(16):
-            total += np.log(products[lane])
-            products[lane] = 1.0
-        for i in range(whole, part.size):
-            total += np.log(part[i])
-    return total + exponents * 0.6931471805599453
+        unusual += 0 if (x > 2.3e-308) & (x < np.inf) else 1
+    total, lanes = 0.0, products.size
+    whole = 0 if unusual else values.size // lanes * lanes
+    exponents[:] = 0
+    products[:] = 1
+    for first in range(0, whole, lanes):
+        part = values[first : first + lanes]
+        for lane in range(part.size):
+            pattern = bits(part[lane])
+            exponents[lane] += (pattern >> np.int64(52)) - np.int64(1023)
+            products[lane] *= from_bits((pattern & np.int64((1 << 52) - 1)) | np.int64(1023 << 52))  # below 2^64 in the end
+    for lane in range(lanes):
+        total += np.log(products[lane]) + exponents[lane] * 0.6931471805599453
+    for x in values[whole:]:
+        total += np.log(x) if x >= 0 else np.nan
+    return total
 
 
 @njit(nogil=True, cache=True)
 def _log_diagonal(start, stop, flat, stride, k, diagonal, rows, listed):
     total = 0.0
-    values = np.empty(4096)
+    values, exponents, products = np.empty(4096), np.empty(64, np.int64), np.empty(64)
     for first in range(start, stop, values.size):
         part = values[: min(values.size, stop - first)]
-        for p in range(part.size):
-            i = first + p
-            g = rows[i] if listed else i
-            part[p] = diagonal[g - k] if g >= k else flat[g * stride + g]
-        total += _log_sum(part)
+        if not listed and first >= k:
+            part[:] = diagonal[first - k : first - k + part.size]
+        else:
+            for p in range(part.size):
+                g = rows[first + p] if listed else first + p
+                part[p] = diagonal[g - k] if g >= k else flat[g * stride + g]
+        total += _log_sum(part, exponents, products)
     return total
 
 
