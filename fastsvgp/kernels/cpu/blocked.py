@@ -200,8 +200,9 @@ def gram(L):
     n = L.shape[0]
     if n <= BLOCK:
         D = np.zeros(L.shape, L.dtype)
-        for i in range(n):
-            D[i, : i + 1] = L[i, : i + 1]
+        for i in range(n):  # not by slices: a slice assignment compiles Numba's shape check, two seconds of it
+            for j in range(i + 1):
+                D[i, j] = L[i, j]
         blas.syrk(D, L, T, 1.0, 0.0)
         return
     h = half(n)

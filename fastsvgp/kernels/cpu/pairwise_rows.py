@@ -232,7 +232,8 @@ def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K
                     if known:
                         k = K[row, j0 : j0 + n]
                     else:
-                        k[:] = r2
+                        for j in range(k.size):
+                            k[j] = r2[j]
                         _profile(family, variance, k)
                     total += _weights(family, r2, k, K_bar[row, j0 : j0 + n], w[q, :n])
                 for d in range(D if sides > 0 else 0):
@@ -334,11 +335,13 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
             low = _near_by_value(K[i], variance, norms1[i], norms2, near)
         else:
             low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, near)
-            r2[:] = w
+            for j in range(r2.size):
+                r2[j] = w[j]
         if K.size > 0:
             total += _weights(family, r2, K[i], K_bar[i], w)
         else:
-            k[:] = r2
+            for j in range(k.size):
+                k[j] = r2[j]
             _profile(family, variance, k)
             total += _weights(family, r2, k, K_bar[i], w)
         if count + low > ii.size:
