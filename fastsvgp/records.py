@@ -71,17 +71,17 @@ def leaves(tree, prefix=""):
 
 def tree_map(f, tree, *others):
     """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``."""
-    fields = {}
+    fields = dict(tree.__dict__)
     for name, kind in tree._record_fields:
-        value = getattr(tree, name)
-        fields[name] = value if kind == "static" else _mapped(f, value, [getattr(o, name) for o in others])
+        if kind != "static":
+            fields[name] = _mapped(f, fields[name], [getattr(o, name) for o in others] if others else others)
     new = object.__new__(type(tree))  # past __init__: a frozen dataclass sets its fields one slow call each
     new.__dict__.update(fields)
     return new
 
 
 def _mapped(f, value, rest):
-    if value is None or any(r is None for r in rest):
+    if value is None or (rest and any(r is None for r in rest)):
         return None
     if type(value) in _TYPES:
         return tree_map(f, value, *rest)
@@ -102,7 +102,7 @@ def replace_at(tree, path, value):
     new = replace_at(current, rest, value) if rest else value
     if isinstance(tree, tuple):
         return tuple(new if i == int(head) else part for i, part in enumerate(tree))
-    return dataclasses.replace(tree, **{head: new})
+    return replace(tree, **{head: new})
 
 
 def matches(path, names):
