@@ -22,7 +22,7 @@ from .. import check, kernels
 from ..likelihoods import Gaussian
 from ..posteriors import Whitened
 from ..records import Blocks, leaf, record, restricted
-from .elbo import SVGP
+from .elbo import SVGP, covariance_need
 
 
 @record
@@ -92,7 +92,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     noise_bar = 0.5 * beta**2 * (float(np.sum(np.square(e, dtype=float))) + P * s.t) - 0.5 * beta * P * (N - M + trace)
     covariance_bar = Z_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
-    need = tuple(n for field, n in (("covariance", "covariance"), ("inducing", "Z")) if field in roots)
+    need = covariance_need(wrt)
     if need:
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
         C, s.B = s.B, None

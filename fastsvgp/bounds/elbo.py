@@ -131,7 +131,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     posterior = model.posterior
     f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype))
     posterior_bar, blocks_bar = posterior.vjp(f, 1.0, saved, _posterior_need(wrt))  # f is empty: so are its cotangents
-    need, mean_bar = _covariance_need(wrt), None
+    need, mean_bar = covariance_need(wrt), None
     covariance_bar, Z_bar, _ = model.covariance.blocks_vjp(blocks_bar, blocks, Z, Z[:0], need) if need else (None, None, None)
     if model.mean is not None:
         mean_bar, _ = model.mean.vjp(f.mean, Z[:0], ("mean",))
@@ -191,7 +191,7 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight):
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
     Z, posterior, covariance = model.inducing, model.posterior, model.covariance
-    posterior_need, covariance_need = _posterior_need(wrt), _covariance_need(wrt)
+    posterior_need, blocks_need = _posterior_need(wrt), covariance_need(wrt)
     mean_need = ("mean",) if model.mean is not None and any(name.partition(".")[0] == "mean" for name in wrt) else ()
     Kuu = covariance.matrix(Z)
     work = posterior.start(Kuu, check.jitter_amount(jitter, dtype), len(X))
@@ -204,14 +204,14 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight):
         if mean_need:
             mean_bar = _plus(model.mean.vjp(part.f_bar.mean, part.X, mean_need)[0], mean_bar)
         bars = Blocks(None, posterior.pull(work, part.saved, part.f_bar, posterior_need), over_outputs(part.f_bar.var))
-        if covariance_need and not part.last:
-            inputs_bar = _plus(covariance.blocks_vjp(bars, part.blocks, Z, part.X, covariance_need)[:2], inputs_bar)
+        if blocks_need and not part.last:
+            inputs_bar = _plus(covariance.blocks_vjp(bars, part.blocks, Z, part.X, blocks_need)[:2], inputs_bar)
             del part, bars  # their memory is the next part's
     kl = posterior.kl(work) if kl_weight else 0.0
     posterior_bar, Kuu_bar = posterior.finish(work, -kl_weight, posterior_need)
-    if covariance_need:  # Kuu travels with the last part
+    if blocks_need:  # Kuu travels with the last part
         bars, blocks = replace(bars, Kuu=Kuu_bar), replace(part.blocks, Kuu=Kuu)
-        inputs_bar = _plus(covariance.blocks_vjp(bars, blocks, Z, part.X, covariance_need)[:2], inputs_bar)
+        inputs_bar = _plus(covariance.blocks_vjp(bars, blocks, Z, part.X, blocks_need)[:2], inputs_bar)
     covariance_bar, Z_bar = inputs_bar or (None, None)
     grad = SVGP(covariance_bar, Z_bar, posterior_bar, likelihood_bar, mean_bar)
     return check.result(data - kl_weight * kl, model), restricted(grad, wrt)
@@ -267,9 +267,9 @@ def _plus(new, old):
 def _posterior_need(wrt):
     """What the posterior must differentiate for these fields of the model."""
     need = [name for name in wrt if name.partition(".")[0] == "posterior"]
-    return (*need, "blocks") if _covariance_need(wrt) else tuple(need)
+    return (*need, "blocks") if covariance_need(wrt) else tuple(need)
 
 
-def _covariance_need(wrt):
-    roots = {name.partition(".")[0] for name in wrt}
-    return tuple(need for root, need in (("covariance", "covariance"), ("inducing", "Z")) if root in roots)
+def covariance_need(wrt):
+    """What the covariance must differentiate for these fields of the model: ``need`` of ``blocks_vjp``."""
+    return tuple("Z" if name == "inducing" else name for name in wrt if name.partition(".")[0] in ("covariance", "inducing"))

@@ -13,6 +13,9 @@ class Covariance:
     A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the fields that may hold one
     entry a feature (the others hold one number). Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does that at
     the public edge), nothing is modified. A cotangent ``covariance_bar`` is a record of the same type.
+
+    ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single fields
+    ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None.
     """
 
     per_feature = ()
@@ -60,29 +63,35 @@ class Covariance:
         blocks : what ``blocks`` returned; its matrices save the exponentials.
         """
         covariance_bars, Z_bars, X_bars = [], [], []
+        fields = tuple(name for name in need if name not in ("Z", "X"))
 
         def pull(K_bar, K, X1, X2, first, second, first_bars, second_bars):
-            local = {"covariance": "covariance", first: "X1", second: "X2"}
-            wanted = tuple(local[name] for name in need if name in local)
-            if K_bar is None or not wanted:
+            local = {first: "X1", second: "X2"}
+            own_need = (*fields, *(local[name] for name in need if name in local))
+            if K_bar is None or not own_need:
                 return
-            bars = self.matrix_vjp(K_bar, K, X1, X2, wanted)
+            bars = self.matrix_vjp(K_bar, K, X1, X2, own_need)
             for bar, collected in zip(bars, (covariance_bars, first_bars, second_bars), strict=True):
                 collected.append(bar)
 
         pull(blocks_bar.Kuu, blocks.Kuu, Z, None, "Z", None, Z_bars, [])
         pull(blocks_bar.Kuf, blocks.Kuf, Z, X, "Z", "X", Z_bars, X_bars)
         pull(blocks_bar.Kff, blocks.Kff, X, None, "X", None, X_bars, [])
-        wanted = tuple(name for name in ("covariance", "X") if name in need)
-        if blocks_bar.kff is not None and wanted:
-            covariance_bar, X_bar = self.diag_vjp(blocks_bar.kff, X, wanted)
+        diag_need = (*fields, "X") if "X" in need else fields
+        if blocks_bar.kff is not None and diag_need:
+            covariance_bar, X_bar = self.diag_vjp(blocks_bar.kff, X, diag_need)
             covariance_bars.append(covariance_bar)
             X_bars.append(X_bar)
         return (
-            _total(covariance_bars, self, X.dtype) if "covariance" in need else None,
+            _total(covariance_bars, self, X.dtype) if fields else None,
             _total(Z_bars, Z, X.dtype) if "Z" in need else None,
             _total(X_bars, X, X.dtype) if "X" in need else None,
         )
+
+
+def wanted(need, field):
+    """Whether ``need`` asks for the derivative in this field of a covariance."""
+    return "covariance" in need or f"covariance.{field}" in need
 
 
 def zeros_like(tree, dtype):

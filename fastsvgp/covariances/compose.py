@@ -5,7 +5,7 @@ from operator import iadd, imul
 
 import numpy as np
 
-from ..records import record
+from ..records import record, tree_map
 from .base import ALL, Covariance
 
 
@@ -22,20 +22,24 @@ class _Composite(Covariance):
         return self._combine([part.diag(X) for part in self.parts])
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        pairs = zip(self.parts, self._cotangents(K_bar, lambda part: part.matrix(X1, X2)), strict=True)
-        return self._gather([part.matrix_vjp(part_bar, own, X1, X2, need) for part, (part_bar, own) in pairs])
+        cotangent = self._cotangents(K_bar, lambda part: part.matrix(X1, X2))
+        return self._gather(lambda i, part, own_need: part.matrix_vjp(*cotangent(i), X1, X2, own_need), need, inputs=2)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        pairs = zip(self.parts, self._cotangents(k_bar, lambda part: part.diag(X)), strict=True)
-        return self._gather([part.diag_vjp(part_bar, X, need) for part, (part_bar, _) in pairs])
+        cotangent = self._cotangents(k_bar, lambda part: part.diag(X))
+        return self._gather(lambda i, part, own_need: part.diag_vjp(cotangent(i)[0], X, own_need), need, inputs=1)
 
-    def _gather(self, results):
-        """The record of the parts' cotangents, and the sums of those of the inputs."""
-        part_bars, *input_bars = zip(*results, strict=True)
-        return (
-            None if part_bars[0] is None else type(self)(part_bars),
-            *(None if bars[0] is None else reduce(np.add, bars) for bars in input_bars),
-        )
+    def _gather(self, pull, need, inputs):
+        """The record of the parts' cotangents, and the sums of those of the inputs; ``pull(i, part, need)`` gives a part's."""
+        part_bars, input_bars = [], []
+        for i, part in enumerate(self.parts):
+            own_need = _need_of_part(need, i)
+            part_bar, *bars = pull(i, part, own_need) if own_need else (None,) * (1 + inputs)
+            part_bars.append(tree_map(lambda leaf: None, part) if part_bar is None else part_bar)
+            input_bars.append(bars)
+        asked = any(name.startswith("covariance") for name in need)
+        sums = (None if bars[0] is None else reduce(np.add, bars) for bars in zip(*input_bars, strict=True))
+        return type(self)(part_bars) if asked else None, *sums
 
     def check_dim(self, D):
         if not self.parts:
@@ -57,8 +61,8 @@ class Sum(_Composite):
         return reduce(iadd, matrices)
 
     def _cotangents(self, K_bar, matrix):
-        """Each part with the cotangent as it is; its own matrix, not kept by the sum, is left to its reverse rule."""
-        return ((K_bar, None) for _ in self.parts)
+        """Each part gets the cotangent as it is; its own matrix, not kept by the sum, is left to its reverse rule."""
+        return lambda i: (K_bar, None)
 
 
 @record
@@ -71,10 +75,22 @@ class Product(_Composite):
         return reduce(imul, matrices)
 
     def _cotangents(self, K_bar, matrix):
-        """Each part with the cotangent times the other parts' matrices: no quotient, because a part may be 0."""
+        """Each part gets the cotangent times the other parts' matrices: no quotient, because a part may be 0."""
         matrices = [matrix(part) for part in self.parts]
-        for i, own in enumerate(matrices):
-            yield reduce(np.multiply, matrices[:i] + matrices[i + 1 :], K_bar), own
+        return lambda i: (reduce(np.multiply, matrices[:i] + matrices[i + 1 :], K_bar), matrices[i])
+
+
+def _need_of_part(need, i):
+    """``need`` in the words of part i: "covariance.parts.1.variance" is "covariance.variance" to part 1, nothing to others."""
+    path, words = f"covariance.parts.{i}", []
+    for name in need:
+        if name in ("covariance", "covariance.parts", path):
+            words.append("covariance")
+        elif name.startswith(path + "."):
+            words.append("covariance" + name.removeprefix(path))
+        elif not name.startswith("covariance"):
+            words.append(name)
+    return words
 
 
 def _joined(kind):

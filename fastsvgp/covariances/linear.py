@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import leaf, record
-from .base import ALL, Covariance
+from .base import ALL, Covariance, wanted
 
 
 @record
@@ -23,16 +23,17 @@ class Linear(Covariance):
         return kernels.inner(X1, X2, self.variance)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        wanted = tuple("weights" if name == "covariance" else name for name in need)
-        X1_bar, X2_bar, variance_bar = kernels.inner_vjp(K_bar, X1, X2, self.variance, need=wanted)
-        return Linear(variance_bar) if "covariance" in need else None, X1_bar, X2_bar
+        weights = ("weights",) if wanted(need, "variance") else ()
+        inputs = (name for name in need if name in ("X1", "X2"))
+        X1_bar, X2_bar, variance_bar = kernels.inner_vjp(K_bar, X1, X2, self.variance, need=(*inputs, *weights))
+        return Linear(variance_bar) if weights else None, X1_bar, X2_bar
 
     def diag(self, X):
         return (self.variance * X * X).sum(-1)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         covariance_bar = X_bar = None
-        if "covariance" in need:
+        if wanted(need, "variance"):
             axis = 0 if np.ndim(self.variance) else None
             covariance_bar = Linear((k_bar[:, None] * X * X).sum(axis, dtype=np.float64).astype(X.dtype))
         if "X" in need:
@@ -51,7 +52,7 @@ class Constant(Covariance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         return (
-            Constant(X1.dtype.type(K_bar.sum(dtype=np.float64))) if "covariance" in need else None,
+            Constant(X1.dtype.type(K_bar.sum(dtype=np.float64))) if wanted(need, "variance") else None,
             np.zeros_like(X1) if "X1" in need else None,
             np.zeros_like(X2) if "X2" in need and X2 is not None else None,
         )
@@ -61,6 +62,6 @@ class Constant(Covariance):
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         return (
-            Constant(X.dtype.type(k_bar.sum(dtype=np.float64))) if "covariance" in need else None,
+            Constant(X.dtype.type(k_bar.sum(dtype=np.float64))) if wanted(need, "variance") else None,
             np.zeros_like(X) if "X" in need else None,
         )

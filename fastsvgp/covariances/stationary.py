@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import leaf, record
-from .base import ALL, Covariance, zeros_like
+from .base import ALL, Covariance, wanted, zeros_like
 
 
 class Stationary(Covariance):
@@ -20,24 +20,22 @@ class Stationary(Covariance):
         return kernels.stationary(self.family, X1, X2, self.variance, self.lengthscales)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
-        wanted = tuple(name for name in need if name != "covariance")
-        if "covariance" in need:
-            wanted += ("variance", "lengthscales")
+        fields = tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
+        inputs = (name for name in need if name in ("X1", "X2"))
         X1_bar, X2_bar, variance_bar, lengthscales_bar = kernels.stationary_vjp(
-            K_bar, self.family, X1, X2, self.variance, self.lengthscales, need=wanted, K=K
+            K_bar, self.family, X1, X2, self.variance, self.lengthscales, need=(*inputs, *fields), K=K
         )
-        covariance_bar = type(self)(variance_bar, lengthscales_bar) if "covariance" in need else None
-        return covariance_bar, X1_bar, X2_bar
+        return type(self)(variance_bar, lengthscales_bar) if fields else None, X1_bar, X2_bar
 
     def diag(self, X):
         return np.full(len(X), self.variance, dtype=X.dtype, like=X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
-        covariance_bar = None
-        if "covariance" in need:  # the variance everywhere, whatever the lengthscales
-            variance_bar = X.dtype.type(k_bar.sum(dtype=np.float64))
-            covariance_bar = type(self)(variance_bar, zeros_like(self.lengthscales, X.dtype))
-        return covariance_bar, np.zeros_like(X) if "X" in need else None
+        # the variance everywhere, whatever the lengthscales
+        variance_bar = X.dtype.type(k_bar.sum(dtype=np.float64)) if wanted(need, "variance") else None
+        lengthscales_bar = zeros_like(self.lengthscales, X.dtype) if wanted(need, "lengthscales") else None
+        asked = variance_bar is not None or lengthscales_bar is not None
+        return type(self)(variance_bar, lengthscales_bar) if asked else None, np.zeros_like(X) if "X" in need else None
 
 
 @record

@@ -5,6 +5,7 @@ import pytest
 from numerics import five_point
 
 import fastsvgp as fs
+from fastsvgp import kernels
 
 JITTER = 1e-3
 
@@ -68,6 +69,19 @@ def test_wrt_leaves_out_the_rest(rng):
         assert {p for p in got} == {p for p, _, _ in fs.leaves(whole) if any(p == n or p.startswith(n + ".") for n in wrt)}
         for path, bar in got.items():
             np.testing.assert_allclose(bar, dict((p, b) for p, _, b in fs.leaves(whole))[path], rtol=1e-12)
+
+
+@pytest.mark.parametrize("wrt, kernel_does", [
+    ("covariance.variance", {"variance"}),
+    (("inducing", "covariance.lengthscales"), {"X1", "lengthscales"}),
+    ("noise_variance", None),
+])  # fmt: skip
+def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, kernel_does):
+    asked = []
+    plain = kernels.stationary_vjp
+    monkeypatch.setattr(kernels, "stationary_vjp", lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k))
+    fs.collapsed_bound_and_grad(*problem(rng, 4, 20), wrt=wrt)
+    assert asked == ([] if kernel_does is None else [kernel_does] * 2)
 
 
 def test_float32(rng):

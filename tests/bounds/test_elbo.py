@@ -5,6 +5,7 @@ import pytest
 from numerics import five_point
 
 import fastsvgp as fs
+from fastsvgp import kernels
 from fastsvgp.bounds import elbo as bound
 
 COVARIANCES = {
@@ -126,6 +127,25 @@ def test_wrt_leaves_out_the_rest_and_changes_nothing(rng):
         for path, bar in got.items():
             np.testing.assert_allclose(bar, whole[path], rtol=1e-10, atol=1e-10, err_msg=path)
     assert fs.elbo_and_grad(model, X, Y, wrt=("inducing",))[1].covariance is None
+
+
+@pytest.mark.parametrize("wrt, kernel_does", [
+    ("covariance.variance", {"variance"}),
+    (("covariance.lengthscales", "posterior.mean"), {"lengthscales"}),
+    (("inducing", "covariance.variance"), {"X1", "variance"}),
+    (("posterior", "likelihood"), None),
+    (None, {"X1", "variance", "lengthscales"}),
+])  # fmt: skip
+def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, kernel_does):
+    asked = []
+    plain = kernels.stationary_vjp
+    monkeypatch.setattr(kernels, "stationary_vjp", lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k))
+    model, X, Y = problem(rng, fs.Whitened, "rbf", "gaussian")
+    fs.elbo_and_grad(model, X, Y, wrt=wrt)
+    assert asked == ([] if kernel_does is None else [kernel_does] * 2)
+    asked.clear()
+    fs.kl_term_and_grad(model, wrt=wrt)
+    assert all(need == kernel_does for need in asked)
 
 
 def test_block_level_form_is_the_same_bound(rng):

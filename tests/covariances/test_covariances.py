@@ -5,8 +5,9 @@ import pytest
 from numerics import assert_as_accurate_as, five_point
 from oracles import covariances as oracle
 
+from fastsvgp import kernels
 from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
-from fastsvgp.records import Blocks, is_record, leaves, replace, replace_at, tree_map
+from fastsvgp.records import Blocks, is_record, leaves, matches, replace, replace_at, tree_map
 
 # name: a covariance for inputs with D columns
 TABLE = {
@@ -135,6 +136,63 @@ def test_only_what_is_needed_and_only_what_is_there(rng, name):
     zero = covariance.blocks_vjp(nothing, blocks, Z, X, NEED)
     assert_same(zero[0], tree_map(lambda v: 0 * v, covariance))
     assert not zero[1].any() and not zero[2].any()
+
+
+@everything
+def test_single_fields(rng, name):
+    """A dotted name gets that field, or all below it, and nothing else; inputs may be asked for beside it."""
+    covariance = TABLE[name](rng, 3)
+    Z, X = inputs(rng, 5, 7, 3)
+    blocks = covariance.blocks(Z, X)
+    bar = Blocks(symmetric(rng, 5), rng.standard_normal((5, 7)), rng.standard_normal(7))
+    complete, Z_bar, _ = covariance.blocks_vjp(bar, blocks, Z, X)
+    complete = {path: value for path, _, value in leaves(complete)}
+    above = {path.rsplit(".", 1)[0] for path in complete if "." in path} | ({"parts"} if hasattr(covariance, "parts") else set())
+    for field in (*complete, *above):
+        for more in ((), ("Z",)):
+            covariance_bar, some_Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, (f"covariance.{field}", *more))
+            got = {path: value for path, _, value in leaves(covariance_bar) if value is not None}
+            assert set(got) == {path for path in complete if matches(path, (field,))}
+            for path, value in got.items():
+                np.testing.assert_allclose(value, complete[path], rtol=1e-10, atol=1e-12, err_msg=path)
+            assert X_bar is None and (some_Z_bar is None) == (not more)
+            if more:
+                assert_same(some_Z_bar, Z_bar)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What each call of the reverse kernels of stationary and linear covariances was asked for."""
+    calls = []
+    for name in ("stationary_vjp", "inner_vjp"):
+        plain = getattr(kernels, name)
+
+        def spy(*args, need, plain=plain, **kwargs):
+            calls.append(set(need))
+            return plain(*args, need=need, **kwargs)
+
+        monkeypatch.setattr(kernels, name, spy)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "need, kernels_do",
+    [
+        (("covariance.parts.0.parts.0.variance",), [{"variance"}]),
+        (("covariance.parts.0.parts.0.lengthscales", "Z"), [{"X1", "lengthscales"}, {"X1"}, {"X1"}]),
+        (("covariance.parts.0.parts.1",), [{"variance", "lengthscales"}]),
+        (("covariance.parts.1.variance", "covariance.parts.0.parts.1.variance"), [{"variance"}, {"weights"}]),
+        (("covariance.parts.2",), []),
+        (("Z",), [{"X1"}, {"X1"}, {"X1"}]),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
+)
+def test_kernels_are_asked_for_nothing_else(rng, asked, need, kernels_do):
+    covariance = RBF(1.1, np.full(3, 2.0)) * Matern52(0.8, 1.5) + Linear(0.5) + Constant(0.2)
+    Z, X = inputs(rng, 5, 7, 3)
+    bar = Blocks(symmetric(rng, 5), rng.standard_normal((5, 7)), rng.standard_normal(7))
+    covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, need)
+    assert sorted(map(sorted, asked)) == sorted(map(sorted, 2 * kernels_do))  # once for Kuu, once for Kuf
 
 
 @everything
