@@ -218,7 +218,7 @@ def names(wrt, model):
     wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
     paths = [path for path, _, _ in leaves(model)]
     for name in wrt:
-        if name not in fields and not any(matches(path, (name,)) for path in paths):
+        if name not in fields and name not in paths and not any(matches(path, (name,)) for path in paths):
             raise ValueError(f"`wrt` names {name!r}, which is not a field of this model; it has {', '.join(paths)}")
     return wrt
 

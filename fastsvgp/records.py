@@ -118,7 +118,7 @@ def restricted(tree, names):
         tree = replace(tree, **dict.fromkeys(others))
     if any("." in name for name in names):
         for path, _, _ in list(leaves(tree)):
-            if not matches(path, names):
+            if path not in names and not matches(path, names):
                 tree = replace_at(tree, path, None)
     return tree
 
