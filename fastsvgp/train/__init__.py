@@ -10,7 +10,7 @@ from ..bounds.collapsed import SGPR
 from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths
 from ..optim.schedules import as_schedule, check_smoothing
-from ..records import is_record, tree_map
+from ..records import is_record, replace, tree_map
 from .batches import Batches
 from .full_batch import CollapsedTrainer
 from .minibatch import Plan, Trainer
@@ -94,7 +94,8 @@ def fit(
     Returns
     -------
     model : SVGP or SGPR
-        After the last step, or the best validated one; after Ctrl-C the model so far.
+        After the last step, or the best validated one; after Ctrl-C the model so far. Its arrays have the dtype in which bounds
+        compute: what NumPy promotes those of the model and of the data to.
     info : FitInfo
         ``values``, ``smoothed``, ``steps``, ``seconds``, ``reason``, ``interrupted``, ...
 
@@ -117,7 +118,6 @@ def fit(
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
     if optimiser is not None and not hasattr(optimiser, "fixing"):
         raise TypeError(f"fit: `optimiser` must be made by fs.adam(...) or fs.sgd(...), got {optimiser!r}")
-    model = tree_map(lambda v: np.ascontiguousarray(v) if np.ndim(v) else v, model)  # the layout that a checkpoint gives back
     if checkpoint is not None:
         check_folder(checkpoint)
     collapsed = isinstance(model, SGPR)
@@ -163,6 +163,7 @@ def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, nat
         state = read(resume, state)
         batches = batches.reseeded(state.seed)
     dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+    state = replace(state, model=_settled(state.model, dtype))
     return Trainer(state, batches, optimiser, natural, plan, check.jitter_amount(jitter, dtype), dtype)
 
 
@@ -173,8 +174,20 @@ def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
     if resume is not None:
         state = read(resume, state)
     X, Y = batches.at(0)
-    _, dtype = check.parameters(state.model, check.inputs("X", X))
+    _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+    state = replace(state, model=_settled(state.model, dtype))
     return CollapsedTrainer(state, X, Y, fixed, plan, check.jitter_amount(jitter, dtype), dtype)
+
+
+def _settled(model, dtype):
+    """The arrays of a model as each step leaves them: in the dtype of the bound, in the layout that a checkpoint gives back."""
+
+    def leaf(value):
+        if type(value) in (int, float):
+            return value
+        return np.ascontiguousarray(value, dtype) if np.ndim(value) else dtype.type(value)
+
+    return tree_map(leaf, model)
 
 
 def _as_rows(name, data):

@@ -99,6 +99,41 @@ def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
     assert (a.step, a.seed) == (b.step, b.seed) == (30, 3)
 
 
+def cast(tree, dtype):
+    return fs.tree_map(lambda v: v.astype(dtype) if np.ndim(v) else v, tree)
+
+
+def assert_mixed_dtypes_train_in_the_wide_one(tmp_path, model, X, Y, **options):
+    """Model and data of different dtypes: all arrays are wide from the first step on, and resuming is bitwise."""
+    narrow = cast(model, np.float32), X.astype(np.float32), Y.astype(np.float32)
+    wide = tuple(cast(a, np.float64) if isinstance(a, type(model)) else a.astype(np.float64) for a in narrow)
+    expected, expected_info = fs.fit(*wide, steps=6, **options)
+    for which in ((0, 1, 1), (1, 0, 0), (0, 0, 1), (0, 1, 0)):
+        model, X, Y = (pair[i] for pair, i in zip(zip(narrow, wide, strict=True), which, strict=True))
+        path = tmp_path / "half.npz"
+        half, _ = fs.fit(model, X, Y, steps=3, checkpoint=path, **options)
+        got, info = fs.fit(model, X, Y, steps=6, **options)
+        resumed, _ = fs.fit(model, X, Y, steps=6, resume=path, **options)
+        for result in (half, got):
+            assert {v.dtype for _, _, v in leaves(result) if np.ndim(v)} == {np.dtype(np.float64)}
+        assert_same(got, expected)
+        np.testing.assert_array_equal(info.values, expected_info.values)
+        if isinstance(model, fs.SVGP):  # an SGPR goes on with a new memory of curvature
+            assert_same(resumed, got)
+
+
+@pytest.mark.parametrize("name", ["adam", "natural", "natural plateau", "outputs"])
+def test_mixed_dtypes_train_in_the_wide_one(tmp_path, rng, name):
+    make, options = RUNS[name]
+    assert_mixed_dtypes_train_in_the_wide_one(tmp_path, *make(rng), batch_size=16, rng=3, **options)
+
+
+def test_labels_have_no_say_in_the_dtype(rng):
+    model, X, Y = classes(rng)
+    got, _ = fs.fit(cast(model, np.float32), X.astype(np.float32), Y, steps=2, natural_step_size=0.1)
+    assert {v.dtype for _, _, v in leaves(got) if np.ndim(v)} == {np.dtype(np.float32)}
+
+
 def test_resume_after_an_interrupt_and_a_crash(tmp_path, rng):
     model, X, Y = problem(rng)
     straight, _ = fs.fit(model, X, Y, steps=12, batch_size=16, rng=0)

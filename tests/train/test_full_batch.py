@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from test_fit import assert_same
+from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same
 
 import fastsvgp as fs
 from fastsvgp.train import full_batch
@@ -33,6 +33,10 @@ def test_float32(rng):
     got, _ = fs.fit(model, X, Y, steps=20)
     assert got.inducing.dtype == np.float32
     assert fs.collapsed_bound(got, X, Y) > fs.collapsed_bound(model, X, Y) + 10
+
+
+def test_mixed_dtypes_train_in_the_wide_one(tmp_path, rng):
+    assert_mixed_dtypes_train_in_the_wide_one(tmp_path, *problem(rng))
 
 
 def test_fixed_and_steps(rng):
