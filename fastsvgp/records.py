@@ -165,7 +165,7 @@ def _header(value):
         return {"parts": [_header(v) for v in value]}
     if value is None:
         return None
-    return "float" if isinstance(value, (int, float)) else "array"
+    return "float" if type(value) in (int, float) else "array"  # NumPy's numbers have a dtype to keep: they are not weak
 
 
 def _field_header(kind, value):

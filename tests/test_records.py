@@ -76,6 +76,13 @@ def test_save_and_load_round_trip(tmp_path):
         assert json.loads(str(file["__fastsvgp__"]))["format"] == records.FORMAT
 
 
+def test_numbers_of_numpy_keep_their_dtype(tmp_path):
+    path = tmp_path / "model.npz"
+    for number in (np.float64(0.5), np.float32(0.5), 0.5):
+        fs.save(path, fs.Gaussian(number))
+        assert type(fs.load(path).variance) is type(number)
+
+
 def test_tuples_of_numbers_are_numbers(tmp_path):
     m = fs.replace_at(model(), "covariance.parts.0.lengthscales", (1.0, 2.0))
     assert dict((p, v) for p, _, v in fs.leaves(m))["covariance.parts.0.lengthscales"] == (1.0, 2.0)
