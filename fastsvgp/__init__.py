@@ -29,6 +29,7 @@ _ROOMS = {
     "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
+    "optim.variance_gap": ("variance_gap", "variance_interval"),
     "optim.flat": ("ravel",),
     "optim.first_order": ("adam", "sgd"),
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),

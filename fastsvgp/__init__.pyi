@@ -143,6 +143,12 @@ from .optim.inverse_factor import (
 from .optim.natural import (
     natural_step as natural_step,
 )
+from .optim.variance_gap import (
+    variance_gap as variance_gap,
+)
+from .optim.variance_gap import (
+    variance_interval as variance_interval,
+)
 from .posteriors import (
     Marginal as Marginal,
 )

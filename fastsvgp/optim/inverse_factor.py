@@ -27,6 +27,8 @@ class InverseFactorInfo(NamedTuple):
     reachable : for the last two reasons, about the smallest residual that rounding allows, 0.17 eps cond(A), with an estimate of
         the condition number; else 0
     searches : how many of the steps were taken by the exact line search
+    log_det : log|L L'| of the returned factor, which tends to -log|A|
+    gap : what ``variance_gap`` measured of the returned factor; infinity where it was not asked for
     """
 
     converged: bool
@@ -36,6 +38,8 @@ class InverseFactorInfo(NamedTuple):
     reason: str
     reachable: float
     searches: int
+    log_det: float
+    gap: float
 
 
 def newton_schulz_step(A, L, step_size):
@@ -68,14 +72,14 @@ def newton_schulz_step(A, L, step_size):
     -----
     4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (6).
     """
-    A, L = _checked(A, L)
+    A, L = checked(A, L)
     size = check.scalar("step_size", step_size)
     if size <= 0:
         raise ValueError(f"`step_size` must be positive, got {size:g}")
     return kernels.newton_schulz_step(A, L, size)
 
 
-def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
+def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, gap=None):
     """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
 
     Parameters
@@ -90,9 +94,11 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
         the choices of the paper. Whatever is asked for, a step that does not reduce the objective is replaced by an exact line
         search.
     tolerance : float
-        On the normalised residual ||L' A L - I||_F / sqrt(M). In float32 about 2e-8 cond(A) can be reached, in float64 about
-        4e-17 cond(A); the loop notices and says so in place of going on.
+        On the normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. In float32 about 2e-8 cond(A) can be reached, in
+        float64 about 4e-17 cond(A); the loop notices and says so in place of going on.
     max_steps : int
+    gap : VarianceGap, optional
+        Made by ``variance_gap``: the other stopping rule, in place of ``tolerance``, for a single matrix A.
 
     Returns
     -------
@@ -103,7 +109,8 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
     Raises
     ------
     ValueError, TypeError
-        As ``newton_schulz_step``; also for a tolerance below the eps of the dtype, or a diagonal of A that is not positive.
+        As ``newton_schulz_step``; also for a tolerance below the eps of the dtype, a diagonal of A that is not positive, or both
+        stopping rules at once.
 
     Notes
     -----
@@ -118,9 +125,13 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
     Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (5), (6) and (8), which do not say when it
     diverges.
     """
-    A, L = _checked(A, L)
+    A, L = checked(A, L)
     dtype = A.dtype
-    tolerance = check.scalar("tolerance", tolerance)
+    if gap is not None:
+        if tolerance is not None:
+            raise ValueError("give either `tolerance` or `gap`: each is a rule for when to stop")
+        gap = gap.fitted(A)
+    tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
         raise ValueError(f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix ({np.finfo(dtype).eps:.1e})")
     if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 0:
@@ -131,7 +142,9 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
     batch = A.shape[:-2] if L is None else np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
     many = np.broadcast_to(A, batch + A.shape[-2:])
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
-    found = [descend(many[i], None if L is None else starts[i], schedule, tolerance, int(max_steps)) for i in np.ndindex(batch)]
+    found = [
+        descend(many[i], None if L is None else starts[i], schedule, tolerance, int(max_steps), gap) for i in np.ndindex(batch)
+    ]
     if not batch:
         return found[0]
     factors, infos = zip(*found, strict=True)
@@ -140,7 +153,7 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=1e-3, max_steps=100):
 
 
 class _Point(NamedTuple):
-    """A factor, D = L' A L - I, its norm, the extremes of the diagonal of L' A L, and the objective."""
+    """A factor, D = L' A L - I, its norm, the extremes of the diagonal of L' A L, the objective, and log|L L'|."""
 
     L: np.ndarray
     D: np.ndarray
@@ -148,18 +161,22 @@ class _Point(NamedTuple):
     smallest: float
     largest: float
     objective: float
+    log_det: float
 
 
 def _point(A, L):
     D, stats = kernels.newton_schulz_gram(A, L)
     norm, smallest, largest, trace = (float(s) for s in stats)
     diagonal = L.diagonal().astype(np.float64)
-    objective = trace / 2 - float(np.log(diagonal).sum()) if (diagonal > 0).all() else math.inf
-    return _Point(L, D, norm, smallest, largest, objective)
+    log_det = 2 * float(np.log(diagonal).sum()) if (diagonal > 0).all() else -math.inf
+    return _Point(L, D, norm, smallest, largest, (trace - log_det) / 2, log_det)
 
 
-def descend(A, L, schedule, tolerance, max_steps):
-    """``inverse_factor`` for one matrix and arguments that were checked: what a training loop calls."""
+def descend(A, L, schedule, tolerance, max_steps, gap=None):
+    """``inverse_factor`` for one matrix and arguments that were checked: what a training loop calls.
+
+    ``schedule`` is a schedule or None, ``gap`` a ``VarianceGap`` in place of the tolerance or None.
+    """
     M = len(A)
     root = math.sqrt(M)
     power = np.random.default_rng(0).standard_normal(M).astype(A.dtype)  # any start will do that favours no direction
@@ -168,17 +185,24 @@ def descend(A, L, schedule, tolerance, max_steps):
         now = _point(A, _cold_start(A, power))
     state = None if schedule is None else schedule.init()
     steps = searches = 0
+    stalled = False
+    if gap is not None:
+        tolerance = 0.0
 
     def ended(reason):
         limited = reason in ("rounding", "indefinite")
         reachable = ROUNDING * float(np.finfo(A.dtype).eps) * _condition(A, now.L, power) if limited else 0.0
         certified = now.norm < CERTIFICATE
-        info = InverseFactorInfo(reason == "converged", steps, now.norm / root, certified, reason, reachable, searches)
-        return now.L, info
+        return now.L, InverseFactorInfo(
+            reason == "converged", steps, now.norm / root, certified, reason, reachable, searches, now.log_det, slack
+        )
 
     while True:
-        if now.norm <= tolerance * root:
+        slack = math.inf if gap is None else gap.measure(A, now.L)
+        if now.norm <= tolerance * root or (gap is not None and slack <= gap.limit):
             return ended("converged")
+        if stalled:
+            return ended("rounding")
         if now.smallest <= 0:
             return ended("indefinite")
         if steps == max_steps:
@@ -202,8 +226,7 @@ def descend(A, L, schedule, tolerance, max_steps):
         now, steps = new, steps + 1
         if schedule is not None:
             state = schedule.observe(state, -now.objective)
-        if bound < CERTIFICATE and now.norm > max(2 * bound, tolerance * root):
-            return ended("rounding")  # what exceeds the bound is rounding, and it stays
+        stalled = bound < CERTIFICATE and now.norm > 2 * bound  # what exceeds the bound is rounding, and it stays
 
 
 def _rule(now, power, root, iterations):
@@ -276,7 +299,8 @@ def _condition(A, L, power):
     return float(top) * size
 
 
-def _checked(A, L):
+def checked(A, L):
+    """``(A, L)`` as arrays of one dtype; errors where they are no symmetric matrices, or no factors to start from."""
     A = check.as_array("A", A)
     if A.ndim < 2 or A.shape[-1] != A.shape[-2] or A.size == 0:
         raise ValueError(f"`A` must have shape (..., M, M) and not be empty, got {A.shape}")

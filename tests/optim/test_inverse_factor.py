@@ -113,6 +113,30 @@ def test_it_never_diverges(rng, M, cond, kind):
         assert oracle.residual(A, W) < 2e-4  # the dense residual rounds too
 
 
+@pytest.mark.parametrize("M, cond, steps", [(600, 1e2, 8), (600, 1e6, 16), (600, 1e8, 20), (600, 1e10, 25), (2000, 1e10, 25)])
+def test_it_never_diverges_on_large_covariances(rng, M, cond, steps):
+    """Cold starts; cond(A) is at most ``cond``, because the eigenvalues of a correlation matrix add up to M."""
+    A = rbf(rng.uniform(-2, 2, (M, 2)), M / cond)
+    W, info = inverse_factor(A)
+    assert info.converged and info.certified and info.steps <= steps and info.searches == 0
+    assert (np.diag(W) > 0).all() and np.isfinite(W).all()
+    x = rng.standard_normal(M)
+    assert np.linalg.norm(W.T @ (A @ (W @ x)) - x) < 0.01 * np.linalg.norm(x)
+    if M < 1000:  # rounding to single makes the worst of these matrices indefinite
+        W, info = inverse_factor(A.astype("f"))
+        assert info.converged == (cond < 1e6) and np.isfinite(W).all() and np.isfinite(info.residual)
+        assert info.converged or (info.reason in ("rounding", "indefinite") and info.reachable > 1e-3)
+
+
+def test_log_determinant_of_the_factor(rng):
+    A = with_condition(rng, 40, 1e4)
+    W, info = inverse_factor(A, tolerance=1e-10)
+    assert info.log_det == pytest.approx(-np.linalg.slogdet(A)[1], rel=1e-9)
+    assert info.gap == np.inf  # nobody asked
+    half = W * np.where(np.arange(40) % 2, 0.5, -0.5)
+    assert inverse_factor(A, half, max_steps=0)[1].log_det == pytest.approx(info.log_det - 80 * np.log(2))
+
+
 def test_the_objective_falls_and_the_end_is_quadratic(rng):
     A = with_diagonal_for(rng.uniform(-2, 2, (80, 2)), 1e5)
     walked = [inverse_factor(A, max_steps=n, tolerance=1e-9) for n in range(20)]

@@ -28,3 +28,28 @@ def objective(A, L):
 def inverse_factor(A):
     """Lower W with W W' = A^-1 and a positive diagonal."""
     return np.linalg.cholesky(np.linalg.inv(A))
+
+
+def variances(A, Kuf, kff, dtype=float):
+    """kff - k' A^-1 k; in a wider ``dtype`` by iterative refinement of a float64 solve."""
+    x = np.linalg.solve(A, Kuf).astype(dtype)
+    for _ in range(20 if dtype is not float else 0):
+        x += np.linalg.solve(A, (Kuf.astype(dtype) - A.astype(dtype) @ x).astype(float))
+    return kff - (Kuf.astype(dtype) * x).sum(0)
+
+
+def slack(A, L, Kuf):
+    """||(I - A T) k||^2 of each column k, T = L L'."""
+    L = np.tril(L)
+    return ((Kuf - A @ L @ L.T @ Kuf) ** 2).sum(0)
+
+
+def variance_bounds(A, L, Kuf, kff, s):
+    """(U_n, L_n) of eq. (3) and (9), term by term."""
+    M = len(A)
+    L = np.tril(L)
+    T = L @ L.T
+    minus = A - s * np.eye(M)
+    upper = kff - np.diag(Kuf.T @ (2 * T - T @ A @ T) @ Kuf)
+    inner = np.eye(M) - 2 * T @ minus + T @ minus @ A @ T
+    return upper, kff - np.diag(Kuf.T @ inner @ Kuf) / s
