@@ -68,6 +68,14 @@ def inverse_triangular_vjp(X_bar, X):
     return twin("triangular", X).inverse_triangular_vjp(X_bar, X)
 
 
+def tril_gram(L, w=None):
+    """Lower triangle of ``L' diag(w) L`` for lower factors L (..., M, M) and weights w (M,) >= 0, by default 1. M^3 / 3 flops.
+
+    What the result has above its diagonal is not defined: ``symmetrise`` fills it in.
+    """
+    return twin("triangular", L, w).tril_gram(L, w)
+
+
 def tril_product(A, B, out=None, add=False):
     """Lower triangle of ``A B'`` for A, B (..., M, K), zeros above the diagonal. M^2 K flops, half of the full product.
 
@@ -84,15 +92,16 @@ def tril(A):
 # --- cholesky: factors of positive definite matrices. Only lower triangles are read --------------------------------------
 
 
-def cholesky(A, jitter=0.0):
+def cholesky(A, jitter=0.0, overwrite_a=False):
     """Lower Cholesky factors: ``L L' = A + jitter I``, positive diagonal, zeros above it.
 
     Parameters
     ----------
     A : (..., M, M)
-        Not modified.
     jitter : float
         Absolute amount added to the diagonal. It is never changed behind your back.
+    overwrite_a : bool
+        The factor may take the place of ``A`` (it does where ``A`` is C-contiguous).
 
     Raises
     ------
@@ -101,7 +110,7 @@ def cholesky(A, jitter=0.0):
 
     Cost: M^3 / 3 flops an entry.
     """
-    return twin("cholesky", A).cholesky(A, jitter)
+    return twin("cholesky", A).cholesky(A, jitter, overwrite_a)
 
 
 def cholesky_vjp(L_bar, L):
@@ -214,6 +223,14 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     return twin("newton_schulz", A, L).newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
 
 
+def tril_congruence(L, S):
+    """Lower triangle of ``L S L'`` for lower L and symmetric S (..., M, M), of which lower triangles are read. M^3 flops.
+
+    What the result has above its diagonal is not defined: ``symmetrise`` fills it in.
+    """
+    return twin("newton_schulz", L, S).tril_congruence(L, S)
+
+
 def newton_schulz_curvature(A, L, D):
     """``(P, c)`` with P = L Phi(D) (..., M, M), the direction of the step, and c = <P, A P> (...) in float64.
 
@@ -272,9 +289,9 @@ def empty(shape, like):
     return twin("products", like).empty(shape, like)
 
 
-def column_moments(A, x):
-    """``(A' x, sum_i A[i]^2)``, both (N,), in one pass over A (M, N), summed in float64. 4 M N flops."""
-    return twin("products", A, x).column_moments(A, x)
+def column_moments(A, x, B=None):
+    """``(A' x, sum_i A[i] B[i])``, both (N,), in one pass over A and B (M, N), in float64; B is A by default. 4 M N flops."""
+    return twin("products", A, x, B).column_moments(A, x, B)
 
 
 def scale_columns(A, w, out=None):
@@ -282,9 +299,14 @@ def scale_columns(A, w, out=None):
     return twin("products", A, w).scale_columns(A, w, out)
 
 
-def add_outer(T, x, a):
-    """In place ``T += x a'`` for T (M, N), C-contiguous, x (M,), a (N,); returns T. One pass."""
-    return twin("products", T, x).add_outer(T, x, a)
+def add_outer(T, x, a, w=None):
+    """In place ``T += x a'``, or ``T = T diag(w) + x a'``, for T (M, N), C-contiguous, x (M,), a, w (N,); returns T. One pass."""
+    return twin("products", T, x).add_outer(T, x, a, w)
+
+
+def add_scaled(T, A, c):
+    """In place ``T += c A`` for T, A (M, N), C-contiguous, and a number c; returns T. One pass."""
+    return twin("products", T, A).add_scaled(T, A, c)
 
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):

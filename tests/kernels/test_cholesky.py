@@ -36,6 +36,13 @@ def test_factor_and_inverses(rng, M, batch):
     np.testing.assert_allclose(W @ W.swapaxes(-1, -2), inverse, rtol=1e-10, atol=1e-10)
 
 
+def test_the_factor_may_take_the_place_of_the_matrix(rng):
+    A = spd(rng, 40)
+    truth = kernels.cholesky(A, 0.1)
+    assert kernels.cholesky(A, 0.1, overwrite_a=True) is A
+    np.testing.assert_array_equal(A, truth)
+
+
 def test_jitter_is_added_to_the_diagonal_once(rng):
     A = spd(rng, 40)
     L = kernels.cholesky(A, 0.25)

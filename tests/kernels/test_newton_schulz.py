@@ -79,6 +79,16 @@ def test_strided_and_read_only_arguments(rng):
     np.testing.assert_allclose(kernels.newton_schulz_step(wide[::2, ::2], fortran, 1.0), expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("M", SIZES)
+def test_tril_congruence(rng, M, batch):
+    S, L = problem(rng, M, batch)
+    S = S - 0.7 * np.eye(M)  # not definite
+    got = kernels.symmetrise(kernels.tril_congruence(unread(L), unread(S)))
+    np.testing.assert_allclose(got, L @ S @ L.swapaxes(-1, -2), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(got, got.swapaxes(-1, -2))
+
+
 @pytest.mark.parametrize("M", [1, 3, 65, 200])
 def test_curvature_along_the_step(rng, M):
     """<Phi, E Phi>, and with it the objective along the step: c2 g^2 / 2 - <E, Phi> g - sum log(1 - g Phi_ii) + const."""

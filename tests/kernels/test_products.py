@@ -51,10 +51,19 @@ def test_fused_passes(rng, M, N, dtype):
     own = A.copy()
     assert kernels.scale_columns(own, w, out=own) is own
     np.testing.assert_array_equal(own, A * w)
+    _, inner = kernels.column_moments(A, x, T)
+    np.testing.assert_allclose(inner, (wide * T).sum(0), rtol=1e-5 if dtype == np.float32 else 1e-11, atol=1e-5)
     outer = np.outer(x.astype(float), a)
     out = T.copy()
     assert kernels.add_outer(out, x, a) is out
     assert (np.abs(out - (T.astype(float) + outer)) <= 2 * np.finfo(dtype).eps * (np.abs(T) + np.abs(outer))).all()
+    out = T.copy()
+    assert kernels.add_outer(out, x, a, w) is out
+    scaled = T.astype(float) * w
+    assert (np.abs(out - (scaled + outer)) <= 3 * np.finfo(dtype).eps * (np.abs(scaled) + np.abs(outer))).all()
+    out = T.copy()
+    assert kernels.add_scaled(out, A, -0.5) is out
+    np.testing.assert_array_equal(out, T - dtype(0.5) * A)
     for scale in (False, True):
         out = T.copy()
         dots = kernels.add_outer_minus_scaled(out, x, a, A, w, scale)

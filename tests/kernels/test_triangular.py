@@ -74,6 +74,15 @@ def test_inverse_and_tril_solve(rng, M):
     assert not np.triu(X, 1).any() and not np.triu(Y, 1).any()
 
 
+@pytest.mark.parametrize("M", [1, 3, 17, 65, 200])
+def test_tril_gram(rng, M):
+    L, clean = factor(rng, M, (2,))
+    w = rng.uniform(0.0, 2.0, M)
+    for weights, truth in ((None, clean.swapaxes(-1, -2) @ clean), (w, clean.swapaxes(-1, -2) @ (w[:, None] * clean))):
+        G = kernels.symmetrise(kernels.tril_gram(L, weights))
+        np.testing.assert_allclose(G, truth, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("M, K", [(1, 1), (3, 0), (17, 5), (150, 20), (300, 65)])
 def test_tril_product(rng, M, K):
     A, B = rng.standard_normal((2, M, K))

@@ -22,8 +22,8 @@ def _factorise(A, jitter, reverse=False):
             raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype)
 
 
-def cholesky(A, jitter=0.0):
-    L = owned(A)
+def cholesky(A, jitter=0.0, overwrite_a=False):
+    L = owned(A, overwrite_a)
     _factorise(L, jitter)
     for Li in flat(L, 2):
         blocked.clear_upper(Li)

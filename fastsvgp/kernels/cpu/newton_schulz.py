@@ -118,6 +118,37 @@ def symmetric_product(L, Y, E):
     symmetric_product(L[h:, h:], Y[h:, h:], E[h:, h:])
 
 
+@jit(*"MMMx")
+def full_times_lower_transposed(F, P, C, beta):
+    """C := F P' + beta C for lower P; n n m flops."""
+    n = P.shape[0]
+    if n <= LEAF:
+        blas.gemm(F, _lower(P, 1.0), C, N, T, 1.0, beta)
+        return
+    h = blocked.half(n)
+    full_times_lower_transposed(F[:, :h], P[:h, :h], C[:, :h], beta)
+    blas.gemm(F[:, :h], P[h:, :h], C[:, h:], N, T, 1.0, beta)
+    full_times_lower_transposed(F[:, h:], P[h:, h:], C[:, h:], 1.0)
+
+
+@jit(*"MMM")
+def symmetric_product_right(L, Y, E):
+    """Lower triangle of E := L Y' + Y L', L and Y lower; 2/3 n^3 flops. Above the diagonal E is scratch within blocks."""
+    n = L.shape[0]
+    if n <= LEAF:
+        left, right = _lower(L, 1.0), _lower(Y, 1.0)
+        blas.gemm(left, right, E, N, T, 1.0, 0.0)
+        blas.gemm(right, left, E, N, T, 1.0, 1.0)
+        return
+    h = blocked.half(n)
+    symmetric_product_right(L[:h, :h], Y[:h, :h], E[:h, :h])
+    full_times_lower_transposed(L[h:, :h], Y[:h, :h], E[h:, :h], 0.0)
+    full_times_lower_transposed(Y[h:, :h], L[:h, :h], E[h:, :h], 1.0)
+    symmetric_product_right(L[h:, h:], Y[h:, h:], E[h:, h:])
+    blocked.tril_product(L[h:, :h], Y[h:, :h], E[h:, h:], 1.0, 1.0)
+    blocked.tril_product(Y[h:, :h], L[h:, :h], E[h:, h:], 1.0, 1.0)
+
+
 # --- one pass each ------------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +278,18 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
 
     A_bars, L_bars = zip(*bars, strict=True)
     return gathered(A_bars, A), gathered(L_bars, L)
+
+
+def tril_congruence(L, S):
+    # S = B + B', B its lower triangle with half the diagonal: with Y = L B, lower, L S L' = Y L' + L Y'
+    def one(L, S):
+        Y = scaled_tril(S, 1, 0.5, 0, scratch.empty(S.shape, S.dtype))
+        lower_times_lower(matrix(L), Y, 1.0)
+        E = scratch.empty(S.shape, S.dtype)
+        symmetric_product_right(matrix(L), Y, E)
+        return E
+
+    return each(one, L, S)
 
 
 def newton_schulz_curvature(A, L, D):

@@ -64,7 +64,7 @@ def empty(shape, like):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _column_moments(start, stop, A, x, dots, squares):
+def _column_moments(start, stop, A, B, x, dots, squares):
     M = A.shape[0]
     d = np.empty(TILE)
     s = np.empty(TILE)
@@ -73,20 +73,20 @@ def _column_moments(start, stop, A, x, dots, squares):
         d[:width] = 0
         s[:width] = 0
         for i in range(M):
-            row = A[i, j0 : j0 + width]
+            row, other = A[i, j0 : j0 + width], B[i, j0 : j0 + width]
             xi = x[i]
             for j in range(width):
                 d[j] += xi * row[j]
-                s[j] += row[j] * row[j]
+                s[j] += row[j] * other[j]
         for j in range(width):
             dots[j0 + j] = d[j]
             squares[j0 + j] = s[j]
 
 
-def column_moments(A, x):
+def column_moments(A, x, B=None):
     N = A.shape[1]
     dots, squares = np.empty(N, A.dtype), np.empty(N, A.dtype)
-    over_rows(_column_moments, N, A.size, A, x, dots, squares)
+    over_rows(_column_moments, N, A.size, A, A if B is None else B, x, dots, squares)
     return dots, squares
 
 
@@ -104,15 +104,32 @@ def scale_columns(A, w, out=None):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _add_outer(start, stop, T, x, a):
+def _add_outer(start, stop, T, x, a, w, scale):
     for i in range(start, stop):
         t, xi = T[i], x[i]
+        if scale:
+            for j in range(t.size):
+                t[j] = t[j] * w[j] + xi * a[j]
+        else:
+            for j in range(t.size):
+                t[j] += xi * a[j]
+
+
+def add_outer(T, x, a, w=None):
+    over_rows(_add_outer, T.shape[0], T.size, T, x, a, a if w is None else w, w is not None)
+    return T
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _add_scaled(start, stop, T, A, c):
+    for i in range(start, stop):
+        t, row = T[i], A[i]
         for j in range(t.size):
-            t[j] += xi * a[j]
+            t[j] += c * row[j]
 
 
-def add_outer(T, x, a):
-    over_rows(_add_outer, T.shape[0], T.size, T, x, a)
+def add_scaled(T, A, c):
+    over_rows(_add_scaled, T.shape[0], T.size, T, A, T.dtype.type(c))
     return T
 
 

@@ -90,6 +90,16 @@ def inverse_triangular_vjp(X_bar, X):
     return each(one, X_bar, X)
 
 
+def tril_gram(L, w=None):
+    def one(L, w):
+        G = scratch.empty(L.shape, L.dtype)
+        np.multiply(L, 1 if w is None else np.sqrt(w)[:, None], out=G)
+        blocked.gram(G)
+        return G
+
+    return each(lambda L: one(L, w), L)
+
+
 def tril_product(A, B, out=None, add=False):
     if out is None:
         out = scratch.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
