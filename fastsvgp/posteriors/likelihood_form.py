@@ -1,0 +1,152 @@
+"""L-SVGP: q(u) as the prior times a Gaussian likelihood of independent pseudo-observations, S = (Kuu^-1 + S~^-1)^-1.
+
+Panos et al. 2018; Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 2 and, for the preconditioned
+mean, 3.2. With s = diag(S~), K~ = Kuu + S~, J = K~^-1 and, for each output p, w = J m~ (plain: w = m~):
+
+    mean = Kfu w,    var = kff - diag(Kfu J Kuf),    KL = (s' diag(J) - M + log det K~ - sum log s + w' Kuu w) / 2.
+
+Only K~, whose eigenvalues are at least min(s), is factorised: K~ = L L', X = L^-1, J = X'X. With Lam = X Kuf and beta = X m~
+(plain: L' w) the mean is Lam' beta and the variance kff - colsum(Lam^2): a difference of positive numbers that is never formed
+through J, so float32 loses cond(L), not cond(K~).
+
+Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the KL, K = Kuu, Psi = J Kuf.
+
+    d KL = P/2 [diag(J)' ds - tr(J S~ J dK~) + tr(J dK~) - sum ds / s] + w' K dw + w' dK w / 2
+    d var = dkff - 2 colsum(Psi dKuf) + colsum(Psi (dK~ Psi))
+    d w = J dm~ - J dK~ w                                         (plain: dm~)
+    w_bar   = Kuf a + kappa K w,    m~_bar = J w_bar              (plain: w_bar)
+    K~_bar  = Psi diag(b) Psi' + kappa P/2 (J - J S~ J) - sym((J w_bar) w')       (plain: without the last term)
+    Kuu_bar = K~_bar + kappa/2 w w'
+    s_bar   = diag(K~_bar) + kappa P/2 (diag(J) - 1/s)
+    Kuf_bar = w a' - 2 Psi diag(b)
+
+Each product with the batch is triangular or symmetric: Lam, Psi = X' Lam and the Gram matrix, 3 M^2 B. Factor, inverse, X'X and
+J S~ J: 1/3 + 1/3 + 1/3 + 1 M^3.
+"""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..records import leaf, record, static
+from .base import ALL, wanted
+from .pseudo_data import Pass, PseudoData, add_symmetric_outer, mean_and_variance_bars, with_noise
+
+
+@record
+class LikelihoodForm(PseudoData):
+    """q(u) proportional to p(u) N(m~ | u, S~), up to its mean: covariance (Kuu^-1 + S~^-1)^-1, mean Kuu w.
+
+    Parameters
+    ----------
+    mean : (..., M)
+        m~. Preconditioned: w = (Kuu + S~)^-1 m~, so that m~ are pseudo-targets. Plain: w = m~.
+    variance : (M,)
+        Diagonal of S~, positive: the noise of the pseudo-targets, shared by all outputs.
+    preconditioned : bool
+        Static. Plain trains far more slowly.
+
+    Notes
+    -----
+    Value and all gradients cost 3 M^2 B + 2 M^3 flops, whatever the number of outputs; the value alone M^2 B + 2/3 M^3. The
+    jitter is added to Kuu, as for every posterior; S~ keeps the factorisation safe without it.
+
+    Source: Panos, Dellaportas and Titsias 2018; Cortinovis et al., sections 2 and 3.2.
+    """
+
+    mean: Any = leaf()
+    variance: Any = leaf("positive")
+    preconditioned: Any = static(True)
+
+    def start(self, Kuu, jitter, columns=0, need=()):
+        return LikelihoodPass(self, Kuu, jitter)
+
+    def finish(self, work, kl_bar, need=ALL):
+        mean_bar, variance_bar, Kuu_bar = work.finish(kl_bar, need)
+        mean_bar = mean_bar.reshape(self.mean.shape) if wanted(need, "mean") else None
+        return LikelihoodForm(mean_bar, variance_bar, preconditioned=self.preconditioned), Kuu_bar
+
+
+class LikelihoodPass(Pass):
+    """One pass through a bound: X = chol(K~)^-1 (M, M), the weights, and the sums that ``pull`` collects."""
+
+    def __init__(self, q, Kuu, jitter):
+        super().__init__(q, Kuu, jitter)
+        L = kernels.cholesky(with_noise(Kuu, self.s), jitter, overwrite_a=True)
+        self.log_det = 2 * float(np.sum(np.log(L.diagonal()), dtype=float))
+        self.X = kernels.inverse_triangular(L)
+        if self.preconditioned:
+            self.beta = kernels.matmul(self.means, self.X, transpose_b=True)
+            self.set_weights(kernels.matmul(self.beta, self.X), Kuu, jitter)
+        else:
+            self.beta = kernels.matmul(self.means, L)
+            self.set_weights(self.means, Kuu, jitter)
+        self.H = None  # K~_bar, or its diagonal where nobody asks for more
+
+    @cached_property
+    def J_diagonal(self):
+        return kernels.column_moments(self.X, self.s)[1]
+
+    def project(self, Kuf, kff):
+        """``(Marginals, (Kuf, Lam))`` at the data behind these columns. M^2 N flops."""
+        Lam = kernels.multiply_triangular(self.X, Kuf)
+        mean, explained = kernels.column_moments(Lam, self.beta[0])
+        if self.P > 1:
+            mean = kernels.matmul(self.beta, Lam)
+        return self.marginals(mean, kff - explained, kff), [Kuf, Lam]
+
+    def joint(self, Kuf, Kff):
+        Lam = kernels.multiply_triangular(self.X, Kuf)
+        cov = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
+        return self.joint_moments(kernels.matmul(self.beta, Lam), cov, Kff)
+
+    def kl(self):
+        explained = float(np.sum(self.s * self.J_diagonal, dtype=float)) - self.M
+        logs = self.log_det - float(np.sum(np.log(self.s), dtype=float))
+        return 0.5 * self.P * (explained + logs) + self.weights_kl()
+
+    def pull(self, part, f_bar, need):
+        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
+        Kuf, Lam = part
+        part.clear()
+        a, b = self.cotangents(f_bar)
+        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
+        if "blocks" not in need and not wanted(need, "variance"):
+            return None
+        Psi = kernels.multiply_triangular(self.X, Lam, transpose=True, overwrite_b=True)
+        if "blocks" not in need:
+            diagonal = kernels.matmul(np.square(Psi), b[:, None])[:, 0]
+            self.H = diagonal if self.H is None else self.H + diagonal
+            return None
+        self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
+        return mean_and_variance_bars(self.w, a, Psi, b)
+
+    def finish(self, kl_bar, need):
+        """``(mean_bar (P, M), variance_bar, Kuu_bar)``, the last two None where they are not needed. Consumes the sums."""
+        w_bar, outer = self.weights_bar(kl_bar), 0.5 * kl_bar * self.w
+        mean_bar = w_bar
+        if self.preconditioned:
+            mean_bar = kernels.matmul(kernels.matmul(w_bar, self.X, transpose_b=True), self.X)
+            outer = outer - mean_bar
+        need_blocks, need_variance = "blocks" in need, wanted(need, "variance")
+        if not need_blocks and not need_variance:
+            return mean_bar, None, None
+        c = 0.5 * kl_bar * self.P
+        J = kernels.symmetrise(kernels.tril_gram(self.X)) if c else None
+        variance_bar = Kuu_bar = None
+        H, self.H = self.H, None
+        if need_blocks:
+            if c:
+                kernels.weighted_gram(J, -c * self.s, out=H, add=True)
+                kernels.add_scaled(H, J, c)
+            diagonal = np.array(H.diagonal())
+            Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
+        else:
+            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(J), self.s[:, None])[:, 0]) if c else 0)
+        if need_variance:
+            variance_bar = diagonal + c * (self.J_diagonal - 1 / self.s)
+            if self.preconditioned:
+                variance_bar -= np.sum(mean_bar * self.w, axis=0)
+        return mean_bar, variance_bar, Kuu_bar

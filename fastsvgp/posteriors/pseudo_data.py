@@ -1,0 +1,119 @@
+"""What posteriors in the form of a likelihood share: u is seen through pseudo-observations m~ with noise S~ = diag(s).
+
+All outputs share s, and with it the variances; the means are their own.
+"""
+
+import numpy as np
+
+from .. import kernels
+from ..records import Marginals, record
+from .base import Posterior
+from .whitening import raise_to_floor
+
+
+@record
+class PseudoData(Posterior):
+    """Posteriors with a ``mean`` (..., M) and a ``variance`` (M,) whose pass is an object; ``start`` makes it."""
+
+    def check_size(self, M):
+        mean, variance = np.shape(self.mean), np.shape(self.variance)
+        if len(mean) not in (1, 2) or mean[-1] != M or mean[0] == 0 or variance != (M,):
+            raise ValueError(
+                f"`posterior` has mean {mean} and variance {variance}, but there are {M} inducing inputs: "
+                f"use mean ({M},), or mean (P, {M}) for P outputs, and variance ({M},), which all outputs share"
+            )
+        if not isinstance(self.preconditioned, (bool, np.bool_)):
+            raise TypeError(f"`preconditioned` of the posterior must be True or False, got {self.preconditioned!r}")
+        return mean[:-1]
+
+    def project(self, work, Kuf, kff):
+        return work.project(Kuf, kff)
+
+    def joint(self, work, Kuf, Kff):
+        return work.joint(Kuf, Kff)
+
+    def kl(self, work):
+        return work.kl()
+
+    def pull(self, work, part, f_bar, need=("posterior", "blocks")):
+        return work.pull(part, f_bar, need)
+
+    def natural_step(self, work, step_size):
+        raise TypeError(
+            f"natural_step: the covariance of a {type(self).__name__} has no natural-gradient step of its own, because its S~ is "
+            "diagonal; train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
+        )
+
+
+class Pass:
+    """What the passes of these posteriors have in common.
+
+    means : (P, M); s : (M,); batch : leading axes of the mean, (P,) or ()
+    w : (P, M), with f = Kfu w in the mean; Kw : (P, M), Kuu times it
+    Kuf_a : (P, M), the sum of Kuf a over the parts
+    clamped : number of marginal variances that were raised to their floor so far
+    """
+
+    def __init__(self, q, Kuu, jitter):
+        M = q.mean.shape[-1]
+        self.batch, self.means, self.s = q.mean.shape[:-1], q.mean.reshape(-1, M), q.variance
+        self.preconditioned = bool(q.preconditioned)
+        self.Kuf_a = np.zeros_like(self.means)
+        self.clamped = 0
+
+    @property
+    def M(self):
+        return self.means.shape[1]
+
+    @property
+    def P(self):
+        return len(self.means)
+
+    def set_weights(self, w, Kuu, jitter):
+        self.w = w
+        self.Kw = kernels.matmul(w, Kuu) + jitter * w
+
+    def marginals(self, mean, var, kff):
+        """``Marginals`` from means (P, N) and variances (N,), which are raised to their floor."""
+        self.clamped += raise_to_floor(var, kff)
+        shape = (*self.batch, len(var))
+        return Marginals(mean.reshape(shape), np.array(np.broadcast_to(var, shape)))
+
+    def joint_moments(self, mean, cov, Kff):
+        """The same from means (P, N) and a covariance (N, N)."""
+        self.clamped += raise_to_floor(np.einsum("nn->n", cov), np.diagonal(Kff))  # a view of the diagonal
+        N = len(cov)
+        return mean.reshape(*self.batch, N), np.array(np.broadcast_to(cov, (*self.batch, N, N)))
+
+    def cotangents(self, f_bar):
+        """Those of the means (P, N), and of the variances (N,), summed over outputs."""
+        N = f_bar.var.shape[-1]
+        return f_bar.mean.reshape(self.P, N), f_bar.var.reshape(self.P, N).sum(axis=0)
+
+    def weights_kl(self):
+        """w' Kuu w / 2, summed over outputs."""
+        return 0.5 * float(np.sum(self.w * self.Kw, dtype=float))
+
+    def weights_bar(self, kl_bar):
+        """The cotangent (P, M) of w: Kuf a + kl_bar Kuu w."""
+        return self.Kuf_a + kl_bar * self.Kw
+
+
+def with_noise(Kuu, s, jitter=0.0):
+    """Kuu + diag(s) + jitter I, in new memory."""
+    A = kernels.empty(Kuu.shape, Kuu)
+    A[...] = Kuu
+    A.reshape(-1)[:: len(A) + 1] += s + jitter
+    return A
+
+
+def mean_and_variance_bars(w, a, Psi, b):
+    """``Kuf_bar = sum_p w_p a_p' - 2 Psi diag(b)``, in the memory of Psi (M, N)."""
+    if len(w) == 1:
+        return kernels.add_outer(Psi, w[0], a[0], -2 * b)
+    return kernels.add_scaled(kernels.scale_columns(Psi, -2 * b, out=Psi), kernels.matmul(w, a, transpose_a=True), 1.0)
+
+
+def add_symmetric_outer(H, U, W):
+    """Lower triangle of ``H += sum_p (U_p W_p' + W_p U_p') / 2`` for U, W (P, M)."""
+    return kernels.tril_product(np.concatenate([U, W]).T, np.concatenate([W, U]).T / 2, out=H, add=True)
