@@ -105,7 +105,7 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
 
     Notes
     -----
-    With ``Whitened``, one output: min(5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all gradients. A long batch goes
+    With ``Whitened``, one output: min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all gradients. A long batch goes
     through in parts of at least 1024 rows, so memory is that of a few (M, M) and (M, part) arrays, however long the batch.
     """
     return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight=1.0)
@@ -194,7 +194,7 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight):
     posterior_need, blocks_need = _posterior_need(wrt), covariance_need(wrt)
     mean_need = ("mean",) if model.mean is not None and any(name.partition(".")[0] == "mean" for name in wrt) else ()
     Kuu = covariance.matrix(Z)
-    work = posterior.start(Kuu, check.jitter_amount(jitter, dtype), len(X))
+    work = posterior.start(Kuu, check.jitter_amount(jitter, dtype), len(X), posterior_need)
     if len(Z) > KEEP_KUU_UP_TO:
         Kuu = None
     data, inputs_bar, likelihood_bar, mean_bar = 0.0, None, None, None

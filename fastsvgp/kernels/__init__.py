@@ -154,6 +154,11 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
     return twin("cholesky", L).cholesky_inverse_vjp(Y_bar, L, Y)
 
 
+def cholesky_product(L):
+    """``L L'`` of lower factors (..., M, M), both triangles; the upper triangles of L are never read. M^3 / 3 flops each."""
+    return twin("cholesky", L).cholesky_product(L)
+
+
 def cholesky_of_inverse(A, jitter=0.0):
     """Lower ``W`` with ``W W' = (A + jitter I)^-1`` and a positive diagonal, without forming the inverse. 2/3 M^3 flops.
 
@@ -315,6 +320,14 @@ def add_outer_minus_scaled(T, x, a, A, w, scale=False):
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
     return twin("products", T, A).add_outer_minus_scaled(T, x, a, A, w, scale)
+
+
+def scale_add_outer(T, w, x, a, A):
+    """In place ``T = T diag(w) + x a'``; returns ``A a`` (M,). One pass.
+
+    T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
+    """
+    return twin("products", T, A).scale_add_outer(T, w, x, a, A)
 
 
 def tril_sum_of_squares(L):
@@ -691,3 +704,100 @@ def chevron_log_det_vjp(log_det_bar, dense, diagonal, rows=None):
     k, else to ``diagonal[i - k]``.
     """
     return twin("chevron", dense, diagonal, rows).log_det_vjp(log_det_bar, dense, diagonal, rows)
+
+
+# --- fourier: products with random Fourier features that are never stored ------------------------------------------------
+#
+# Feature matrix Phi (N, 2 n) of a model with ``num`` frequencies, for n of them that ``indices`` names: with frequency omega_p of
+# index ``indices[p]`` and theta = sum_d X[i, d] omega_p[d] / lengthscales[d],
+#     Phi[i, 2 p] = sqrt(variance / num) cos(theta),   Phi[i, 2 p + 1] = sqrt(variance / num) sin(theta).
+# Over all frequencies Phi Phi' has the expectation K of ``stationary`` and exactly its diagonal (Rahimi & Recht 2007, "Random
+# features for large-scale kernel machines"); features of prior precision S = (num / variance) I that are not scaled are the same
+# model. A frequency is a pure function of (seed, index): normal for "rbf", Student-t with 2 nu degrees of freedom for a Matern
+# covariance, made from Philox4x32-10 words with key ``seed`` and the index in the counter, so any of them is made again anywhere.
+# Both twins have the same words; float32 frequencies are those of float64 to rounding. Phases lose one digit in ten of float32 for
+# every factor of ten that theta grows, which matters for "matern12", whose spectrum has no mean.
+# Squares need no kernel of their own: (Phi * Phi) v = s^2 / 2 (sum(v) + sum_p (v[2 p] - v[2 p + 1]) cos(2 theta_p)) with s^2 =
+# variance / num, which is a product with features of the inputs 2 X.
+#
+# seed : int, 0 ... 2^64 - 1.  indices : (n,) integers in 0 ... num - 1, repeats allowed. One out of range raises ``IndexError`` on
+# the CPU, on a device only with FASTSVGP_CUDA_CHECK=1 in the environment.
+
+
+def fourier_frequencies(family, seed, indices, D, dtype=float):
+    """The frequencies omega (n, D) of ``indices`` for unit lengthscales.
+
+    Parameters
+    ----------
+    family : "rbf", "matern12", "matern32" or "matern52"
+    seed, indices : see above; any index up to 2^63 - 1
+    D : int
+        Components; those of a smaller D are the first of a larger one.
+    dtype : numpy.float64 or numpy.float32
+
+    Notes
+    -----
+    Some 50 integer operations and a logarithm, root, sine and cosine for two components. Relative error below 16 eps. Normal
+    components end at 5.77 standard deviations, beyond which the normal distribution has 8e-9 of its mass.
+    """
+    return twin("fourier", indices).frequencies(family, seed, indices, D, dtype)
+
+
+def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose=False):
+    """``Phi w``, or ``Phi' w`` with ``transpose``; Phi, in parts, is in registers and caches alone.
+
+    Parameters
+    ----------
+    X : (N, D)
+    w : (..., 2 n), or (..., N) with ``transpose``
+        Right-hand sides; cosine and sine of a frequency are neighbours.
+    family, seed, indices, num : see above
+    variance : ()
+    lengthscales : () or (D,)
+
+    Returns
+    -------
+    (..., N), or (..., 2 n) with ``transpose``
+
+    Notes
+    -----
+    A cosine, a sine and 2 D + 4 R flops for each pair of point and frequency and R right-hand sides. On the CPU any number of
+    right-hand sides shares the cosines, on a device four do. Sums are kept in float64; their order is fixed (on the CPU for a given
+    number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result.
+    """
+    return twin("fourier", X, w, indices).multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose)
+
+
+def fourier_multiply_vjp(
+    out_bar,
+    X,
+    w,
+    family,
+    seed,
+    indices,
+    num,
+    variance,
+    lengthscales,
+    transpose=False,
+    need=("X", "w", "variance", "lengthscales"),
+):
+    """Cotangents of ``fourier_multiply`` in one pass over the pairs: ``(X_bar, w_bar, variance_bar, lengthscales_bar)``.
+
+    Parameters
+    ----------
+    out_bar : as the result of ``fourier_multiply``
+    need : names of those that are wanted; the others are None
+
+    Notes
+    -----
+    Let U (R, N) and W (R, 2 n) be out_bar and w, or w and out_bar with ``transpose``: either way sum(out_bar * out) is
+    sum(U * (W Phi')). It changes with the phase of a pair by
+        g[i, p] = sum_r U[r, i] (W[r, 2 p + 1] Phi[i, 2 p] - W[r, 2 p] Phi[i, 2 p + 1]),
+    theta is linear in x / l, and Phi in w and in sqrt(s), hence
+        X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,         l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
+        w_bar = Phi' out_bar (Phi out_bar with ``transpose``),          s_bar = sum(w * w_bar) / (2 s).
+    6 R + 2 D flops a pair beyond those of ``fourier_multiply``.
+    """
+    return twin("fourier", X, w, out_bar, indices).multiply_vjp(
+        out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
+    )

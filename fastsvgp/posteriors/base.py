@@ -20,11 +20,11 @@ class Posterior:
         """Raise ``ValueError`` unless the fields fit M inducing inputs; returns their leading axes, one entry an output axis."""
         raise NotImplementedError
 
-    def start(self, Kuu, jitter, columns=0):
+    def start(self, Kuu, jitter, columns=0, need=()):
         """Begin a pass: an object that holds what depends on Kuu (M, M) alone, and the sums to come.
 
-        ``jitter`` is the absolute amount added to the diagonal; ``columns`` the number of data that will be pulled. The object
-        has ``clamped``, the number of variances that rounding had driven below eps kff so far.
+        ``jitter`` is the absolute amount added to the diagonal; ``columns`` the number of data that will be pulled, for what is in
+        ``need`` (see ``pull``). The object has ``clamped``, the number of variances that rounding had driven below eps kff so far.
         """
         raise NotImplementedError
 
@@ -61,7 +61,7 @@ class Posterior:
 
     def forward(self, blocks, jitter):
         """``(Marginals, kl, saved)`` for a batch in one part; N = 0 leaves the KL divergence alone."""
-        work = self.start(blocks.Kuu, jitter, blocks.Kuf.shape[1])
+        work = self.start(blocks.Kuu, jitter, blocks.Kuf.shape[1], ALL)
         f, part = self.project(work, blocks.Kuf, blocks.kff)
         return f, self.kl(work), (work, part)
 

@@ -12,7 +12,7 @@ from typing import Any
 from .. import kernels
 from ..records import leaf, record
 from .base import ALL, GaussianFactor, wanted
-from .whitening import Whitening
+from .whitening import whitening
 
 
 @record
@@ -33,9 +33,9 @@ class Marginal(GaussianFactor):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
-    def start(self, Kuu, jitter, columns=0):
+    def start(self, Kuu, jitter, columns=0, need=()):
         L = kernels.cholesky(Kuu, jitter)
-        return Whitening(L, _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril), columns)
+        return whitening(L, _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril), columns, need)
 
     def pull(self, work, part, f_bar, need=ALL):
         need_blocks = "blocks" in need

@@ -5,7 +5,7 @@ from typing import Any
 from .. import kernels
 from ..records import leaf, record
 from .base import ALL, GaussianFactor, wanted
-from .whitening import Whitening
+from .whitening import whitening
 
 
 @record
@@ -20,16 +20,16 @@ class Whitened(GaussianFactor):
 
     Notes
     -----
-    Value and all gradients cost min(5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for one output; up to M = 256 another 4/3 M^3, which
-    products with L^-1 in place of solves win back. Source: Tiao, A Handbook for Sparse Variational Gaussian Processes; Hensman
+    Value and all gradients cost min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for one output; up to M = 256 another
+    4/3 M^3, which products with L^-1 in place of solves win back. Source: Tiao, A Handbook for Sparse Variational Gaussian Processes; Hensman
     et al. 2015.
     """
 
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
-    def start(self, Kuu, jitter, columns=0):
-        return Whitening(kernels.cholesky(Kuu, jitter), self.mean, self.scale_tril, columns)
+    def start(self, Kuu, jitter, columns=0, need=()):
+        return whitening(kernels.cholesky(Kuu, jitter), self.mean, self.scale_tril, columns, need)
 
     def pull(self, work, part, f_bar, need=ALL):
         return work.pull(part, f_bar, wanted(need, "scale_tril"), "blocks" in need)

@@ -5,7 +5,7 @@ import pytest
 
 from fastsvgp import kernels
 
-SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000)]
+SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000), (130, 40)]
 
 
 @pytest.mark.parametrize("ta", [False, True])
@@ -64,6 +64,10 @@ def test_fused_passes(rng, M, N, dtype):
     out = T.copy()
     assert kernels.add_scaled(out, A, -0.5) is out
     np.testing.assert_array_equal(out, T - dtype(0.5) * A)
+    out = T.copy()
+    dots = kernels.scale_add_outer(out, w, x, a, A)
+    assert (np.abs(dots - wide @ a) <= 8 * np.finfo(dtype).eps * (np.abs(wide) @ np.abs(a))).all()
+    assert (np.abs(out - (scaled + outer)) <= 3 * np.finfo(dtype).eps * (np.abs(scaled) + np.abs(outer))).all()
     for scale in (False, True):
         out = T.copy()
         dots = kernels.add_outer_minus_scaled(out, x, a, A, w, scale)

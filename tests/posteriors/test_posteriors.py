@@ -5,6 +5,7 @@ import pytest
 from numerics import assert_as_accurate_as, five_point
 
 import fastsvgp as fs
+from fastsvgp.posteriors import whitening
 
 POSTERIORS = [fs.Whitened, fs.Marginal]
 SHAPES = [
@@ -12,6 +13,8 @@ SHAPES = [
     (5, 3, None),
     (3, 40, None),
     (4, 7, 2),
+    (4, 20, 2),
+    (66, 150, None),
     (3, 50, 2),
     (2, 3, 1),
     (5, 0, None),
@@ -218,3 +221,30 @@ def test_sizes_are_checked(rng, cls):
         with pytest.raises(ValueError, match="`posterior` has mean"):
             cls(np.zeros(mean), np.zeros(tril)).check_size(4)
     assert cls(np.zeros((2, 4)), np.zeros((2, 4, 4))).check_size(4) == (2,)
+
+
+@pytest.mark.parametrize("inverse_up_to", [0, 256])
+@pytest.mark.parametrize("P", [None, 2])
+def test_three_forms_agree(rng, monkeypatch, P, inverse_up_to):
+    M, N = 12, 40
+    monkeypatch.setattr(whitening, "INVERSE_UP_TO", inverse_up_to)
+    blocks, mean, tril = problem(rng, M, N, P)
+    f_bar = fs.Marginals(rng.standard_normal((P or 1, N)), rng.standard_normal((P or 1, N)))
+    L = np.linalg.cholesky(blocks.Kuu)
+    results = []
+    for form, columns in [(whitening.Whitening, N), (whitening.Whitening, 10**6), (whitening.LongWhitening, 10**6)]:
+        work = form(L, mean, holey(tril), columns)
+        first, second = slice(0, 25), slice(25, N)  # in two parts
+        values, Kuf_bar = [], []
+        for part in (first, second):
+            *moments, saved = work.project(np.ascontiguousarray(blocks.Kuf[:, part]), blocks.kff[part])
+            values += moments
+            bar = fs.Marginals(np.ascontiguousarray(f_bar.mean[:, part]), np.ascontiguousarray(f_bar.var[:, part]))
+            Kuf_bar.append(work.pull(saved, bar, True, True))
+        mean_bar, tril_bar, _ = work.finish(-1.0, True, True)
+        results.append([*values, *Kuf_bar, mean_bar, tril_bar, work.Kuu_bar()])
+    assert whitening.whitening(L, mean, tril, 50 * M, ("blocks",)).__class__ is whitening.LongWhitening
+    assert whitening.whitening(L, mean, tril, 50 * M, ("posterior",)).__class__ is whitening.Whitening
+    for others in zip(*results, strict=True):
+        for other in others[1:]:
+            np.testing.assert_allclose(other, others[0], rtol=1e-9, atol=1e-9)

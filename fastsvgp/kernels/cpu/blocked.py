@@ -213,6 +213,24 @@ def gram(L):
 
 
 @jit(*"M")
+def gram_of_rows(L):
+    """Lower triangle of L := L L' in place, for a lower-triangular L; n^3/3 flops."""
+    n = L.shape[0]
+    if n <= BLOCK:
+        D = np.zeros(L.shape, L.dtype)
+        for i in range(n):
+            for j in range(i + 1):
+                D[i, j] = L[i, j]
+        blas.syrk(D, L, N, 1.0, 0.0)
+        return
+    h = half(n)
+    gram_of_rows(L[h:, h:])
+    blas.syrk(L[h:, :h], L[h:, h:], N, 1.0, 1.0)
+    blas.trmm(L[:h, :h], L[h:, :h], False, T, 1.0)
+    gram_of_rows(L[:h, :h])
+
+
+@jit(*"M")
 def mirror(S):
     """Copy the lower triangle onto the upper one, in 8 x 8 tiles: more rows would share cache sets where n is a power of two."""
     n = S.shape[0]

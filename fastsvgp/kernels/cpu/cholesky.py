@@ -84,6 +84,16 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
     return each(one, Y_bar, L, Y)
 
 
+def cholesky_product(L):
+    def one(L):
+        A = scratch.copy(L)
+        blocked.gram_of_rows(A)
+        blocked.mirror(A)
+        return A
+
+    return each(one, L)
+
+
 def cholesky_of_inverse(A, jitter=0.0):
     # With J the reversal of rows: J A J = R R', so A = (J R J)(J R J)' with J R J upper, and A^-1 = W W' with
     # W = (J R J)^-T = J R^-T J, which is lower.

@@ -8,6 +8,7 @@ from .batching import each, flat, matrix
 from .threads import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
+GEMM_UP_TO = 128  # rows
 TILE = 1024  # columns: two float64 accumulators of this length stay in the first-level cache
 
 
@@ -42,10 +43,17 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     else:
         scaled = scale_columns(A, root, A if overwrite_a else None)
     if count:
-        blas.syrk(scaled[:, :count], C, blas.N, -1.0, 1.0 if add else 0.0)
+        _gram(scaled[:, :count], C, -1.0, 1.0 if add else 0.0)
     if count < w.size:
-        blas.syrk(scaled[:, count:], C, blas.N, 1.0, 1.0 if add or count else 0.0)
+        _gram(scaled[:, count:], C, 1.0, 1.0 if add or count else 0.0)
     return C
+
+
+def _gram(A, C, alpha, beta):
+    if len(A) <= GEMM_UP_TO:  # all of a small product takes less time than half of it by syrk
+        blas.gemm(A, A, C, blas.N, blas.T, alpha, beta)
+    else:
+        blas.syrk(A, C, blas.N, alpha, beta)
 
 
 def _zeroed(C):
@@ -131,6 +139,23 @@ def _add_scaled(start, stop, T, A, c):
 def add_scaled(T, A, c):
     over_rows(_add_scaled, T.shape[0], T.size, T, A, T.dtype.type(c))
     return T
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _scale_add_outer(start, stop, T, w, x, a, A, dots):
+    for i in range(start, stop):
+        t, row, xi = T[i], A[i], x[i]
+        dot = T.dtype.type(0)
+        for j in range(t.size):
+            t[j] = t[j] * w[j] + xi * a[j]
+            dot += row[j] * a[j]
+        dots[i] = dot
+
+
+def scale_add_outer(T, w, x, a, A):
+    dots = np.empty(len(T), T.dtype)
+    over_rows(_scale_add_outer, T.shape[0], 2 * T.size, T, w, x, a, A, dots)
+    return dots
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
