@@ -150,6 +150,9 @@ from .optim.variance_gap import (
     variance_interval as variance_interval,
 )
 from .posteriors import (
+    InverseFreeWhitened as InverseFreeWhitened,
+)
+from .posteriors import (
     LikelihoodForm as LikelihoodForm,
 )
 from .posteriors import (

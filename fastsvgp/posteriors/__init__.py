@@ -1,7 +1,8 @@
 """Variational posteriors q(u): from covariance blocks to marginals and a KL divergence, and back."""
 
+from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
 from .whitened import Whitened
 
-__all__ = ["LikelihoodForm", "Marginal", "Whitened"]
+__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Whitened"]

@@ -1,0 +1,261 @@
+"""A whitened bound from matrix products alone: R, with R R' about Kuu^-1, takes the place of a Cholesky factor.
+
+Write K for Kuu with its jitter, T for one implicit natural-gradient (Newton-Schulz) step from R,
+
+    T = R F,    F = I - Phi(D0),    D0 = R' K R - I,    D = T' K T - I        (Phi: lower triangle, half the diagonal)
+
+and, as in ``whitening``, Lam = T' Kuf, S = W W'. The posterior is q(u) = N(K T m, K + K T (D - I + S) T' K); both D and the step
+count as functions of K, R is a parameter of its own. Then
+
+    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(Lam * (C Lam)),    C = S + D,
+
+and KL[q(u) || p(u)] is at most (the paper's bound at A = I + D; tr((S - 3 I + A) A) = tr S + <S, D> - 2 M - tr D + |D|^2)
+
+    KL = (|m|^2 + m' D m + |W|_F^2 + <C, D> - M - tr D) / 2 - sum log W_ii + KL[N(0, T T') || N(0, K^-1)].
+
+Of the last term, (tr D - log|I + D|) / 2, only products of D are at hand: the bound rho = (-d - log(1 - d)) / 2, d = |D|_F < 1,
+takes its place (x - log(1 + x) <= x^2 (-d - log(1 - d)) / d^2 for |x| <= d). So the value stays a lower bound of the evidence. At
+R = chol(K^-1) D is zero: value and gradients are those of the whitened bound whose whitening matrix is chol(K^-1). The implicit
+step makes them so: dT = T dF there, which is the derivative of chol(K^-1), while without the step T would be held. And D is
+quadratic in D0, |D| <= |D0|^2 (1.92 + |D0| / 2).
+
+Reverse. Let a, b be the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b; sums over outputs p are
+understood, and one KL for each. With Lam, D, m and W as if they were independent, and G = (Lam * 2b) Lam',
+
+    d mean = dLam' m + Lam' dm,    d var = -2 colsum(Lam * dLam) + 2 colsum(C Lam * dLam) + colsum(Lam * ((dS + dD) Lam))
+    d KL   = (m + D m)' dm + <m m' + S + 2 D - I + D / (1 - d), dD> / 2 + <I + D, dS> / 2 - sum dW_ii / W_ii
+             (<C, D> = <S, D> + |D|^2;  d rho = (1 / (1 - d) - 1) dd / 2 = <D, dD> / (2 (1 - d)))
+    Lam_bar = m a' + 2 (C Lam - Lam) * b
+    m_bar   = Lam a + kappa (m + D m)
+    W_bar   = tril((G + kappa (I + D)) W) - kappa diag(1 / W_ii)                 (<X, dS> / 2 = <X W, dW> for symmetric X)
+    D_bar   = (G + kappa (m m' + S + 2 D - I + D / (1 - d))) / 2
+
+and then through Lam = T' Kuf and D = T' K T - I, dD = dT' K T + T' dK T + T' K dT, to T and on to R and K:
+
+    Kuf_bar = T Lam_bar,    kff_bar = b
+    T_bar   = tril(Kuf Lam_bar' + 2 K T D_bar)
+    K_bar   = T D_bar T' + A_bar,    (A_bar, R_bar) the reverse rule of the step at T_bar (see ``newton_schulz_step_vjp``)
+
+Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 2 and appendix S4, for the bound at T;
+the implicit step, and the bound of the last term, are added to it here.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..records import Marginals, leaf, record
+from .base import ALL, Posterior, check_mean_and_tril, wanted
+from .whitening import raise_to_floor
+
+
+@record
+class InverseFreeWhitened(Posterior):
+    """About q(v) = N(mean, scale_tril scale_tril') with u = Kuu R v, R R' about Kuu^-1: no decomposition, no solve.
+
+    Parameters
+    ----------
+    mean : (..., M)
+    scale_tril : (..., M, M)
+        Lower triangular, positive diagonal; the strict upper triangle is never read.
+    inverse_root : (M, M)
+        R, lower triangular, positive diagonal: ``inverse_factor(Kuu + jitter I)``, and the same from the last R whenever Kuu has
+        moved. Shared by all outputs.
+
+    Notes
+    -----
+    The bound is one of the evidence for every R for which ||T' Kuu T - I||_F < 1 after the step T that it takes from R; elsewhere
+    its value is a ``ValueError``, while predictions still have variances that are too large, never too small. At R = chol(Kuu^-1)
+    it is the whitened bound, value and gradients, and the gradient of R is zero. Value and all gradients but R's cost
+    (6 B + 10 M) M^2 flops for one output, those of R another 3 M^3; all are products. Source: Cortinovis et al., "Inverse-Free
+    Sparse Variational Gaussian Processes", appendix S4.
+    """
+
+    mean: Any = leaf()
+    scale_tril: Any = leaf("tril")
+    inverse_root: Any = leaf("tril")
+
+    def check_size(self, M):
+        outputs = check_mean_and_tril(self, M)
+        if np.shape(self.inverse_root) != (M, M):
+            raise ValueError(
+                f"`posterior` has inverse_root {np.shape(self.inverse_root)}, but there are {M} inducing inputs: use ({M}, {M}), "
+                "a factor of the inverse of Kuu such as inverse_factor makes"
+            )
+        return outputs
+
+    def start(self, Kuu, jitter, columns=0, need=()):
+        return InverseFreePass(self, Kuu, jitter)
+
+    def project(self, work, Kuf, kff):
+        return work.project(Kuf, kff)
+
+    def joint(self, work, Kuf, Kff):
+        return work.joint(Kuf, Kff)
+
+    def kl(self, work):
+        return work.kl()
+
+    def pull(self, work, part, f_bar, need=ALL):
+        fields = [wanted(need, name) for name in ("scale_tril", "inverse_root")]
+        return work.pull(part, f_bar, *fields, "blocks" in need)
+
+    def finish(self, work, kl_bar, need=ALL):
+        need_mean, need_tril, need_root = (wanted(need, name) for name in ("mean", "scale_tril", "inverse_root"))
+        need_blocks = "blocks" in need
+        work.complete()
+        mean_bar = work.mean_bar(kl_bar).reshape(self.mean.shape) if need_mean else None
+        root_bar = Kuu_bar = tril_bar = None
+        if need_blocks or need_root:
+            Kuu_bar, root_bar = work.root_and_Kuu_bar(kl_bar, need_blocks, need_root)
+        if need_tril:
+            tril_bar = work.tril_bar(kl_bar).reshape(self.scale_tril.shape)
+        return InverseFreeWhitened(mean_bar, tril_bar, root_bar), Kuu_bar
+
+    def natural_step(self, work, step_size):
+        raise TypeError(
+            "natural_step: a step of an InverseFreeWhitened would factorise its precision, which is what it is there to avoid; "
+            "train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
+        )
+
+
+@dataclass(slots=True)
+class Part:
+    """What the reverse pass needs of one part of the batch: Kuf and Lam (M, N), and C Lam (M, N) of each output."""
+
+    Kuf: Any
+    Lam: Any
+    C_Lam: list
+
+
+class InverseFreePass:
+    """One pass through a bound: K, R, D0, T, D and C of the module's text, and the sums that ``pull`` collects."""
+
+    def __init__(self, q, Kuu, jitter):
+        M = len(Kuu)
+        self.batch = q.mean.shape[:-1]
+        self.means, self.trils = q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M)
+        self.R, self.K = q.inverse_root, Kuu.copy()
+        self.K.reshape(-1)[:: M + 1] += jitter
+        self.D0, _ = kernels.newton_schulz_gram(self.K, self.R)
+        self.T = kernels.newton_schulz_update(self.R, self.D0, 1.0)
+        D, (self.d, _, _, self.trace) = kernels.newton_schulz_gram(self.K, self.T)
+        self.D = kernels.symmetrise(D)
+        self.C = kernels.empty(self.trils.shape, self.D)
+        for C, W in zip(self.C, self.trils, strict=True):
+            W = kernels.tril(W.copy())
+            C[:] = self.D
+            kernels.symmetrise(kernels.tril_product(W, W, out=C, add=True))
+        self.clamped = 0
+        self.Lam_a = self.G = self.T_bar = None
+
+    def project(self, Kuf, kff):
+        """``(Marginals, Part)``. M^2 N flops, and 2 M^2 N an output."""
+        Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
+        P, N = len(self.means), Lam.shape[1]
+        mean, var, C_Lam = np.empty((P, N), Lam.dtype), np.empty((P, N), Lam.dtype), []
+        for p in range(P):
+            C_Lam.append(kernels.matmul(self.C[p], Lam))
+            mean[p], explained = kernels.column_moments(Lam, self.means[p])
+            var[p] = kff - explained + kernels.column_moments(Lam, self.means[p], C_Lam[p])[1]
+        self.clamped += raise_to_floor(var, kff)
+        return Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)), Part(Kuf, Lam, C_Lam)
+
+    def joint(self, Kuf, Kff):
+        """``(mean (..., N), covariance (..., N, N))``, for predictions."""
+        Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
+        N = Lam.shape[1]
+        prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
+        cov = np.empty((len(self.means), N, N), Lam.dtype)
+        for p, C in enumerate(self.C):
+            np.add(prior, kernels.matmul(Lam, kernels.matmul(C, Lam), transpose_a=True), out=cov[p])
+            np.multiply(np.add(cov[p], cov[p].T), 0.5, out=cov[p])
+        self.clamped += raise_to_floor(np.einsum("pnn->pn", cov), np.diagonal(Kff))  # a view of the diagonals
+        return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+
+    def kl(self):
+        """The bound of KL[q(u) || p(u)] of the module's text, summed over outputs."""
+        d = self._distance()
+        P = len(self.means)
+        squares = np.sum(np.square(self.means, dtype=float)) + kernels.tril_sum_of_squares(self.trils)
+        moved = np.sum(self.means * kernels.matmul(self.means, self.D), dtype=float)
+        inner = sum(np.sum(kernels.column_moments(C, self.means[0], self.D)[1], dtype=float) for C in self.C)
+        log_diagonals = np.sum(np.log(np.diagonal(self.trils, axis1=-2, axis2=-1), dtype=float))
+        rest = P * (-d - math.log1p(-d)) / 2
+        return float(0.5 * (squares + moved + inner - self.means.size - P * self.trace) - log_diagonals + rest)
+
+    def pull(self, part, f_bar, need_tril, need_root, need_blocks):
+        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
+        Kuf, Lam, C_Lam = part.Kuf, part.Lam, part.C_Lam
+        P, (M, N) = len(self.means), Lam.shape
+        a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
+        first, through_T = self.Lam_a is None, need_root or need_blocks
+        if first:
+            self.Lam_a = np.zeros((P, M), Lam.dtype)
+            if through_T:
+                self.T_bar = kernels.empty((M, M), Lam)
+            if through_T or need_tril:  # the sum over outputs will do for D_bar
+                self.G = kernels.empty((P if need_tril else 1, M, M), Lam)
+        if through_T:
+            Lam_bar = None
+            for p, T in enumerate(C_Lam):
+                self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2[p], scale=True)
+                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
+            kernels.tril_product(Kuf, Lam_bar, out=self.T_bar, add=not first)
+        else:
+            self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
+        if self.G is not None:
+            weights = b2 if need_tril else b2.sum(axis=0, keepdims=True)
+            for p, (G, w) in enumerate(zip(self.G, weights, strict=True)):
+                kernels.weighted_gram(Lam, w, out=G, add=not first, overwrite_a=p == len(weights) - 1)
+        part.Kuf = part.Lam = part.C_Lam = None
+        return kernels.multiply_triangular(self.T, Lam_bar, overwrite_b=True) if need_blocks else None
+
+    def complete(self):
+        """All parts have been pulled: what was summed as lower triangles alone becomes whole."""
+        if self.G is not None:
+            kernels.symmetrise(self.G)
+
+    def mean_bar(self, kl_bar):
+        """(P, M)."""
+        return self.Lam_a + kl_bar * (self.means + kernels.matmul(self.means, self.D))
+
+    def tril_bar(self, kl_bar):
+        """(P, M, M), lower. Consumes the sums G: the last of the three."""
+        bar = kernels.empty(self.trils.shape, self.D)
+        for G, W, out in zip(self.G, self.trils, bar, strict=True):
+            G += kl_bar * self.D
+            GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=True)  # W' (G + kappa D), its transpose
+            kernels.tril_update(GW, W, kl_bar, out=out, transpose=True)
+        self.G = None
+        return bar
+
+    def root_and_Kuu_bar(self, kl_bar, need_blocks, need_root):
+        """``(K_bar, R_bar)``, None for what is not needed."""
+        M = len(self.K)
+        twice = self.G.sum(axis=0)  # 2 D_bar
+        if kl_bar:
+            shrunk = 1 + 1 / (1 - self._distance())
+            twice += kl_bar * (kernels.matmul(self.means, self.means, transpose_a=True) + self.C.sum(axis=0))
+            twice += (kl_bar * len(self.means) * shrunk) * self.D
+            twice.reshape(-1)[:: M + 1] -= kl_bar * len(self.means)
+        T_D = kernels.multiply_triangular(self.T, twice, overwrite_b=True)  # 2 T D_bar
+        kernels.tril_product(self.K, T_D.T, out=self.T_bar, add=True)
+        names = [name for name, needed in (("A", need_blocks), ("L", need_root)) if needed]
+        K_bar, R_bar = kernels.newton_schulz_step_vjp(self.T_bar, self.K, self.R, self.D0, 1.0, names)
+        if need_blocks:
+            K_bar += 0.5 * kernels.symmetrise(kernels.tril_product(T_D, self.T))
+        return K_bar, R_bar
+
+    def _distance(self):
+        """|D|_F, where it is less than one."""
+        if self.d >= 1:
+            raise ValueError(
+                f"`posterior.inverse_root` is too far from a factor of the inverse of Kuu: |R' Kuu R - I| is {self.d:.3g} after "
+                "a Newton-Schulz step, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, inverse_root)"
+            )
+        return float(self.d)
+

@@ -1,0 +1,50 @@
+"""The inverse-free whitened bound by its definition: dense, obvious. Imports nothing of the package under test."""
+
+import numpy as np
+
+
+def implicit_step(K, R):
+    """R after one unit natural-gradient step, as eq. (6) of the inverse-free paper is printed."""
+    E = R.T @ K @ R
+    return R - R @ (np.tril(E) - (np.eye(len(K)) + np.diag(np.diag(E))) / 2)
+
+
+def q_of_u(K, T, m, S):
+    """Mean and covariance of the q(u) behind the bound (appendix S4)."""
+    KT = K @ T
+    return KT @ m, K + KT @ (T.T @ K @ T - 2 * np.eye(len(K)) + S) @ KT.T
+
+
+def marginals(K, T, m, S, Kuf, kff):
+    """(mean, variance), section 2."""
+    half = T.T @ Kuf
+    inner = T.T @ K @ T - 2 * np.eye(len(K)) + S
+    return half.T @ m, kff + (half * (inner @ half)).sum(axis=0)
+
+
+def kl_bound(K, T, m, S, rest="bound"):
+    """The printed upper bound of KL[q(u) || p(u)], its last divergence bounded, exact or left out."""
+    A = T.T @ K @ T
+    M = len(K)
+    value = (m @ A @ m - np.linalg.slogdet(S)[1] + np.trace((S - 3 * np.eye(M) + A) @ A) + M) / 2
+    if rest == "exact":
+        return value + (np.trace(A) - M - np.linalg.slogdet(A)[1]) / 2
+    d = np.linalg.norm(A - np.eye(M))
+    return value + (-d - np.log(1 - d)) / 2
+
+
+def cotangents(K, R, m, W, Kuf, a, b, kappa):
+    """Those of m, W, K and Kuf for cotangents a, b, kappa of mean, variance and KL; dense, in the dtype of the arguments."""
+    I = np.eye(len(K), dtype=K.dtype)  # noqa: E741
+    T = implicit_step(K, R).astype(K.dtype)
+    S, D, half = W @ W.T, T.T @ K @ T - I, T.T @ Kuf
+    d = np.linalg.norm(D)
+    G = 2 * (half * b) @ half.T
+    half_bar = np.outer(m, a) + 2 * ((S + D - I) @ half) * b
+    D_bar = (G + kappa * (np.outer(m, m) + S + 2 * D - I + D / (1 - d))) / 2
+    T_bar = np.tril(Kuf @ half_bar.T + 2 * K @ T @ D_bar)
+    C = np.tril(R.T @ T_bar)
+    C = C + C.T
+    C[np.diag_indices(len(C))] /= 2  # Phi(C) + Phi(C)'
+    W_bar = np.tril((G + kappa * (I + D)) @ W) - kappa * np.diag(1 / np.diag(W))
+    return half @ a + kappa * (m + D @ m), W_bar, T @ D_bar @ T.T - R @ C @ R.T / 2, T @ half_bar
