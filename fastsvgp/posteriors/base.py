@@ -23,8 +23,8 @@ class Posterior:
     def start(self, Kuu, jitter, columns=0, need=()):
         """Begin a pass: an object that holds what depends on Kuu (M, M) alone, and the sums to come.
 
-        ``jitter`` is the absolute amount added to the diagonal; ``columns`` the number of data that will be pulled, for what is in
-        ``need`` (see ``pull``). The object has ``clamped``, the number of variances that rounding had driven below eps kff so far.
+        ``jitter`` is the absolute amount added to the diagonal; ``columns`` the number of data that will be pulled, for what
+        ``need`` says (see ``pull``). The object has ``clamped``, the number of variances that rounding had driven below eps kff.
         """
         raise NotImplementedError
 
