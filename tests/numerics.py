@@ -25,3 +25,14 @@ def assert_as_accurate_as(fast, plain, truth, slack=4):
     """The error of ``fast`` is within ``slack`` of plain NumPy's in the same dtype (or of rounding)."""
     floor = np.finfo(fast.dtype).eps * np.abs(truth).max()
     assert np.abs(fast - truth).max() <= slack * max(np.abs(plain - truth).max(), floor)
+
+
+def assert_typically_as_accurate_as(fast, plain, truth, slack=4):
+    """The same over several problems of one shape, along the first axis: medians of the errors relative to each problem's truth.
+
+    How far off a single sum is in float32 is luck, and the worst problem's error that of its condition; the median is neither.
+    """
+    fast, plain, truth = (np.reshape(a, (len(truth), -1)) for a in (fast, plain, truth))
+    size = np.abs(truth).max(axis=1)
+    ours, theirs = (np.median(np.abs(a - truth).max(axis=1) / size) for a in (fast, plain))
+    assert ours <= slack * max(theirs, np.finfo(np.float32).eps), (ours, theirs)

@@ -84,16 +84,6 @@ def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, ke
     assert asked == ([] if kernel_does is None else [kernel_does] * 2)
 
 
-def test_float32(rng):
-    sgpr, X, Y = problem(rng, 10, 60, dtype=np.float32)
-    value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=1e-2)
-    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr)
-    value64, grad64 = fs.collapsed_bound_and_grad(wide, X.astype(float), Y.astype(float), jitter=1e-2)
-    np.testing.assert_allclose(value, value64, rtol=2e-5)
-    for (path, _, g), (_, _, g64) in zip(fs.leaves(grad), fs.leaves(grad64), strict=True):
-        assert g.dtype == np.float32 and np.abs(g - g64).max() <= 2e-3 * max(1.0, np.abs(g64).max()), path
-
-
 def test_bad_arguments_are_named(rng):
     sgpr, X, Y = problem(rng, 3, 8)
     with pytest.raises(TypeError, match="`sgpr` must be a fastsvgp.SGPR"):

@@ -166,19 +166,6 @@ def test_block_level_form_is_the_same_bound(rng):
     assert abs(forward - np.vdot(X_bar, d)) <= 1e-8 * max(1.0, np.linalg.norm(X_bar) * np.linalg.norm(d))
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_float32_in_float32_out_close_to_float64(rng, likelihood):
-    model, X, Y = problem(rng, fs.Whitened, "rbf", likelihood, dtype=np.float32)
-    value, grad = fs.elbo_and_grad(model, X, Y, jitter=1e-2)
-    wide = fs.tree_map(lambda a: np.asarray(a, float)[()], model)
-    Y64 = Y.astype(float) if Y.dtype.kind == "f" else Y
-    value64, grad64 = fs.elbo_and_grad(wide, X.astype(float), Y64, jitter=1e-2)
-    np.testing.assert_allclose(value, value64, rtol=2e-5)
-    for (path, _, g), (_, _, g64) in zip(fs.leaves(grad), fs.leaves(grad64), strict=True):
-        assert g.dtype == np.float32, path
-        assert np.abs(g - g64).max() <= 1e-3 * max(1.0, np.abs(g64).max()), path
-
-
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("likelihood, P", [("student", 2), ("softmax", None), ("gaussian", None)])
 def test_a_long_batch_in_parts_is_the_same_bound(rng, monkeypatch, posterior, likelihood, P):

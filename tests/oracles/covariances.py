@@ -73,4 +73,48 @@ def linear(X1, X2, variance):
 
 
 def constant(X1, X2, variance):
-    return np.full((len(X1), len(X2)), variance)
+    return np.full((len(X1), len(X2)), variance, dtype=X1.dtype)
+
+
+# --- trees of them: a covariance is known by the name of its class and by its fields ------------------------------------------
+
+
+def kind(covariance):
+    return type(covariance).__name__.lower()
+
+
+def matrix(covariance, X1, X2):
+    """The dense definition of any tree of covariances."""
+    name = kind(covariance)
+    if name in ("sum", "product"):
+        return {"sum": np.add, "product": np.multiply}[name].reduce([matrix(part, X1, X2) for part in covariance.parts])
+    if name in ("linear", "constant"):
+        return {"linear": linear, "constant": constant}[name](X1, X2, covariance.variance)
+    return stationary(name, X1, X2, covariance.variance, covariance.lengthscales)
+
+
+def matrix_vjp(K_bar, covariance, X1, X2, prefix=""):
+    """Cotangents of ``matrix``: of the fields, as a dictionary by dotted path, of X1 and of X2."""
+    name = kind(covariance)
+    if name in ("sum", "product"):
+        fields, X1_bar, X2_bar = {}, np.zeros_like(X1), np.zeros_like(X2)
+        for i, part in enumerate(covariance.parts):
+            part_bar = K_bar
+            if name == "product":
+                for other in covariance.parts[:i] + covariance.parts[i + 1 :]:
+                    part_bar = part_bar * matrix(other, X1, X2)
+            own, own_X1_bar, own_X2_bar = matrix_vjp(part_bar, part, X1, X2, f"{prefix}parts.{i}.")
+            fields |= own
+            X1_bar += own_X1_bar
+            X2_bar += own_X2_bar
+        return fields, X1_bar, X2_bar
+    if name == "constant":
+        return {prefix + "variance": K_bar.sum()}, np.zeros_like(X1), np.zeros_like(X2)
+    variance = covariance.variance
+    if name == "linear":
+        each = K_bar[:, :, None] * X1[:, None, :] * X2[None, :, :]
+        variance_bar = each.sum((0, 1)) if np.ndim(variance) else each.sum()
+        X1_bar, X2_bar = ((K_bar[:, :, None] * X2[None]).sum(1), (K_bar[:, :, None] * X1[:, None]).sum(0))
+        return {prefix + "variance": variance_bar}, X1_bar * variance, X2_bar * variance
+    X1_bar, X2_bar, variance_bar, lengthscales_bar = stationary_vjp(K_bar, name, X1, X2, variance, covariance.lengthscales)
+    return {prefix + "variance": variance_bar, prefix + "lengthscales": lengthscales_bar}, X1_bar, X2_bar

@@ -1,4 +1,4 @@
-"""Value and gradients of the bounds for an ARD RBF covariance and Gaussian noise, in plain NumPy: no pass saved.
+"""Value and gradients of the bounds in plain NumPy, no pass saved: from covariance blocks, and whole for an ARD RBF.
 
 The formulas are the direct ones (every matrix written out, inverses formed where they appear), so they share no arrangement with
 the package, and nothing of it is imported. They work in the dtype of their arguments: float64 as the truth of problems too large
@@ -6,7 +6,10 @@ for differences of the definition, float32 as the plain evaluation of an accurac
 to differences of the definitions in ``gp.py``.
 """
 
+from functools import partial
+
 import numpy as np
+from oracles import likelihood_gradients
 from oracles.gp import LOG_2PI, rbf
 from scipy.linalg import solve_triangular
 
@@ -30,63 +33,82 @@ def to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscale
     return {"covariance.variance": variance_bar, "covariance.lengthscales": lengthscales_bar, "inducing": Z_bar}
 
 
-def gaussian_data_term(y, noise, mean, var, scale):
-    """Value, derivatives in mean, variance and noise of scale * sum E log N(y | f, noise)."""
-    n, e2 = y.dtype.type(len(y)), ((y - mean) ** 2 + var).sum()
-    value = scale * (-0.5 * n * (LOG_2PI + np.log(noise)) - e2 / (2 * noise))
-    b = np.full_like(y, -scale / (2 * noise))
-    return value, scale * (y - mean) / noise, b, scale * (e2 / (2 * noise**2) - n / (2 * noise))
+def _through_data(term, marginals, scale):
+    """Marginals of each output through the data term, one of ``likelihood_gradients`` with its targets in it, and back."""
+    mean, var = (np.stack(m) for m in zip(*marginals, strict=True))
+    value, a, b, own = term(mean, var)
+    return scale * value, scale * a, scale * b, {name: scale * bar for name, bar in own.items()}
+
+
+def whitened_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
+    """Whitened SVGP, q(v) = N(m, W W') for each row of ``means`` (P, M) and ``trils``, u = chol(Kuu) v.
+
+    The value; cotangents of Kuu, Kuf, kff, means, trils; derivatives in the parameters of the data term.
+    """
+    L, eye = np.linalg.cholesky(Kuu), np.eye(len(Kuu), dtype=Kuu.dtype)
+    inverse, Lam = solve_triangular(L, eye, lower=True), solve_triangular(L, Kuf, lower=True)
+    prior = kff - (Lam**2).sum(axis=0)
+    marginals = [(Lam.T @ m, prior + ((W.T @ Lam) ** 2).sum(axis=0)) for m, W in zip(means, trils, strict=True)]
+    value, a, b, own = _through_data(term, marginals, scale)
+    Lam_bar, mean_bars, tril_bars = np.zeros_like(Lam), [], []
+    for m, W, ap, bp in zip(means, trils, a, b, strict=True):
+        value -= 0.5 * ((W**2).sum() + m @ m - len(m)) - np.log(np.diag(W)).sum()
+        Lam_bar += np.outer(m, ap) + 2 * (W @ W.T - eye) @ (Lam * bp)
+        mean_bars.append(Lam @ ap - m)
+        tril_bars.append(np.tril(2 * (Lam * bp) @ Lam.T @ W) - W + np.diag(1 / np.diag(W)))
+    C = np.tril(Lam_bar @ Lam.T)
+    C[np.diag_indices_from(C)] /= 2
+    Kuu_bar = -0.5 * inverse.T @ (C + C.T) @ inverse
+    return value, Kuu_bar, inverse.T @ Lam_bar, b.sum(axis=0), np.stack(mean_bars), np.stack(tril_bars), own
+
+
+def marginal_bars(Kuu, Kuf, kff, means, trils, term, scale=1.0):
+    """As ``whitened_bars`` for the unwhitened SVGP, q(u) = N(m, W W')."""
+    L, eye = np.linalg.cholesky(Kuu), np.eye(len(Kuu), dtype=Kuu.dtype)
+    inverse = solve_triangular(L, eye, lower=True)
+    inverse = inverse.T @ inverse
+    Psi, log_det = inverse @ Kuf, np.log(np.diag(L)).sum()
+    prior = kff - (Kuf * Psi).sum(axis=0)
+    marginals = [(Psi.T @ m, prior + (Psi * (W @ W.T @ Psi)).sum(axis=0)) for m, W in zip(means, trils, strict=True)]
+    value, a, b, own = _through_data(term, marginals, scale)
+    Kuu_bar, Kuf_bar, mean_bars, tril_bars = np.zeros_like(Kuu), np.zeros_like(Kuf), [], []
+    for m, W, ap, bp in zip(means, trils, a, b, strict=True):
+        S, alpha = W @ W.T, inverse @ m
+        G, Pa = (Psi * bp) @ Psi.T, Psi @ ap
+        KSG = inverse @ S @ G
+        value -= 0.5 * (np.trace(inverse @ S) + m @ alpha - len(m)) - np.log(np.diag(W)).sum() + log_det
+        Kuu_bar += (
+            G - KSG - KSG.T - 0.5 * (np.outer(alpha, Pa) + np.outer(Pa, alpha)) + 0.5 * np.outer(alpha, alpha)
+            + 0.5 * inverse @ S @ inverse - 0.5 * inverse
+        )  # fmt: skip
+        Kuf_bar += np.outer(alpha, ap) + 2 * (inverse @ S @ Psi - Psi) * bp
+        mean_bars.append(Pa - alpha)
+        tril_bars.append(np.tril(2 * G @ W - inverse @ W) + np.diag(1 / np.diag(W)))
+    return value, Kuu_bar, Kuf_bar, b.sum(axis=0), np.stack(mean_bars), np.stack(tril_bars), own
+
+
+def _rbf_svgp(bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale):
+    K, Kuu, Kuf, kff = blocks(Z, X, variance, lengthscales, jitter)
+    term, trils = partial(likelihood_gradients.gaussian, y, variance=noise), np.tril(scale_tril)[None]
+    value, Kuu_bar, Kuf_bar, kff_bar, mean_bars, tril_bars, own = bars(Kuu, Kuf, kff, mean[None], trils, term, scale)
+    grad = to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscales)
+    grad["posterior.mean"], grad["posterior.scale_tril"] = mean_bars[0], tril_bars[0]
+    return value, grad | {f"likelihood.{name}": bar for name, bar in own.items()}
 
 
 def whitened(Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale=1.0):
-    """Whitened SVGP: q(v) = N(mean, W W'), u = chol(Kuu) v."""
-    K, Kuu, Kuf, kff = blocks(Z, X, variance, lengthscales, jitter)
-    L, W, eye = np.linalg.cholesky(Kuu), np.tril(scale_tril), np.eye(len(Z), dtype=Z.dtype)
-    inverse = solve_triangular(L, eye, lower=True)
-    Lam = solve_triangular(L, Kuf, lower=True)
-    f_var = kff - (Lam**2).sum(axis=0) + ((W.T @ Lam) ** 2).sum(axis=0)
-    data, a, b, noise_bar = gaussian_data_term(y, noise, Lam.T @ mean, f_var, scale)
-    kl = 0.5 * ((W**2).sum() + mean @ mean - len(Z)) - np.log(np.diag(W)).sum()
-    Lam_bar = np.outer(mean, a) + 2 * (W @ W.T - eye) @ (Lam * b)
-    C = np.tril(Lam_bar @ Lam.T)
-    C[np.diag_indices_from(C)] /= 2
-    grad = to_parameters(
-        -0.5 * inverse.T @ (C + C.T) @ inverse, inverse.T @ Lam_bar, b, K, Kuf, Z, X, variance, lengthscales
-    )
-    grad["posterior.mean"] = Lam @ a - mean
-    grad["posterior.scale_tril"] = np.tril(2 * (Lam * b) @ Lam.T @ W) - W + np.diag(1 / np.diag(W))
-    grad["likelihood.variance"] = noise_bar
-    return data - kl, grad
+    """Value and gradients by path of the whitened SVGP with an RBF covariance and Gaussian noise."""
+    return _rbf_svgp(whitened_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale)
 
 
 def marginal(Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale=1.0):
-    """Unwhitened SVGP: q(u) = N(mean, W W')."""
-    K, Kuu, Kuf, kff = blocks(Z, X, variance, lengthscales, jitter)
-    L, W, eye = np.linalg.cholesky(Kuu), np.tril(scale_tril), np.eye(len(Z), dtype=Z.dtype)
-    inverse = solve_triangular(L, eye, lower=True)
-    inverse = inverse.T @ inverse
-    Psi, alpha, S = inverse @ Kuf, inverse @ mean, W @ W.T
-    f_var = kff - (Kuf * Psi).sum(axis=0) + (Psi * (S @ Psi)).sum(axis=0)
-    data, a, b, noise_bar = gaussian_data_term(y, noise, Psi.T @ mean, f_var, scale)
-    kl = 0.5 * (np.trace(inverse @ S) + mean @ alpha - len(Z)) - np.log(np.diag(W)).sum() + np.log(np.diag(L)).sum()
-    G, Pa = (Psi * b) @ Psi.T, Psi @ a
-    KSG = inverse @ S @ G
-    Kuu_bar = (
-        G - KSG - KSG.T - 0.5 * (np.outer(alpha, Pa) + np.outer(Pa, alpha)) + 0.5 * np.outer(alpha, alpha)
-        + 0.5 * inverse @ S @ inverse - 0.5 * inverse
-    )  # fmt: skip
-    Kuf_bar = np.outer(alpha, a) + 2 * (inverse @ S @ Psi - Psi) * b
-    grad = to_parameters(Kuu_bar, Kuf_bar, b, K, Kuf, Z, X, variance, lengthscales)
-    grad["posterior.mean"] = Pa - alpha
-    grad["posterior.scale_tril"] = np.tril(2 * G @ W - inverse @ W) + np.diag(1 / np.diag(W))
-    grad["likelihood.variance"] = noise_bar
-    return data - kl, grad
+    """The same for the unwhitened SVGP."""
+    return _rbf_svgp(marginal_bars, Z, X, y, variance, lengthscales, noise, mean, scale_tril, jitter, scale)
 
 
-def collapsed(Z, X, y, variance, lengthscales, noise, jitter):
-    """Titsias' bound through Sigma = Kuu + Kuf Kfu / noise."""
-    K, Kuu, Kuf, kff = blocks(Z, X, variance, lengthscales, jitter)
-    L, eye, n = np.linalg.cholesky(Kuu), np.eye(len(Z), dtype=Z.dtype), len(X)
+def collapsed_bars(Kuu, Kuf, kff, y, noise):
+    """Titsias' bound through Sigma = Kuu + Kuf Kfu / noise: the value; cotangents of Kuu, Kuf, kff; that of the noise."""
+    L, eye, n = np.linalg.cholesky(Kuu), np.eye(len(Kuu), dtype=Kuu.dtype), len(y)
     inverse = solve_triangular(L, eye, lower=True)
     Lam = inverse @ Kuf
     B = eye + Lam @ Lam.T / noise
@@ -97,6 +119,13 @@ def collapsed(Z, X, y, variance, lengthscales, noise, jitter):
     value = -0.5 * (n * (LOG_2PI + np.log(noise)) + np.linalg.slogdet(B)[1] + y @ e / noise + trace / noise)
     Kuf_bar = (np.outer(w, e) + inverse.T @ (eye - B_inverse) @ Lam) / noise
     Kuu_bar = -0.5 * (np.outer(w, w) + inverse.T @ (B - 2 * eye + B_inverse) @ inverse)
-    grad = to_parameters(Kuu_bar, Kuf_bar, np.full_like(y, -0.5 / noise), K, Kuf, Z, X, variance, lengthscales)
-    grad["noise_variance"] = (e @ e + trace) / (2 * noise**2) - (n - len(Z) + np.trace(B_inverse)) / (2 * noise)
-    return value, grad
+    noise_bar = (e @ e + trace) / (2 * noise**2) - (n - len(Kuu) + np.trace(B_inverse)) / (2 * noise)
+    return value, Kuu_bar, Kuf_bar, np.full_like(y, -0.5 / noise), noise_bar
+
+
+def collapsed(Z, X, y, variance, lengthscales, noise, jitter):
+    """Value and gradients by path of SGPR with an RBF covariance."""
+    K, Kuu, Kuf, kff = blocks(Z, X, variance, lengthscales, jitter)
+    value, Kuu_bar, Kuf_bar, kff_bar, noise_bar = collapsed_bars(Kuu, Kuf, kff, y, noise)
+    grad = to_parameters(Kuu_bar, Kuf_bar, kff_bar, K, Kuf, Z, X, variance, lengthscales)
+    return value, grad | {"noise_variance": noise_bar}
