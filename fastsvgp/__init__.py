@@ -31,6 +31,7 @@ _ROOMS = {
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
     "optim.variance_gap": ("variance_gap", "variance_interval"),
     "optim.flat": ("ravel",),
+    "optim.by_field": ("by_field",),
     "optim.first_order": ("adam", "sgd"),
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
     "train": ("fit",),

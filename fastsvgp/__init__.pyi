@@ -125,6 +125,9 @@ from .means import (
     ZeroMean as ZeroMean,
 )
 from .optim import schedules as schedules
+from .optim.by_field import (
+    by_field as by_field,
+)
 from .optim.first_order import (
     adam as adam,
 )

@@ -8,7 +8,7 @@ An optimiser is two pure functions with immutable settings::
 ``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a loss, pass the negative of its
 gradient. Steps are taken in the coordinates of ``ravel``, so that positive numbers stay positive; the gradient comes in
 natural space, as the bounds return it. An optimiser that keeps no dense vector (sparse rows of a huge model) takes part in
-``fit`` with these two methods, ``paths``, ``fixing`` and ``step_size_at``, and a state like ``OptimiserState``.
+``fit`` with these two methods, ``paths``, ``moving``, ``fixing`` and ``step_size_at``, and a state like ``OptimiserState``.
 """
 
 from dataclasses import dataclass, replace
@@ -61,6 +61,10 @@ class Optimiser:
     def paths(self, model):
         """The leaves that a step moves: what to ask of a bound in ``wrt=``."""
         return free_paths(model, self.fixed)
+
+    def moving(self, model, state):
+        """The leaves that the next step moves: all of ``paths``, but where some start later (see ``by_field``)."""
+        return self.paths(model)
 
     def init(self, model):
         """The state before the first step on ``model``. ``ValueError`` when a named field does not exist."""

@@ -1,0 +1,124 @@
+"""Several optimisers, each with fields of its own."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..records import matches, record, static
+from .base import Optimiser
+from .flat import check_paths, free_paths
+
+
+@record
+class ByFieldState:
+    """``count`` steps so far, and the ``OptimiserState`` of each part: they count their own steps."""
+
+    count: Any = static()
+    parts: Any = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """An optimiser for the leaves below ``names``, at rest for the first ``after`` steps; without names for all that is left."""
+
+    names: tuple[str, ...]
+    optimiser: Optimiser
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class ByField:
+    """What ``by_field`` makes; to ``fit`` it is an optimiser like any other (see ``base``)."""
+
+    parts: tuple[Part, ...]  # the last one has no names
+
+    @property
+    def fixed(self):
+        """Fields that stay as they are."""
+        return self.parts[-1].optimiser.fixed
+
+    def fixing(self, names):
+        """The same with more fields fixed."""
+        return ByField(tuple(replace(part, optimiser=part.optimiser.fixing(names)) for part in self.parts))
+
+    def paths(self, model):
+        """The leaves that steps move, sooner or later."""
+        moved = {path for part in self._restricted(model) for path in part.optimiser.paths(model)}
+        return tuple(path for path in free_paths(model) if path in moved)
+
+    def moving(self, model, state):
+        """The leaves that the next step moves."""
+        moved = {path for part in self._restricted(model) if state.count >= part.after for path in part.optimiser.paths(model)}
+        return tuple(path for path in free_paths(model) if path in moved)
+
+    def init(self, model):
+        """The state before the first step. ``ValueError`` when a named field does not exist, or belongs to two optimisers."""
+        leaves = free_paths(model)
+        names = [name for part in self.parts for name in part.names]
+        check_paths("fields", names, leaves)
+        for path in leaves:
+            claims = [repr(name) for name in names if matches(path, (name,))]
+            if len(claims) > 1:
+                raise ValueError(f"by_field: field {path!r} has two optimisers, by the names {' and '.join(claims)}")
+        return ByFieldState(0, tuple(part.optimiser.init(model) for part in self._restricted(model)))
+
+    def step(self, model, grad, state, value=None):
+        """One step uphill of every optimiser that is not at rest; arguments, results and errors as of one alone.
+
+        Gradients of fields that do not move yet may be None.
+        """
+        states = []
+        for part, now in zip(self._restricted(model), state.parts, strict=True):
+            if state.count >= part.after and part.optimiser.paths(model):
+                model, now = part.optimiser.step(model, grad, now, value)
+            states.append(now)
+        return model, ByFieldState(state.count + 1, tuple(states))
+
+    def step_size_at(self, state):
+        """The step size of the fields without an optimiser of their own."""
+        return self.parts[-1].optimiser.step_size_at(state.parts[-1])
+
+    def _restricted(self, model):
+        """The parts, each optimiser with all fields fixed that are not its own."""
+        *own, rest = self.parts
+        leaves = free_paths(model)
+        for part in own:
+            others = tuple(path for path in leaves if not matches(path, part.names))
+            yield replace(part, optimiser=part.optimiser.fixing(others))
+        yield replace(rest, optimiser=rest.optimiser.fixing(tuple(name for part in own for name in part.names)))
+
+
+def by_field(rest, fields, after=None):
+    """An optimiser for ``fit`` that is made of several.
+
+    Parameters
+    ----------
+    rest : Optimiser
+        For all fields that are not named below: ``adam(...)`` or ``sgd(...)``.
+    fields : dict of str to Optimiser
+        Dotted path of a field, and the optimiser of all leaves below it.
+    after : dict of str to int, optional
+        How many steps the fields under such a path, one of ``fields``, stay as they are before they begin to move. Until then
+        ``fit`` does not compute their gradients.
+
+    Returns
+    -------
+    ByField
+
+    Examples
+    --------
+    Inducing inputs that start late and move slowly, as Cortinovis et al. (2026), section 3.4, train R-SVGP:
+
+    >>> slow = fs.adam(fs.schedules.plateau(1e-3, factor=0.95, patience=100), beta1=0.99)
+    >>> optimiser = fs.by_field(fs.adam(5e-3), {"inducing": slow}, after={"inducing": 1000})
+    """
+    after = dict(after or {})
+    for name in after:
+        if name not in fields:
+            raise ValueError(f"by_field: `after` names {name!r}, which has no optimiser in `fields`: {', '.join(fields)}")
+        if isinstance(after[name], bool) or int(after[name]) != after[name] or after[name] < 0:
+            raise ValueError(f"by_field: `after` must hold whole numbers of at least 0, got {after[name]!r} for {name!r}")
+    for name, optimiser in (("rest", rest), *fields.items()):
+        if not isinstance(optimiser, Optimiser):
+            raise TypeError(f"by_field: {name!r} must be an optimiser made by adam(...) or sgd(...), got {optimiser!r}")
+    own = (Part((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items())
+    return ByField((*own, Part((), rest)))

@@ -1,0 +1,117 @@
+"""Several optimisers, each with its own fields: each does what it would do alone, and those that start late start afresh."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.optim.by_field import by_field
+from fastsvgp.optim.schedules import plateau
+from fastsvgp.records import leaf, leaves, load, record, replace, save
+
+
+@record
+class Place:
+    """The top of -|east|^2/2 - |north|^2/2."""
+
+    east: Any = leaf()
+    north: Any = leaf()
+
+
+@record
+class Hill:
+    """The top of -sum (log height)^2/2 - |place|^2/2."""
+
+    height: Any = leaf("positive")
+    place: Any
+
+
+def start():
+    return Hill(np.array([2.0, 0.5]), Place(np.array([1.0, -2.0, 0.5]), np.array([0.3])))
+
+
+def value_and_grad(model):
+    log = np.log(model.height)
+    parts = (log, model.place.east, model.place.north)
+    bars = Hill(-log / model.height, Place(-model.place.east, -model.place.north))
+    return -0.5 * float(sum((p**2).sum() for p in parts)), bars
+
+
+def climb(optimiser, steps, model=None, state=None):
+    model = start() if model is None else model
+    state = optimiser.init(model) if state is None else state
+    for _ in range(steps):
+        value, grad = value_and_grad(model)
+        model, state = optimiser.step(model, grad, state, value)
+    return model, state
+
+
+def test_each_does_what_it_would_do_alone():
+    rest, own = fs.adam(0.05), fs.adam(plateau(0.02, 0.9, 3), beta1=0.99)
+    model, state = climb(by_field(rest, {"place.east": own}), 12)
+    alone, _ = climb(rest, 12)
+    np.testing.assert_array_equal(model.height, alone.height)
+    np.testing.assert_array_equal(model.place.north, alone.place.north)
+    assert not np.array_equal(model.place.east, alone.place.east)
+    vector, m, v = start().place.east, 0.0, 0.0
+    first = climb(by_field(rest, {"place.east": fs.adam(0.02, beta1=0.99)}), 5)[0].place.east
+    for t in range(1, 6):
+        m, v = 0.99 * m - 0.01 * vector, 0.999 * v + 0.001 * vector**2
+        vector = vector + 0.02 * (m / (1 - 0.99**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(first, vector, rtol=1e-13)
+    assert state.count == 12 and [part.count for part in state.parts] == [12, 12]
+
+
+def test_a_late_start_is_a_fresh_start():
+    """The gradient is not looked at before, so it may be None; afterwards Adam corrects its bias from its own first step."""
+    optimiser = by_field(fs.sgd(0.1), {"place": fs.adam(0.02)}, after={"place": 4})
+    model = start()
+    state = optimiser.init(model)
+    assert optimiser.paths(model) == ("height", "place.east", "place.north")
+    for step in range(6):
+        moving = ("height",) if step < 4 else ("height", "place.east", "place.north")
+        assert optimiser.moving(model, state) == moving
+        value, grad = value_and_grad(model)
+        model, state = optimiser.step(model, replace(grad, place=None) if step < 4 else grad, state, value)
+    expected = climb(fs.adam(0.02), 2)[0].place
+    np.testing.assert_array_equal(model.place.east, expected.east)
+    assert [part.count for part in state.parts] == [2, 6]
+    assert optimiser.step_size_at(state) == 0.1
+
+
+def test_fixed_fields_stay_and_parts_with_nothing_left_rest():
+    optimiser = by_field(fs.adam(0.1), {"place": fs.adam(0.1)}).fixing("place")
+    assert optimiser.fixed == ("place",) and optimiser.paths(start()) == ("height",)
+    model, _ = climb(optimiser, 3)
+    np.testing.assert_array_equal(model.place.east, start().place.east)
+    assert not np.array_equal(model.height, start().height)
+    all_but = by_field(fs.adam(0.1), {"place": fs.adam(0.1)}).fixing("height")
+    model, _ = climb(all_but, 3)
+    np.testing.assert_array_equal(model.height, start().height)
+
+
+def test_the_state_can_be_saved_and_goes_on_to_the_bit(tmp_path):
+    optimiser = by_field(fs.adam(0.05), {"place": fs.adam(plateau(0.02, 0.5, 2), beta1=0.99)}, after={"place": 3})
+    whole, _ = climb(optimiser, 9)
+    model, state = climb(optimiser, 5)
+    save(tmp_path / "state.npz", state)
+    again, _ = climb(optimiser, 4, model, load(tmp_path / "state.npz"))
+    for (_, _, a), (_, _, b) in zip(leaves(whole), leaves(again), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="`fields` names 'west', which is no field"):
+        by_field(fs.adam(), {"west": fs.adam()}).init(start())
+    with pytest.raises(ValueError, match="field 'place.east' has two optimisers, by the names 'place' and 'place.east'"):
+        by_field(fs.adam(), {"place": fs.adam(), "place.east": fs.adam()}).init(start())
+    with pytest.raises(ValueError, match="`after` names 'height', which has no optimiser in `fields`: place"):
+        by_field(fs.adam(), {"place": fs.adam()}, after={"height": 3})
+    for wrong in (-1, 2.5, True):
+        with pytest.raises(ValueError, match="`after` must hold whole numbers"):
+            by_field(fs.adam(), {"place": fs.adam()}, after={"place": wrong})
+    with pytest.raises(TypeError, match="'rest' must be an optimiser made by"):
+        by_field(0.1, {"place": fs.adam()})
+    with pytest.raises(TypeError, match="'place' must be an optimiser made by"):
+        by_field(fs.adam(), {"place": 0.1})
