@@ -715,13 +715,13 @@ def chevron_log_det_vjp(log_det_bar, dense, diagonal, rows=None):
 # features for large-scale kernel machines"); features of prior precision S = (num / variance) I that are not scaled are the same
 # model. A frequency is a pure function of (seed, index): normal for "rbf", Student-t with 2 nu degrees of freedom for a Matern
 # covariance, made from Philox4x32-10 words with key ``seed`` and the index in the counter, so any of them is made again anywhere.
-# Both twins have the same words; float32 frequencies are those of float64 to rounding. Phases lose one digit in ten of float32 for
-# every factor of ten that theta grows, which matters for "matern12", whose spectrum has no mean.
+# Both twins have the same words; float32 frequencies are those of float64 to rounding. The error of a phase is that of its dtype
+# times the phase, which matters for "matern12": its spectrum has no mean, so there are very fast waves among its features.
 # Squares need no kernel of their own: (Phi * Phi) v = s^2 / 2 (sum(v) + sum_p (v[2 p] - v[2 p + 1]) cos(2 theta_p)) with s^2 =
 # variance / num, which is a product with features of the inputs 2 X.
 #
-# seed : int, 0 ... 2^64 - 1.  indices : (n,) integers in 0 ... num - 1, repeats allowed. One out of range raises ``IndexError`` on
-# the CPU, on a device only with FASTSVGP_CUDA_CHECK=1 in the environment.
+# seed : int, 0 ... 2^64 - 1.  indices : (n,) integers in 0 ... num - 1, repeats allowed. One out of range raises ``IndexError``
+# on the CPU, on a device only with FASTSVGP_CUDA_CHECK=1 in the environment.
 
 
 def fourier_frequencies(family, seed, indices, D, dtype=float):
@@ -762,8 +762,8 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     Notes
     -----
     A cosine, a sine and 2 D + 4 R flops for each pair of point and frequency and R right-hand sides. On the CPU any number of
-    right-hand sides shares the cosines, on a device four do. Sums are kept in float64; their order is fixed (on the CPU for a given
-    number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result.
+    right-hand sides shares the cosines, on a device four do. Sums are kept in float64; their order is fixed (on the CPU for a
+    given number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result.
     """
     return twin("fourier", X, w, indices).multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose)
 

@@ -104,3 +104,87 @@ def _exp(x):
         return lambda x: _exp8(x)
     if x == types.float32:
         return lambda x: _exp4(x)
+
+
+# cos and sin of 2 pi t: k = round(2 t) and r = t - k / 2 is exact, |r| <= 1/4; then both are polynomials in r^2, times (-1)^k.
+# They interpolate sin(2 pi r) / r and (cos(2 pi r) - 1) / r^2 at Chebyshev points (computed with 40 digits; they are off by 3e-19
+# and 2e-17 in float64, 6e-9 and 8e-10 in float32). Added to the magic number of above, k has its last bit in the last place, and
+# shifted up that is the sign.
+
+_TURN_8 = tuple(
+    f8(c)
+    for c in (
+        6.283185307179586,
+        -41.341702240399755,
+        81.60524927607362,
+        -76.70585975282492,
+        42.058693925428685,
+        -15.0946416761179,
+        3.8199280942271643,
+        -0.7177337921413454,
+        0.10089695501646812,
+        -19.739208802178716,
+        64.93939402266777,
+        -85.45681720652034,
+        60.24464134967237,
+        -26.4262553864964,
+        7.903488624557531,
+        -1.7134856385866277,
+        0.2730491551892733,
+    )
+)
+_TURN_4 = tuple(
+    f4(c)
+    for c in (
+        6.283185280154407,
+        -41.34168061334652,
+        81.60247636892518,
+        -76.58117264427872,
+        39.7598270853191,
+        -19.73920878794794,
+        64.939382634935,
+        -85.45535748485729,
+        60.179038290533356,
+        -25.21816227351394,
+    )
+)
+_LAST_8, _LAST_4 = np.int64(63), np.int32(31)
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _cos_sin8(t):
+    k = np.rint(t + t)
+    r = t - f8(0.5) * k
+    z, c = r * r, _TURN_8
+    s = c[0] + z * (c[1] + z * (c[2] + z * (c[3] + z * (c[4] + z * (c[5] + z * (c[6] + z * (c[7] + z * c[8])))))))
+    p = c[9] + z * (c[10] + z * (c[11] + z * (c[12] + z * (c[13] + z * (c[14] + z * (c[15] + z * c[16]))))))
+    sign = bits(k + _MAGIC_8) << _LAST_8
+    return from_bits(bits(f8(1.0) + z * p) ^ sign), from_bits(bits(r * s) ^ sign)
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _cos_sin4(t):
+    k = np.rint(t + t)
+    r = t - f4(0.5) * k
+    z, c = r * r, _TURN_4
+    s = c[0] + z * (c[1] + z * (c[2] + z * (c[3] + z * c[4])))
+    p = c[5] + z * (c[6] + z * (c[7] + z * (c[8] + z * c[9])))
+    sign = np.int32(bits(k + _MAGIC_4) << _LAST_4)
+    return from_bits(np.int32(bits(f4(1.0) + z * p) ^ sign)), from_bits(np.int32(bits(r * s) ^ sign))
+
+
+def cos_sin(t):
+    """(cos(2 pi t), sin(2 pi t)) in the dtype of ``t``, for Numba code; absolute error below 3e-16 (float64), 2e-7 (float32).
+
+    ``t`` counts turns, so the reduction to |t| <= 1/4 is exact; beyond 2^50 (2^21) turns, where a float has no fraction left,
+    the signs mean nothing. NaN stays NaN, and infinity becomes NaN.
+    """
+    return np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)
+
+
+@overload(cos_sin, jit_options={"fastmath": {"contract"}})
+def _cos_sin(t):
+    if t == types.float64:
+        return lambda t: _cos_sin8(t)
+    if t == types.float32:
+        return lambda t: _cos_sin4(t)

@@ -1,0 +1,84 @@
+"""Problems of random Fourier features of awkward sizes, and what every twin of the family must say about them."""
+
+import numpy as np
+from oracles import fourier as oracle
+
+SEED = 2**63 + 12345  # both words of the key count
+NUM = 2**33 + 5  # and both words of an index
+SHAPES = [  # points, features, frequencies, right-hand sides
+    (1, 1, 1, 1),
+    (3, 2, 5, 2),
+    (17, 3, 65, 4),
+    (65, 8, 17, 1),
+    (130, 17, 33, 5),
+    (300, 33, 70, 1),
+]
+FAMILIES = ["rbf", "matern12", "matern32", "matern52"]
+
+
+def problem(rng, N, D, n, count, dtype):
+    """X, U, W, indices with repeats, a variance and lengthscales."""
+    X, U, W = (rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, N), (count, 2 * n)))
+    indices = rng.integers(0, NUM, n)
+    indices[n // 2 :] = indices[: n - n // 2]
+    return X, U, W, indices, 1.7, rng.uniform(0.5, 2, D).astype(dtype)
+
+
+def as_accurate(result, plain, truth, at_least=0.0):
+    """Within four times the error of plain NumPy in the dtype, or of ``at_least``: sums that cancel make single numbers lucky."""
+    result = np.asarray(result)
+    assert result.dtype == plain.dtype and result.shape == truth.shape
+    if truth.size:
+        assert result.ndim == 0 or result.flags.c_contiguous
+        floor = max(np.finfo(result.dtype).eps * np.abs(truth).max(), np.abs(plain - truth).max(), at_least)
+        assert np.abs(result - truth).max() <= 4 * floor
+
+
+def check_frequencies(twin, family, D, dtype):
+    indices = np.r_[0, 1, 2**32 - 1, 2**32, NUM - 1, np.arange(70)]
+    omega, truth = twin.frequencies(family, SEED, indices, D, dtype), oracle.frequencies(family, SEED, indices, D)
+    assert omega.dtype == dtype and omega.shape == truth.shape
+    np.testing.assert_allclose(omega, truth.astype(float), rtol=16 * np.finfo(dtype).eps, atol=8 * np.finfo(dtype).eps)
+
+
+def relative_error(plain, truth):
+    return np.abs(plain - truth).max(initial=0) / np.abs(truth).max(initial=1e-300)
+
+
+def check_products(twin, family, X, U, W, indices, variance, lengthscales):
+    dtype, D = X.dtype.type, X.shape[1]
+
+    def definition(dtype):
+        omega = oracle.frequencies(family, SEED, indices, D, dtype)
+        x, u, w, scales = (np.asarray(a, dtype) for a in (X, U, W, lengthscales))
+        Phi = oracle.features(omega, x, NUM, dtype(variance), scales)
+        return w @ Phi.T, u @ Phi, *oracle.gradients(omega, x, u, w, NUM, dtype(variance), scales)
+
+    plain, truth = ([np.asarray(a) for a in definition(t)] for t in (dtype, np.longdouble))
+    forwards, backwards, *exact = zip(plain, truth, strict=True)
+    model = family, SEED, indices, NUM, variance, lengthscales
+    as_accurate(twin.multiply(X, W, *model, False), *forwards)
+    as_accurate(twin.multiply(X, U, *model, True), *backwards)
+    (X_pair, U_pair, W_pair, variance_pair, lengthscales_pair), need = exact, ("X", "w", "variance", "lengthscales")
+    by_variance = relative_error(*W_pair) * np.abs(W * W_pair[1]).sum() / (2 * variance)
+    terms = np.abs(X * X_pair[1] / lengthscales)
+    by_lengthscales = relative_error(*X_pair) * (terms.sum(0).max() if np.ndim(lengthscales) else terms.sum())
+    for transpose, out_bar, w, w_pair in ((False, U, W, W_pair), (True, W, U, U_pair)):
+        X_bar, w_bar, variance_bar, lengthscales_bar = twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
+        as_accurate(X_bar, *X_pair)
+        as_accurate(w_bar, *w_pair)
+        as_accurate(variance_bar, *variance_pair, by_variance)
+        as_accurate(lengthscales_bar, *lengthscales_pair, by_lengthscales)
+
+
+def check_all(twin, rng, family, N, D, n, count, dtype):
+    X, U, W, indices, variance, lengthscales = problem(rng, N, D, n, count, dtype)
+    check_products(twin, family, X, U, W, indices, variance, lengthscales)
+
+
+def small_run(twin):
+    """Every kernel once, on more than one block, for runs that are slow."""
+    rng = np.random.default_rng(1)
+    check_frequencies(twin, "matern52", 5, np.float32)
+    for D, count in ((3, 1), (3, 2), (40, 2)):
+        check_all(twin, rng, "matern32", 70, D, 9, count, np.float32)
