@@ -205,6 +205,26 @@ def test_gradients_have_the_dtype_of_the_arrays(rng, name, dtype):
     assert all(v.dtype == dtype for _, _, v in leaves(covariance_bar))
 
 
+@pytest.mark.parametrize("D", [2, 50])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("family", [RBF, Matern12, Matern32, Matern52])
+def test_lengthscales_may_be_tiny(rng, family, dtype, D):
+    """As long as they are positive: no overflow (a warning would be an error), and only equal points are related."""
+    Z, X = inputs(rng, 5, 7, D, dtype)
+    X[3] = Z[2]
+    bar = Blocks(symmetric(rng, 5).astype(dtype), rng.standard_normal((5, 7)).astype(dtype), np.ones(7, dtype))
+    for lengthscales in (np.finfo(dtype).tiny, np.finfo(dtype).tiny ** 0.5, np.finfo(dtype).smallest_subnormal):
+        for shape in ((), (D,)):
+            covariance = family(dtype(1.5), np.full(shape, lengthscales, dtype)[()])
+            blocks = covariance.blocks(Z, X)
+            np.testing.assert_array_equal(blocks.Kuu, dtype(1.5) * np.eye(5, dtype=dtype))
+            np.testing.assert_array_equal(blocks.Kuf, dtype(1.5) * (np.arange(5)[:, None] == 2) * (np.arange(7) == 3))
+            covariance_bar, Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, NEED)
+            expected = np.trace(bar.Kuu, dtype=float) + bar.Kuf[2, 3] + 7
+            np.testing.assert_allclose(covariance_bar.variance, expected, rtol=1e-5)
+            assert not np.any(covariance_bar.lengthscales) and not Z_bar.any() and not X_bar.any()
+
+
 @everything
 def test_empty_batch(rng, name):
     covariance = TABLE[name](rng, 3)

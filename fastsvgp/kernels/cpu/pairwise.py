@@ -14,6 +14,7 @@ from .threads import over_rows
 FAMILIES = {"rbf": rows.RBF, "matern12": rows.MATERN12, "matern32": rows.MATERN32, "matern52": rows.MATERN52}
 DIRECT_BELOW = 41  # features; from here on the form with the matrix product is the faster one
 TILE = 1 << 18  # entries of the row tile in which the reverse rule works for many features (2 MB in float64)
+_smallest = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
 _none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
 
 
@@ -23,7 +24,8 @@ def _plain(X):
 
 
 def _scale(lengthscales, D, dtype):
-    return np.divide(1, lengthscales, out=np.empty(D, dtype), casting="same_kind")
+    """1 / lengthscales, of finite square: for anything smaller too, all that is not equal is infinitely far apart."""
+    return np.divide(1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind")
 
 
 def _gemm(dtype):
