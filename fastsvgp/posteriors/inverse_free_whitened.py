@@ -144,11 +144,8 @@ class InverseFreePass:
         self.T = kernels.newton_schulz_update(self.R, self.D0, 1.0)
         D, (self.d, _, _, self.trace) = kernels.newton_schulz_gram(self.K, self.T)
         self.D = kernels.symmetrise(D)
-        self.C = kernels.empty(self.trils.shape, self.D)
-        for C, W in zip(self.C, self.trils, strict=True):
-            W = kernels.tril(W.copy())
-            C[:] = self.D
-            kernels.symmetrise(kernels.tril_product(W, W, out=C, add=True))
+        self.C = kernels.cholesky_product(self.trils)
+        self.C += self.D
         self.clamped = 0
         self.Lam_a = self.G = self.T_bar = None
 
