@@ -23,7 +23,7 @@ _ROOMS = {
         "Softmax",
         "StudentT",
     ),
-    "posteriors": ("InverseFreeWhitened", "LikelihoodForm", "Marginal", "Whitened"),
+    "posteriors": ("InverseFreeWhitened", "LikelihoodForm", "Marginal", "Relaxed", "Whitened"),
     "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "elbo_and_grad_from_blocks", "kl_term_and_grad"),
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
     "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),

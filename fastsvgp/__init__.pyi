@@ -162,6 +162,9 @@ from .posteriors import (
     Marginal as Marginal,
 )
 from .posteriors import (
+    Relaxed as Relaxed,
+)
+from .posteriors import (
     Whitened as Whitened,
 )
 from .records import (

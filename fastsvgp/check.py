@@ -210,6 +210,24 @@ def targets(Y, N, outputs, likelihood, dtype):
     return Y if latent is not None else Y.astype(dtype, copy=False)
 
 
+def probes(probes, posterior, M, dtype, rng):
+    """``{}`` for exact traces, else ``{"probes": an (M, K) array of +-1}``: drawn where ``probes`` is the number K."""
+    if probes is None:
+        return {}
+    if not posterior.takes_probes:
+        raise TypeError(f"`probes` estimate traces, and a {type(posterior).__name__} posterior has none: leave them out")
+    if np.ndim(probes) == 0:
+        if isinstance(probes, (bool, np.bool_)) or not isinstance(probes, (int, np.integer)) or probes < 1:
+            raise ValueError(f"`probes` must be None, a number of at least 1, or an array ({M}, K) of +-1, got {probes!r}")
+        return {"probes": 2 * np.random.default_rng(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1}
+    array = as_array("probes", probes)
+    if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
+        raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
+    if not (abs(array) == 1).all():
+        raise ValueError("`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them")
+    return {"probes": array.astype(dtype, copy=False)}
+
+
 def names(wrt, model):
     """The fields to differentiate: ``wrt`` as a tuple of dotted paths, all fields for ``None``."""
     fields = tuple(name for name, _ in model._record_fields)

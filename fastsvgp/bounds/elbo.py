@@ -41,7 +41,7 @@ class SVGP:
     mean: Any = None
 
 
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None):
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
     """The evidence lower bound, in nats.
 
     Parameters
@@ -56,7 +56,10 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None):
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32. Never changed.
     rng : int or numpy.random.Generator, optional
-        For likelihoods that sample.
+        For likelihoods that sample, and for probes.
+    probes : int or (M, K) array of +-1, optional
+        With a ``Relaxed`` posterior: estimate the traces of its KL divergence without bias by Hutchinson's method, with that many
+        random probes or with these. Default: exact traces.
 
     Returns
     -------
@@ -74,13 +77,14 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None):
     About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
+    estimate = check.probes(probes, model.posterior, len(model.inducing), dtype, rng)
     Kuu = model.covariance.matrix(model.inducing)
-    work = model.posterior.start(Kuu, check.jitter_amount(jitter, dtype))
+    work = model.posterior.start(Kuu, check.jitter_amount(jitter, dtype), **estimate)
     data = sum(step.ell for step in sweep(model, work, X, Y, num_data, rng, need=False))
     return check.result(data - model.posterior.kl(work), model)
 
 
-def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None):
+def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
     """The evidence lower bound and its gradient in natural space.
 
     Parameters
@@ -90,6 +94,8 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``; default all. Work that
         only the others need is skipped.
+    probes : int or (M, K) array of +-1, optional
+        As in ``elbo``; the gradients are those of the estimate.
 
     Returns
     -------
@@ -109,18 +115,18 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     gradients. A long batch goes through in parts of at least 1024 rows, so memory is that of a few (M, M) and (M, part) arrays,
     however long the batch.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight=1.0)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight=1.0)
 
 
-def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None):
+def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight=0.0)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight=0.0)
 
 
-def kl_term_and_grad(model, *, jitter=None, wrt=None):
+def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None):
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
     About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
@@ -130,7 +136,8 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     Z = model.inducing
     blocks = model.covariance.blocks(Z, Z[:0])
     posterior = model.posterior
-    f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype))
+    estimate = check.probes(probes, posterior, len(Z), dtype, rng)
+    f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype), **estimate)
     posterior_bar, blocks_bar = posterior.vjp(f, 1.0, saved, _posterior_need(wrt))  # f is empty: so are its cotangents
     need, mean_bar = covariance_need(wrt), None
     covariance_bar, Z_bar, _ = model.covariance.blocks_vjp(blocks_bar, blocks, Z, Z[:0], need) if need else (None, None, None)
@@ -141,7 +148,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     return check.result(kl, model), grad
 
 
-def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None):
+def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None, probes=None):
     """The bound at the level of covariance blocks, for covariances of your own.
 
     Parameters
@@ -151,7 +158,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     posterior : Posterior
     likelihood : Likelihood
     Y : (B,) or (B, P)
-    num_data, jitter, rng
+    num_data, jitter, rng, probes
         As in ``elbo``.
 
     Returns
@@ -174,7 +181,8 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     blocks = Blocks(*(np.ascontiguousarray(b, dtype) for b in (Kuu, Kuf, kff)))
     Y = check.targets(Y, B, outputs, likelihood, dtype)
     scale = check.data_scale(num_data, B)
-    f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype))
+    estimate = check.probes(probes, posterior, M, dtype, rng)
+    f, kl, saved = posterior.forward(blocks, check.jitter_amount(jitter, dtype), **estimate)
     check.report_clamped(saved[0].clamped)
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f, rng)
     f_bar, likelihood_bar = _scaled(f_bar, scale), _scaled(likelihood_bar, scale)
@@ -188,14 +196,15 @@ class _Parts:
     likelihood: Any
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, kl_weight):
+def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight):
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
     Z, posterior, covariance = model.inducing, model.posterior, model.covariance
     posterior_need, blocks_need = _posterior_need(wrt), covariance_need(wrt)
     mean_need = ("mean",) if model.mean is not None and any(name.partition(".")[0] == "mean" for name in wrt) else ()
+    estimate = check.probes(probes, posterior, len(Z), dtype, rng)
     Kuu = covariance.matrix(Z)
-    work = posterior.start(Kuu, check.jitter_amount(jitter, dtype), len(X), posterior_need)
+    work = posterior.start(Kuu, check.jitter_amount(jitter, dtype), len(X), posterior_need, **estimate)
     if len(Z) > KEEP_KUU_UP_TO:
         Kuu = None
     data, inputs_bar, likelihood_bar, mean_bar = 0.0, None, None, None

@@ -3,6 +3,7 @@
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
+from .relaxed import Relaxed
 from .whitened import Whitened
 
-__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Whitened"]
+__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Relaxed", "Whitened"]

@@ -16,6 +16,8 @@ class Posterior:
     in one part.
     """
 
+    takes_probes = False  # whether ``start`` accepts ``probes=``, an (M, K) array of +-1 to estimate traces with
+
     def check_size(self, M):
         """Raise ``ValueError`` unless the fields fit M inducing inputs; returns their leading axes, one entry an output axis."""
         raise NotImplementedError
@@ -59,9 +61,9 @@ class Posterior:
         """
         raise NotImplementedError
 
-    def forward(self, blocks, jitter):
-        """``(Marginals, kl, saved)`` for a batch in one part; N = 0 leaves the KL divergence alone."""
-        work = self.start(blocks.Kuu, jitter, blocks.Kuf.shape[1], ALL)
+    def forward(self, blocks, jitter, **probes):
+        """``(Marginals, kl, saved)`` for a batch in one part; N = 0 leaves the KL divergence alone. ``probes``: of ``start``."""
+        work = self.start(blocks.Kuu, jitter, blocks.Kuf.shape[1], ALL, **probes)
         f, part = self.project(work, blocks.Kuf, blocks.kff)
         return f, self.kl(work), (work, part)
 

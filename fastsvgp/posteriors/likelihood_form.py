@@ -69,7 +69,59 @@ class LikelihoodForm(PseudoData):
         return LikelihoodForm(mean_bar, variance_bar, preconditioned=self.preconditioned), Kuu_bar
 
 
-class LikelihoodPass(Pass):
+class InversePass(Pass):
+    """The reverse rule above, for a pass that has
+
+    J() : K~^-1 (M, M), symmetric; J_diagonal : (M,); times_J(vectors) : J v for each of the vectors (P, M)
+    Psi(saved) : J Kuf from what ``project`` put into its part beside Kuf; it is consumed
+    H : K~_bar of the parts so far, or its diagonal where nobody asks for more
+    """
+
+    def pull(self, part, f_bar, need):
+        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
+        Kuf, saved = part
+        part.clear()
+        a, b = self.cotangents(f_bar)
+        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
+        if "blocks" not in need and not wanted(need, "variance"):
+            return None
+        Psi = self.Psi(saved)
+        if "blocks" not in need:
+            diagonal = kernels.matmul(np.square(Psi), b[:, None])[:, 0]
+            self.H = diagonal if self.H is None else self.H + diagonal
+            return None
+        self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
+        return mean_and_variance_bars(self.w, a, Psi, b)
+
+    def finish(self, kl_bar, need):
+        """``(mean_bar (P, M), variance_bar, Kuu_bar)``, the last two None where they are not needed. Consumes the sums."""
+        mean_bar, outer = self.weights_bar(kl_bar), 0.5 * kl_bar * self.w
+        if self.preconditioned:
+            mean_bar = self.times_J(mean_bar)
+            outer = outer - mean_bar
+        need_blocks, need_variance = "blocks" in need, wanted(need, "variance")
+        if not need_blocks and not need_variance:
+            return mean_bar, None, None
+        c = 0.5 * kl_bar * self.P
+        variance_bar = Kuu_bar = None
+        H, self.H = self.H, None
+        if need_blocks:
+            if c:
+                J = self.J()
+                kernels.weighted_gram(J, -c * self.s, out=H, add=True)
+                kernels.add_scaled(H, J, c)
+            diagonal = np.array(H.diagonal())
+            Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
+        else:
+            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J()), self.s[:, None])[:, 0]) if c else 0)
+        if need_variance:
+            variance_bar = diagonal + c * (self.J_diagonal - 1 / self.s)
+            if self.preconditioned:
+                variance_bar -= np.sum(mean_bar * self.w, axis=0)
+        return mean_bar, variance_bar, Kuu_bar
+
+
+class LikelihoodPass(InversePass):
     """One pass through a bound: X = chol(K~)^-1 (M, M), the weights, and the sums that ``pull`` collects."""
 
     def __init__(self, q, Kuu, jitter):
@@ -83,11 +135,20 @@ class LikelihoodPass(Pass):
         else:
             self.beta = kernels.matmul(self.means, L)
             self.set_weights(self.means, Kuu, jitter)
-        self.H = None  # K~_bar, or its diagonal where nobody asks for more
+        self.H = None
 
     @cached_property
     def J_diagonal(self):
         return kernels.column_moments(self.X, self.s)[1]
+
+    def J(self):
+        return kernels.symmetrise(kernels.tril_gram(self.X))
+
+    def times_J(self, vectors):
+        return kernels.matmul(kernels.matmul(vectors, self.X, transpose_b=True), self.X)
+
+    def Psi(self, Lam):
+        return kernels.multiply_triangular(self.X, Lam, transpose=True, overwrite_b=True)
 
     def project(self, Kuf, kff):
         """``(Marginals, (Kuf, Lam))`` at the data behind these columns. M^2 N flops."""
@@ -106,47 +167,3 @@ class LikelihoodPass(Pass):
         explained = float(np.sum(self.s * self.J_diagonal, dtype=float)) - self.M
         logs = self.log_det - float(np.sum(np.log(self.s), dtype=float))
         return 0.5 * self.P * (explained + logs) + self.weights_kl()
-
-    def pull(self, part, f_bar, need):
-        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
-        Kuf, Lam = part
-        part.clear()
-        a, b = self.cotangents(f_bar)
-        self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        if "blocks" not in need and not wanted(need, "variance"):
-            return None
-        Psi = kernels.multiply_triangular(self.X, Lam, transpose=True, overwrite_b=True)
-        if "blocks" not in need:
-            diagonal = kernels.matmul(np.square(Psi), b[:, None])[:, 0]
-            self.H = diagonal if self.H is None else self.H + diagonal
-            return None
-        self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
-        return mean_and_variance_bars(self.w, a, Psi, b)
-
-    def finish(self, kl_bar, need):
-        """``(mean_bar (P, M), variance_bar, Kuu_bar)``, the last two None where they are not needed. Consumes the sums."""
-        w_bar, outer = self.weights_bar(kl_bar), 0.5 * kl_bar * self.w
-        mean_bar = w_bar
-        if self.preconditioned:
-            mean_bar = kernels.matmul(kernels.matmul(w_bar, self.X, transpose_b=True), self.X)
-            outer = outer - mean_bar
-        need_blocks, need_variance = "blocks" in need, wanted(need, "variance")
-        if not need_blocks and not need_variance:
-            return mean_bar, None, None
-        c = 0.5 * kl_bar * self.P
-        J = kernels.symmetrise(kernels.tril_gram(self.X)) if c else None
-        variance_bar = Kuu_bar = None
-        H, self.H = self.H, None
-        if need_blocks:
-            if c:
-                kernels.weighted_gram(J, -c * self.s, out=H, add=True)
-                kernels.add_scaled(H, J, c)
-            diagonal = np.array(H.diagonal())
-            Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
-        else:
-            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(J), self.s[:, None])[:, 0]) if c else 0)
-        if need_variance:
-            variance_bar = diagonal + c * (self.J_diagonal - 1 / self.s)
-            if self.preconditioned:
-                variance_bar -= np.sum(mean_bar * self.w, axis=0)
-        return mean_bar, variance_bar, Kuu_bar
