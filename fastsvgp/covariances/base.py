@@ -103,8 +103,13 @@ def zeros_like(tree, dtype):
 
 def _total(bars, like, dtype):
     """Sum of cotangents of one thing; those that are None are zero."""
-    total = None
-    for bar in bars:
-        if bar is not None:
-            total = bar if total is None else tree_map(np.add, total, bar) if is_record(bar) else total + bar
-    return zeros_like(like, dtype) if total is None else total
+    bars = [bar for bar in bars if bar is not None]
+    if not bars:
+        return zeros_like(like, dtype)
+    return tree_map(_sum, *bars) if is_record(bars[0]) else _sum(*bars)
+
+
+def _sum(first, *others):
+    for other in others:
+        first = first + other
+    return first

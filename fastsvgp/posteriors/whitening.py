@@ -109,9 +109,9 @@ class Whitening:
         return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
 
     def kl(self):
-        squares = float(np.sum(np.square(self.means, dtype=float))) + kernels.tril_sum_of_squares(self.trils)
-        diagonals = np.diagonal(self.trils, axis1=-2, axis2=-1)
-        return 0.5 * (squares - self.means.size) - float(np.sum(np.log(diagonals, dtype=float)))
+        means = self.means.astype(float, copy=False).reshape(-1)
+        squares = float(means @ means) + kernels.tril_sum_of_squares(self.trils)
+        return 0.5 * (squares - means.size) - float(np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum())
 
     def pull(self, part, f_bar, need_tril, need_blocks):
         """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""

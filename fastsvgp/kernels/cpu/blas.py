@@ -31,7 +31,6 @@ _dsymm, _ssymm = _external("cython_blas", "symm", 12)
 _dtrmm, _strmm = _external("cython_blas", "trmm", 11)
 _dtrsm, _strsm = _external("cython_blas", "trsm", 11)
 _dpotrf, _spotrf = _external("cython_lapack", "potrf", 5)
-_dtrtri, _strtri = _external("cython_lapack", "trtri", 6)
 
 N, T, U, L, R = (ord(c) for c in "NTULR")
 
@@ -169,18 +168,3 @@ def potrf(A):
         _spotrf(c, i, x, i + 4, i + 8)
     chars[3], s[0] = 0, 0
     return ints[2]
-
-
-@jit(*"M")
-def trtri(L_):
-    """L := L^-1 in place, lower; n^3 / 3 flops."""
-    n = L_.shape[0]
-    if n == 0:
-        return
-    chars, ints, s = _pack((U, N), (n, _ld(L_), 0), 0.0, 0.0, L_)
-    c, i, x = chars.ctypes.data, ints.ctypes.data, L_.ctypes.data
-    if L_.itemsize == 8:
-        _dtrtri(c, c + 1, i, x, i + 4, i + 8)
-    else:
-        _strtri(c, c + 1, i, x, i + 4, i + 8)
-    chars[3], ints[7], s[0] = 0, 0, 0

@@ -131,19 +131,20 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
     work = N1 * N2 * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
     Bt = np.ascontiguousarray(X2.T)
     arguments = family, X1, Bt, scale, variance, symmetric, sides, K_bar, K, X1_bar
-    totals, squares, X2_bars = zip(*over_rows(rows.direct_vjp, _blocks(N1), work, *arguments), strict=True)
-    total, squares, X2_bar = sum(totals), sum(squares) * scale * scale, X2_bars[0]
-    for part in X2_bars[1:]:
+    (total, squares, X2_bar), *others = over_rows(rows.direct_vjp, _blocks(N1), work, *arguments)
+    for more, more_squares, part in others:
+        total += more
+        squares += more_squares
         X2_bar += part
+    factors = scale * scale
     if symmetric:  # what lies below the diagonal stands for both sides; on it, k is the variance and differences are 0
-        total = 2 * total + float(variance) * float(np.trace(K_bar, dtype=np.float64))
-        squares *= 2
+        total = 2 * total + float(variance) * float(K_bar.trace(dtype=np.float64))
+        factors *= 2
         if sides == 2:
             X1_bar += X2_bar.T
-        X1_bar *= 2 * scale * scale
-        return total, squares, X1_bar, None
-    X1_bar *= scale * scale
-    return total, squares, X1_bar, np.multiply(X2_bar.T, scale * scale, order="C") if sides == 2 else None
+    X1_bar *= factors
+    squares *= factors
+    return total, squares, X1_bar, np.multiply(X2_bar.T, factors, order="C") if sides == 2 and not symmetric else None
 
 
 def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
