@@ -4,6 +4,7 @@ A message names the argument, what came, and what to do.
 """
 
 import math
+import numbers
 import warnings
 
 import numpy as np
@@ -66,17 +67,16 @@ def inputs(name, X):
         hint = f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
         raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
     if X.shape[0] == 0:
-        raise ValueError(
-            f"`{name}` is an empty batch, shape {X.shape}; give at least one row (the KL term alone is kl_term_and_grad)"
-        )
+        hint = " (the KL term alone is kl_term_and_grad)" if name == "X" else ""
+        raise ValueError(f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}")
     finite(name, X)
     return X
 
 
-def columns(X, D):
+def columns(X, D, name="X"):
     """Refuse inputs whose columns are not those of the inducing inputs."""
     if X.shape[1] != D:
-        raise ValueError(f"`X` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
+        raise ValueError(f"`{name}` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
 
 
 def jitter_amount(jitter, dtype):
@@ -98,6 +98,22 @@ def scalar(name, value):
     if not np.isfinite(number):
         raise ValueError(f"`{name}` must be finite, got {number}")
     return number
+
+
+def whole(name, value, least=1):
+    """A whole number of at least ``least`` as an int."""
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not float(value).is_integer() or value < least:
+        raise (ValueError if number else TypeError)(f"`{name}` must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def generator(rng):
+    """The random generator that an argument ``rng`` stands for."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise TypeError(f"`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got {rng!r}") from None
 
 
 def data_scale(num_data, batch):
@@ -147,20 +163,20 @@ def parts(model):
             raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}")
 
 
-def svgp(model, X=None, Y=None):
+def svgp(model, X=None, Y=None, names=("X", "Y")):
     """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
 
-    ``Y`` comes out as (N,), or (P, N) for P outputs.
+    ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
     """
     if not is_record(model) or not hasattr(model, "posterior"):
         raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}")
     parts(model)
     arrays = []
     if X is not None or Y is not None:
-        X = inputs("X", X)
+        X = inputs(names[0], X)
         arrays.append(X)
     if Y is not None:
-        Y = as_array("Y", Y)
+        Y = as_array(names[1], Y)
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = parameters(model, *arrays)
@@ -171,10 +187,10 @@ def svgp(model, X=None, Y=None):
     if model.mean is not None:
         model.mean.check_shapes(D, outputs)
     if X is not None:
-        columns(X, D)
+        columns(X, D, names[0])
         X = X.astype(dtype, copy=False)
     if Y is not None:
-        Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype)
+        Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype, names)
     return model, X, Y, dtype
 
 
@@ -185,10 +201,11 @@ def inducing(model):
     return Z.shape
 
 
-def targets(Y, N, outputs, likelihood, dtype):
+def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     """Targets in the layout of likelihoods, checked against the batch, the outputs of the posterior and the likelihood."""
+    inputs_name, name = names
     if Y.shape[:1] != (N,):
-        raise ValueError(f"`Y` must have one row for each of the {N} rows of `X`, got shape {Y.shape}")
+        raise ValueError(f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape {Y.shape}")
     latent = likelihood.num_latent
     if latent is not None:
         if outputs != (latent,):
@@ -197,16 +214,17 @@ def targets(Y, N, outputs, likelihood, dtype):
                 f"but {type(likelihood).__name__} with {latent} classes needs ({latent},)"
             )
         if Y.ndim != 1:
-            raise ValueError(f"`Y` must hold one integer label a row, shape ({N},), got {Y.shape}")
+            raise ValueError(f"`{name}` must hold one integer label a row, shape ({N},), got {Y.shape}")
     elif Y.shape[1:] != outputs:
         raise ValueError(
-            f"`Y` has shape {Y.shape} and the fields of `posterior` have leading axes {outputs}: "
-            "use Y (N,) with mean (M,), or Y (N, P) with mean (P, M)" + ("; Y[:, 0] would do" if Y.shape[1:] == (1,) else "")
+            f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes {outputs}: "
+            f"use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
+            + (f"; {name}[:, 0] would do" if Y.shape[1:] == (1,) else "")
         )
-    finite("Y", Y)
+    finite(name, Y)
     if Y.ndim == 2:
         Y = np.ascontiguousarray(Y.T)
-    likelihood.check_targets(Y)
+    likelihood.check_targets(Y, name)
     return Y if latent is not None else Y.astype(dtype, copy=False)
 
 
@@ -219,7 +237,7 @@ def probes(probes, posterior, M, dtype, rng):
     if np.ndim(probes) == 0:
         if isinstance(probes, (bool, np.bool_)) or not isinstance(probes, (int, np.integer)) or probes < 1:
             raise ValueError(f"`probes` must be None, a number of at least 1, or an array ({M}, K) of +-1, got {probes!r}")
-        return {"probes": 2 * np.random.default_rng(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1}
+        return {"probes": 2 * generator(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1}
     array = as_array("probes", probes)
     if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
         raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")

@@ -45,7 +45,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     Vassilvitskii 2007), but updates the distances of all rows for 64 new centres at a time: in between, a candidate drawn with
     the old distances d is kept with probability (d_new / d)^2.
     """
-    rng = np.random.default_rng(rng)
+    rng = check.generator(rng)
     X, dtype = _rows("kmeans_inducing", X, M, rng, subset)
     centre = X.mean(axis=0)
     X -= centre  # distances by expanding the square cancel less around the origin
@@ -97,7 +97,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     -----
     subset * M^2 flops.
     """
-    rng = np.random.default_rng(rng)
+    rng = check.generator(rng)
     X, dtype = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
     covariance, _ = check.parameters(covariance, X, prefix="covariance.")
     covariance.check_dim(X.shape[1])
@@ -133,7 +133,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000):
     (D,) array in the dtype of X, or a float when ``ard`` is False
         Pairs that agree in a column do not count there; a constant column gets 1.
     """
-    rng = np.random.default_rng(rng)
+    rng = check.generator(rng)
     X, dtype = _rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
@@ -156,8 +156,7 @@ def _rows(function, X, M, rng, subset):
     """Random rows of X in random order, as float64 and checked, and the dtype that results take."""
     if np.ndim(X) != 2 or 0 in np.shape(X):
         raise ValueError(f"{function}: `X` must have shape (N, D) with at least one row and column, got {np.shape(X)}")
-    if isinstance(M, bool) or M != int(M) or M < 1:
-        raise ValueError(f"{function}: `M` must be a whole number of at least 1, got {M!r}")
+    M = check.whole("M", M)
     N, D = np.shape(X)
     if M > N:
         raise ValueError(f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M <= {N}")

@@ -81,6 +81,10 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
 def test_messages(choose):
     with pytest.raises(ValueError, match="5 inducing inputs were asked for, but `X` has only 3 rows"):
         choose(np.zeros((3, 2)), 5)
+    with pytest.raises(TypeError, match="`M` must be a whole number of at least 1, got 'a'"):
+        choose(np.zeros((3, 2)), "a")
+    with pytest.raises(TypeError, match="`rng` must be None, a seed"):
+        choose(np.zeros((3, 2)), 1, rng="a")
     with pytest.raises(ValueError, match="`M` must be a whole number of at least 1, got 0"):
         choose(np.zeros((3, 2)), 0)
     with pytest.raises(ValueError, match="`X` must have shape"):

@@ -8,6 +8,7 @@ import numpy as np
 from .. import check, kernels
 from ..records import Marginals
 
+NAMES = ("Xs", "Ys")  # what messages call the arguments
 CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
 
 
@@ -34,11 +35,12 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     -----
     2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II.
     """
+    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
+    jitter = check.jitter_amount(jitter, dtype)
     if not full_cov:
         f = _marginals(model, Xs, jitter, chunk_size)
         return _trailing(f.mean), _trailing(f.var)
-    model, Xs, _, dtype = check.svgp(model, Xs)
-    mean, cov = _joint(model, Xs, check.jitter_amount(jitter, dtype))
+    mean, cov = _joint(model, Xs, jitter)
     return _trailing(mean), cov
 
 
@@ -47,7 +49,8 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 
     Arguments as in ``predict_f``. Returns (N,) or (N, P) arrays; for classes probabilities (N, C) and p (1 - p).
     """
-    f = _marginals(model, Xs, jitter, chunk_size)
+    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
+    f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(f)
     return _trailing(mean), _trailing(var)
 
@@ -57,8 +60,9 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
 
     ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``.
     """
-    checked, _, Y, _ = check.svgp(model, Xs, Ys)
-    return checked.likelihood.predict_log_density(Y, _marginals(model, Xs, jitter, chunk_size))
+    model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
+    f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)
+    return model.likelihood.predict_log_density(Ys, f)
 
 
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
@@ -81,30 +85,25 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     -----
     N^3 / 3 flops an output for the factor of the predictive covariance.
     """
-    if int(num_samples) != num_samples or num_samples < 1:
-        raise ValueError(f"`num_samples` must be a positive integer, got {num_samples!r}")
-    model, Xs, _, dtype = check.svgp(model, Xs)
+    num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
+    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
     jitter = check.jitter_amount(jitter, dtype)
     mean, cov = _joint(model, Xs, jitter)
     factor = kernels.cholesky(cov, jitter)
-    noise = np.random.default_rng(rng).standard_normal((*mean.shape, int(num_samples))).astype(dtype)
+    noise = rng.standard_normal((*mean.shape, num_samples)).astype(dtype)
     samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
     return np.ascontiguousarray(np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T)
 
 
 def _marginals(model, Xs, jitter, chunk_size):
     """Marginals (..., N), chunk by chunk."""
-    model, Xs, _, dtype = check.svgp(model, Xs)
     N, M = Xs.shape[0], model.inducing.shape[0]
-    if chunk_size is None:
-        chunk_size = max(1, CHUNK_NUMBERS // M)
-    elif int(chunk_size) != chunk_size or chunk_size < 1:
-        raise ValueError(f"`chunk_size` must be a positive integer, got {chunk_size!r}")
+    size = max(1, CHUNK_NUMBERS // M) if chunk_size is None else check.whole("chunk_size", chunk_size)
     posterior, covariance, Z = model.posterior, model.covariance, model.inducing
-    work = posterior.start(covariance.matrix(Z), check.jitter_amount(jitter, dtype), N)
+    work = posterior.start(covariance.matrix(Z), jitter, N)
     means, variances = [], []
-    for start in range(0, N, int(chunk_size)):
-        X = Xs[start : start + int(chunk_size)]
+    for start in range(0, N, size):
+        X = Xs[start : start + size]
         f, _ = posterior.project(work, covariance.matrix(Z, X), covariance.diag(X))
         means.append(f.mean if model.mean is None else f.mean + model.mean(X))
         variances.append(f.var)

@@ -66,8 +66,11 @@ class Likelihood:
             if not isinstance(value, numbers.Real) or not makes_sense(value):
                 raise ValueError(f"{type(self).__name__}: `{name}` must be {what}, got {value!r}")
 
-    def check_targets(self, Y):
-        """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood. Any real number is one here."""
+    def check_targets(self, Y, name="Y"):
+        """Raise ``ValueError`` where ``Y`` holds something that is no target of this likelihood. Any real number is one here.
+
+        ``name`` is what the message calls it.
+        """
 
 
 def total(values):
@@ -80,12 +83,12 @@ def sum_outputs(values):
     return values if values.ndim == 1 else values.sum(axis=0)
 
 
-def refuse(Y, bad, what, advice):
+def refuse(name, Y, bad, what, advice):
     """Raise ``ValueError`` when any entry of the mask ``bad`` is set: the first such target is quoted."""
     bad = np.broadcast_to(bad, Y.shape)
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"`Y` must hold {what}; got {Y[at]!s} at index {at[0] if len(at) == 1 else at}. {advice}")
+        raise ValueError(f"`{name}` must hold {what}; got {Y[at]!s} at index {at[0] if len(at) == 1 else at}. {advice}")
 
 
 def not_whole(Y):

@@ -22,10 +22,10 @@ class Bernoulli(Likelihood):
             return total(value), None, None
         return total(value), Marginals(np.multiply(sign, d_mean, out=d_mean), d_var), self
 
-    def check_targets(self, Y):
+    def check_targets(self, Y, name="Y"):
         Y = np.asarray(Y)
         advice = "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
-        refuse(Y, (Y != 0) & (Y != 1), "labels 0 or 1", advice)
+        refuse(name, Y, (Y != 0) & (Y != 1), "labels 0 or 1", advice)
 
 
 @record

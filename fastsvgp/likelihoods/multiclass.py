@@ -26,12 +26,12 @@ class Multiclass(Likelihood):
         p = self._probabilities(f)
         return p, p * (1 - p)
 
-    def check_targets(self, Y):
+    def check_targets(self, Y, name="Y"):
         Y, C = np.asarray(Y), self.num_classes
         advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1] does."
         what = f"integer labels 0 ... {C - 1} (num_classes={C})"
-        refuse(Y, not_whole(Y), what, advice)
-        refuse(Y, (Y < 0) | (Y >= C), what, advice)
+        refuse(name, Y, not_whole(Y), what, advice)
+        refuse(name, Y, (Y < 0) | (Y >= C), what, advice)
 
 
 @record

@@ -63,8 +63,8 @@ class Poisson(Likelihood):
             h = y * log_rate - np.exp(log_rate) - gammaln(y + 1) - 0.5 * d * d / v
         return kernels.log_gauss_hermite(h + 0.5 * z * z) - 0.5 * np.log1p(omega)
 
-    def check_targets(self, Y):
+    def check_targets(self, Y, name="Y"):
         Y = np.asarray(Y)
-        refuse(Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
-        refuse(Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
-        refuse(Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+        refuse(name, Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+        refuse(name, Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+        refuse(name, Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")

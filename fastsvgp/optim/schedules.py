@@ -10,6 +10,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from .. import check
 from ..records import leaf, record
 from .trend import Trend
 
@@ -120,9 +121,7 @@ def log_linear(start, end, steps):
     The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of non-conjugate models safe
     (Salimbeni, Eleftheriadis & Hensman 2018).
     """
-    return _LogLinear(
-        _positive("log_linear", "start", start), _positive("log_linear", "end", end), _whole("log_linear", "steps", steps)
-    )
+    return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
 
 
 def exponential(start, rate, steps=1, smallest=0.0):
@@ -130,7 +129,7 @@ def exponential(start, rate, steps=1, smallest=0.0):
     return _Exponential(
         _positive("exponential", "start", start),
         _within("exponential", "rate", rate, 0, 1),
-        _whole("exponential", "steps", steps),
+        check.whole("steps", steps),
         _within("exponential", "smallest", smallest, 0, start),
     )
 
@@ -152,7 +151,7 @@ def plateau(start, factor=0.5, patience=200, smoothing=0.98, tolerance=0.0, smal
     return _Plateau(
         _positive("plateau", "start", start),
         _within("plateau", "factor", factor, 0, 1),
-        _whole("plateau", "patience", patience),
+        check.whole("patience", patience),
         check_smoothing("plateau", smoothing),
         _within("plateau", "tolerance", tolerance, 0, math.inf),
         _within("plateau", "smallest", smallest, 0, start),
@@ -189,9 +188,3 @@ def _within(function, name, value, low, high):
     if not low <= value <= high:
         raise ValueError(f"{function}: `{name}` must lie between {low} and {high}, got {value}")
     return float(value)
-
-
-def _whole(function, name, value):
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError(f"{function}: `{name}` must be a whole number of at least 1, got {value!r}")
-    return int(value)

@@ -126,20 +126,20 @@ def fit(
     if collapsed:
         _refuse(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
                 patience=patience, validate=validate)  # fmt: skip
-        batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else _whole("steps", steps, 0)
+        batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else check.whole("steps", steps, 0)
     else:
-        batches = Batches(X, Y, _whole("batch_size", 1024 if batch_size is None else batch_size), _seed(rng))
+        batches = Batches(X, Y, check.whole("batch_size", 1024 if batch_size is None else batch_size), _seed(rng))
         steps = _total_steps(steps, epochs, batches)
     plan = Plan(
         steps=steps,
         callback=callback,
-        patience=None if patience is None else _whole("patience", patience),
+        patience=None if patience is None else check.whole("patience", patience),
         tolerance=check.scalar("tolerance", tolerance),
         smoothing=check_smoothing("fit", smoothing),
         validate=validate,
-        validate_every=batches.per_epoch if validate_every is None else _whole("validate_every", validate_every),
+        validate_every=batches.per_epoch if validate_every is None else check.whole("validate_every", validate_every),
         checkpoint=checkpoint,
-        checkpoint_every=_whole("checkpoint_every", checkpoint_every),
+        checkpoint_every=check.whole("checkpoint_every", checkpoint_every),
     )
     start = _fit_collapsed if collapsed else _fit_minibatches
     return start(model, batches, as_names(fixed), jitter, plan, resume, optimiser, natural_step_size).run()
@@ -199,19 +199,14 @@ def _as_rows(name, data):
     return data
 
 
-def _whole(name, value, least=1):
-    if isinstance(value, bool) or int(value) != value or value < least:
-        raise ValueError(f"fit: `{name}` must be a whole number of at least {least}, got {value!r}")
-    return int(value)
-
-
 def _total_steps(steps, epochs, batches):
     if (steps is None) == (epochs is None):
         raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
     if steps is not None:
-        return _whole("steps", steps, 0)
-    if not epochs >= 0:
-        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs!r}")
+        return check.whole("steps", steps, 0)
+    epochs = check.scalar("epochs", epochs)
+    if epochs < 0:
+        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
     return math.ceil(epochs * batches.num_data / batches.size)
 
 
@@ -221,7 +216,7 @@ def _seed(rng):
         if rng < 0:
             raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
         return int(rng)
-    return int(np.random.default_rng(rng).integers(2**63))
+    return int(check.generator(rng).integers(2**63))
 
 
 def _refuse(**arguments):

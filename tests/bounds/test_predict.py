@@ -75,10 +75,40 @@ def test_float32_stays_float32(rng):
 
 def test_bad_arguments_are_named(rng):
     m = model(rng)
-    for size in (0, -3, 1.5):
-        with pytest.raises(ValueError, match="`chunk_size` must be a positive integer"):
-            fs.predict_f(m, np.zeros((3, 2)), chunk_size=size)
-    with pytest.raises(ValueError, match="`num_samples` must be a positive integer"):
-        fs.sample_f(m, np.zeros((3, 2)), 0)
-    with pytest.raises(ValueError, match="`X` has 3 columns"):
-        fs.predict_y(m, np.zeros((3, 3)))
+    X, Y = np.zeros((3, 2)), np.zeros(3)
+    for size in (0, -3, 1.5, np.nan, np.inf, "a", True, [3], 1j):
+        with pytest.raises((ValueError, TypeError), match="`chunk_size` must be a whole number of at least 1, got"):
+            fs.predict_f(m, X, chunk_size=size)
+    for count in (0, "many", None):
+        with pytest.raises((ValueError, TypeError), match="`num_samples` must be a whole number of at least 1, got"):
+            fs.sample_f(m, X, count)
+    for rng in ("a", -1, 1.5):
+        with pytest.raises(TypeError, match="`rng` must be None, a seed"):
+            fs.sample_f(m, X, rng=rng)
+    for predict in (fs.predict_f, fs.predict_y, fs.sample_f, lambda m, Xs: fs.predict_log_density(m, Xs, Y)):
+        for Xs, message in (
+            (np.zeros((3, 3)), "`Xs` has 3 columns where `inducing` has 2"),
+            (np.zeros(3), r"`Xs` must have shape \(N, D\), got \(3,\); for 3 points with one input use Xs\[:, None\]"),
+            (np.zeros((0, 2)), r"`Xs` is an empty batch, shape \(0, 2\); give at least one row$"),
+            (np.full((3, 2), np.nan), "`Xs` contains nan"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                predict(m, Xs)
+        with pytest.raises(TypeError, match="`Xs` must hold real numbers"):
+            predict(m, np.full((3, 2), "a"))
+    for Ys, message in (
+        (Y[:2], r"`Ys` must have one row for each of the 3 rows of `Xs`, got shape \(2,\)"),
+        (X, r"`Ys` has shape \(3, 2\) and .* use Ys \(N,\) with"),
+        (Y + np.inf, "`Ys` contains inf"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fs.predict_log_density(m, X, Ys)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [fs.BernoulliLogit(), fs.Poisson(), fs.RobustMax(num_classes=3), fs.Softmax(num_classes=3)]
+)
+def test_labels_out_of_range_are_named_as_they_came(rng, likelihood):
+    m = model(rng, likelihood.num_latent, likelihood=likelihood)
+    with pytest.raises(ValueError, match="`Ys` must hold .*; got -1"):
+        fs.predict_log_density(m, np.zeros((3, 2)), np.array([0, 1, -1]))

@@ -88,6 +88,7 @@ def test_what_counts_as_a_schedule():
         (lambda: schedules.exponential(1, 1.5), "`rate` must lie between 0 and 1"),
         (lambda: schedules.exponential(1, 0.5, smallest=2), "`smallest` must lie between 0 and 1"),
         (lambda: schedules.plateau(1, patience=0), "`patience` must be a whole number"),
+        (lambda: schedules.exponential(1, 0.5, math.nan), "`steps` must be a whole number of at least 1, got nan"),
         (lambda: schedules.plateau(1, smoothing=1), "`smoothing` must be at least 0 and less than 1, got 1"),
     ],
 )

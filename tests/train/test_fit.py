@@ -453,6 +453,14 @@ def test_messages(rng):
         fs.fit(model.covariance, X, Y, steps=1)
     with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, got 0"):
         fs.fit(model, X, Y, steps=1, batch_size=0)
+    for name in ("steps", "batch_size", "patience", "validate_every", "checkpoint_every"):
+        for wrong in ("many", 2.5, True, [1]):
+            with pytest.raises((ValueError, TypeError), match=f"`{name}` must be a whole number of at least [01], got"):
+                fs.fit(model, X, Y, **{"steps": 1, name: wrong})
+    with pytest.raises(TypeError, match="`epochs` must be a number, got 'many'"):
+        fs.fit(model, X, Y, epochs="many")
+    with pytest.raises(TypeError, match="`rng` must be None, a seed .*, got 'a'"):
+        fs.fit(model, X, Y, steps=1, rng="a")
     with pytest.raises(ValueError, match="nothing to train"):
         fs.fit(model, X, Y, steps=1, fixed=("covariance", "inducing", "posterior", "likelihood"))
     with pytest.raises(ValueError, match="'posterior.mean' is fixed, but `natural_step_size`"):
