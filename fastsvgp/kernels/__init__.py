@@ -223,7 +223,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     """``(A_bar, L_bar)`` of ``newton_schulz_step``, with D of ``newton_schulz_gram(A, L)``; None for what is not in ``need``.
 
     With S = Phi(C) + Phi(C)', C = L' tril(L_new_bar), and F = I - g Phi(D): A_bar = -g/2 L S L', symmetric, and
-    L_bar = tril(L_new_bar F') - g tril(A L S). Lower triangles are read. 3 M^3 flops for A_bar, another 3 for L_bar.
+    L_bar = tril(L_new_bar F') - g tril(A L S). Lower triangles are read. 2 M^3 flops for A_bar, 6 for both.
     """
     return twin("newton_schulz", A, L).newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
 

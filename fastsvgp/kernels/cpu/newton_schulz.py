@@ -252,17 +252,21 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
         L, g = matrix(L), float(g)
         C = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
         blas.trmm(L, C, True, T, 1.0)
+        if "L" not in need:
+            A_bar = tril_congruence(L, C)
+            blocked.mirror(A_bar)
+            A_bar *= -g / 2
+            return A_bar, None
         blocked.mirror(C)
         blas.trmm(L, C, True, N, 1.0)  # now L S
-        A_bar = L_bar = None
-        if "L" in need:
-            full = scratch.copy(A)
-            blocked.mirror(full)
-            L_bar = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
-            F = scaled_tril(D, -g, -g / 2, 1, scratch.empty(L.shape, L.dtype))
-            blas.trmm(F, L_bar, False, T, 1.0)
-            blas.gemm(full, C, L_bar, N, N, -g, 1.0)
-            blocked.clear_upper(L_bar)
+        full = scratch.copy(A)
+        blocked.mirror(full)
+        L_bar = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
+        F = scaled_tril(D, -g, -g / 2, 1, scratch.empty(L.shape, L.dtype))
+        blas.trmm(F, L_bar, False, T, 1.0)
+        blas.gemm(full, C, L_bar, N, N, -g, 1.0)
+        blocked.clear_upper(L_bar)
+        A_bar = None
         if "A" in need:
             A_bar = C
             blas.trmm(L, A_bar, False, T, -g / 2)
