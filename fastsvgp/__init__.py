@@ -29,6 +29,7 @@ _ROOMS = {
     "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
+    "optim.inverse_updates": ("inverse_updates", "refresh_inverse"),
     "optim.variance_gap": ("variance_gap", "variance_interval"),
     "optim.flat": ("ravel",),
     "optim.by_field": ("by_field",),

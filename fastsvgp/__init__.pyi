@@ -143,6 +143,12 @@ from .optim.inverse_factor import (
 from .optim.inverse_factor import (
     newton_schulz_step as newton_schulz_step,
 )
+from .optim.inverse_updates import (
+    inverse_updates as inverse_updates,
+)
+from .optim.inverse_updates import (
+    refresh_inverse as refresh_inverse,
+)
 from .optim.natural import (
     natural_step as natural_step,
 )

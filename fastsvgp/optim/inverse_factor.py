@@ -134,22 +134,26 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
         raise ValueError(f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix ({np.finfo(dtype).eps:.1e})")
-    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 0:
-        raise ValueError(f"`max_steps` must be a whole number of at least 0, got {max_steps!r}")
+    limit = as_limit(max_steps)
     schedule = None if step_size is None else as_schedule(step_size)
     diagonal = np.diagonal(A, axis1=-2, axis2=-1)
     check.positive("diagonal of A", diagonal)
     batch = A.shape[:-2] if L is None else np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
     many = np.broadcast_to(A, batch + A.shape[-2:])
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
-    found = [
-        descend(many[i], None if L is None else starts[i], schedule, tolerance, int(max_steps), gap) for i in np.ndindex(batch)
-    ]
+    found = [descend(many[i], None if L is None else starts[i], schedule, tolerance, limit, gap) for i in np.ndindex(batch)]
     if not batch:
         return found[0]
     factors, infos = zip(*found, strict=True)
     fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
+
+
+def as_limit(max_steps):
+    """A number of steps, at least 0."""
+    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 0:
+        raise ValueError(f"`max_steps` must be a whole number of at least 0, got {max_steps!r}")
+    return int(max_steps)
 
 
 class _Point(NamedTuple):

@@ -16,6 +16,7 @@ class Posterior:
     in one part.
     """
 
+    inverse_field = None  # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
     takes_probes = False  # whether ``start`` accepts ``probes=``, an (M, K) array of +-1 to estimate traces with
 
     def check_size(self, M):
@@ -59,6 +60,10 @@ class Posterior:
         ``work`` was started with ``columns=inf``, and its parts pulled for "posterior" alone; it is not consumed. Raises
         ``NotPositiveDefinite`` where the step leaves the cone.
         """
+        raise NotImplementedError
+
+    def inverse_of(self, Kuu, jitter):
+        """``(A, smallest)``: L L' = A^-1 is wanted of L, the field ``inverse_field``; a lower bound of the eigenvalues of A."""
         raise NotImplementedError
 
     def forward(self, blocks, jitter, **probes):

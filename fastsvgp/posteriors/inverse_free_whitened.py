@@ -49,6 +49,7 @@ import numpy as np
 from .. import kernels
 from ..records import Marginals, leaf, record
 from .base import ALL, Posterior, check_mean_and_tril, wanted
+from .pseudo_data import with_noise
 from .whitening import raise_to_floor
 
 
@@ -77,6 +78,8 @@ class InverseFreeWhitened(Posterior):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
     inverse_root: Any = leaf("tril")
+
+    inverse_field = "inverse_root"
 
     def check_size(self, M):
         outputs = check_mean_and_tril(self, M)
@@ -115,6 +118,9 @@ class InverseFreeWhitened(Posterior):
             tril_bar = work.tril_bar(kl_bar).reshape(self.scale_tril.shape)
         return InverseFreeWhitened(mean_bar, tril_bar, root_bar), Kuu_bar
 
+    def inverse_of(self, Kuu, jitter):
+        return with_noise(Kuu, jitter), jitter
+
     def natural_step(self, work, step_size):
         raise TypeError(
             "natural_step: a step of an InverseFreeWhitened would factorise its precision, which is what it is there to avoid; "
@@ -138,8 +144,7 @@ class InverseFreePass:
         M = len(Kuu)
         self.batch = q.mean.shape[:-1]
         self.means, self.trils = q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M)
-        self.R, self.K = q.inverse_root, Kuu.copy()
-        self.K.reshape(-1)[:: M + 1] += jitter
+        self.R, self.K = q.inverse_root, with_noise(Kuu, jitter)
         self.D0, _ = kernels.newton_schulz_gram(self.K, self.R)
         self.T = kernels.newton_schulz_update(self.R, self.D0, 1.0)
         D, (self.d, _, _, self.trace) = kernels.newton_schulz_gram(self.K, self.T)
@@ -255,4 +260,3 @@ class InverseFreePass:
                 "a Newton-Schulz step, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, inverse_root)"
             )
         return float(self.d)
-

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..records import leaf, record, static
 from .base import ALL, wanted
-from .pseudo_data import PseudoData
+from .pseudo_data import PseudoData, with_noise
 from .relaxation import DirectionPass, RelaxedPass
 from .traces import SampledPass
 
@@ -51,6 +51,7 @@ class Relaxed(PseudoData):
     preconditioned: Any = static(True)
     direction: Any = static("exact")
 
+    inverse_field = "inverse_tril"
     takes_probes = True
 
     def check_size(self, M):
@@ -78,3 +79,6 @@ class Relaxed(PseudoData):
         mean_bar = mean_bar.reshape(self.mean.shape) if wanted(need, "mean") else None
         bar = Relaxed(mean_bar, variance_bar, tril_bar, preconditioned=self.preconditioned, direction=self.direction)
         return bar, Kuu_bar
+
+    def inverse_of(self, Kuu, jitter):
+        return with_noise(Kuu, self.variance, jitter), float(self.variance.min()) + jitter

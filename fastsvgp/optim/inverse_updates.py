@@ -1,0 +1,103 @@
+"""Keeping the factor of an inverse up to date while everything else of a model is trained: the inner loop of R-SVGP."""
+
+from dataclasses import dataclass
+
+from .. import check
+from ..likelihoods.gaussian import Gaussian
+from ..records import replace
+from .inverse_factor import as_limit, descend
+from .schedules import Schedule, as_schedule
+from .variance_gap import variance_gap
+
+
+@dataclass(frozen=True)
+class InverseUpdates:
+    """How a factor is brought up to date: the settings that ``inverse_updates`` checks."""
+
+    tolerance: float | None
+    nats: float | None
+    step_size: Schedule | None
+    max_steps: int
+
+    def check_model(self, model):
+        """Refuse models whose posterior has no such factor, or whose bound the variance gap says nothing about."""
+        if model.posterior.inverse_field is None:
+            raise ValueError(f"a posterior of the kind {type(model.posterior).__name__} holds no factor of an inverse to update")
+        if self.nats is not None and not isinstance(model.likelihood, Gaussian):
+            raise ValueError(
+                "inverse_updates: `nats` counts what the variances cost a bound with Gaussian noise, but the likelihood is "
+                f"{type(model.likelihood).__name__}; give `tolerance` in its place"
+            )
+
+    def refreshed(self, model, jitter, X=None, num_data=None):
+        """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over."""
+        covariance, Z, posterior = model.covariance, model.inducing, model.posterior
+        A, smallest = posterior.inverse_of(covariance.matrix(Z), jitter)
+        gap = None
+        if self.nats is not None:
+            noise = float(model.likelihood.variance)
+            gap = variance_gap(covariance.matrix(Z, X), smallest, noise_variance=noise, tolerance=self.nats, num_data=num_data)
+        L = getattr(posterior, posterior.inverse_field)
+        L, info = descend(A, L, self.step_size, self.tolerance, self.max_steps, gap)
+        return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
+
+
+def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100):
+    """How ``fit`` keeps the factor of a ``Relaxed`` or ``InverseFreeWhitened`` posterior up to date between its steps.
+
+    Parameters
+    ----------
+    tolerance : float, optional
+        Stop at this normalised residual ||L' A L - I||_F / sqrt(M); default 5e-3.
+    nats : float, optional
+        Stop instead when the variances cost the bound of the batch no more than this (see ``variance_gap``); Gaussian noise only.
+    step_size, max_steps
+        As in ``inverse_factor``; the paper has ``step_size=1.0``, or ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
+
+    Returns
+    -------
+    InverseUpdates
+        For ``fit(..., inverse_updates=...)``.
+
+    Notes
+    -----
+    The residual costs M^3 flops a training step, each update that is needed another 4/3 M^3. Source: Cortinovis et al.,
+    "Inverse-Free Sparse Variational Gaussian Processes", sections 3.1, 3.3 and 3.4.
+    """
+    if tolerance is not None and nats is not None:
+        raise ValueError("inverse_updates: give either `tolerance` or `nats`: each is a rule for when to stop")
+    for name, value in (("tolerance", tolerance), ("nats", nats)):
+        if value is not None and check.scalar(name, value) <= 0:
+            raise ValueError(f"inverse_updates: `{name}` must be positive, got {value:g}")
+    if nats is None:
+        tolerance = 5e-3 if tolerance is None else float(tolerance)
+    schedule = None if step_size is None else as_schedule(step_size)
+    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, as_limit(max_steps))
+
+
+def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
+    """A model whose posterior's factor fits its other fields: what ``fit`` does between steps, for loops of your own.
+
+    Parameters
+    ----------
+    model : SVGP
+        With a ``Relaxed`` or ``InverseFreeWhitened`` posterior; its present factor is where the search starts, good or bad.
+    tolerance, step_size, max_steps
+        As in ``inverse_factor``.
+    jitter : float, optional
+        As in ``elbo``: use the same.
+
+    Returns
+    -------
+    model : SVGP
+    info : InverseFactorInfo
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``elbo`` and ``inverse_factor``; also where the posterior has no such factor.
+    """
+    updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
+    model, _, _, dtype = check.svgp(model)
+    updates.check_model(model)
+    return updates.refreshed(model, check.jitter_amount(jitter, dtype))

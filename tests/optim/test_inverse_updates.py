@@ -1,0 +1,88 @@
+"""Factors that are kept up to date: the field, the matrix, both rules for when to stop."""
+
+import numpy as np
+import pytest
+from oracles import inverse_factor as oracle
+
+import fastsvgp as fs
+
+M, N = 9, 30
+KINDS = ["Relaxed", "InverseFreeWhitened"]
+
+
+def problem(rng, kind, dtype=np.float64, likelihood=None):
+    X, Z = rng.uniform(-2, 2, (N, 2)).astype(dtype), rng.uniform(-2, 2, (M, 2)).astype(dtype)
+    Y = np.sin(X.sum(axis=1))
+    start = np.eye(M, dtype=dtype)
+    if kind == "Relaxed":
+        posterior = fs.Relaxed(np.zeros(M, dtype), rng.uniform(0.01, 0.1, M).astype(dtype), 1e-3 * start)
+    else:
+        posterior = fs.InverseFreeWhitened(np.zeros(M, dtype), 0.5 * start, 1e-3 * start)
+    return fs.SVGP(fs.RBF(1.2, 0.9), Z, posterior, likelihood or fs.Gaussian(0.1)), X, Y
+
+
+def target(model, jitter):
+    """(factor, the matrix it should invert)"""
+    A = model.covariance.matrix(model.inducing) + jitter * np.eye(M)
+    if isinstance(model.posterior, fs.Relaxed):
+        return model.posterior.inverse_tril, A + np.diag(model.posterior.variance)
+    return model.posterior.inverse_root, A
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_factor_fits_afterwards_and_nothing_else_has_moved(rng, kind, dtype):
+    model, X, Y = problem(rng, kind, dtype)
+    fresh, info = fs.refresh_inverse(model, jitter=1e-3)
+    L, A = target(fresh, 1e-3)
+    assert info.converged and L.dtype == dtype
+    assert oracle.residual(A.astype(float), L.astype(float)) < 1.1e-3
+    for (path, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(fresh), strict=True):
+        if "inverse" not in path:
+            np.testing.assert_array_equal(np.asarray(a, dtype), np.asarray(b, dtype), err_msg=path)
+    again, info = fs.refresh_inverse(fresh, jitter=1e-3)
+    assert info.steps == 0
+    np.testing.assert_array_equal(target(again, 1e-3)[0], L)
+    assert np.isfinite(fs.elbo(fresh, X, Y.astype(dtype), jitter=1e-3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nats_are_what_the_variances_cost_the_bound(rng, kind):
+    model, X, _ = problem(rng, kind)
+    jitter, nats = 0.02, 0.03
+    fresh, info = fs.inverse_updates(nats=nats).refreshed(model, jitter, X, num_data=3 * N)
+    L, A = target(fresh, jitter)
+    Kuf = model.covariance.matrix(model.inducing, X)
+    smallest = jitter + (model.posterior.variance.min() if kind == "Relaxed" else 0)
+    assert np.linalg.eigvalsh(A)[0] >= smallest
+    G = 3 * (oracle.slack(A, L, Kuf) / smallest).sum()
+    assert info.converged and info.gap == pytest.approx(G, rel=1e-6) and G <= 2 * 0.1 * nats
+    U, _ = oracle.variance_bounds(A, L, Kuf, model.covariance.diag(X), smallest)
+    assert 3 * (U - oracle.variances(A, Kuf, model.covariance.diag(X))).sum() / (2 * 0.1) <= nats
+
+
+def test_steps_are_limited_and_scheduled(rng):
+    model, _, _ = problem(rng, "Relaxed")
+    one, info = fs.inverse_updates(1e-9, step_size=1.0, max_steps=1).refreshed(model, 0.0)
+    assert info.steps == 1 and info.reason == "steps"
+    L, A = target(model, 0.0)
+    np.testing.assert_array_equal(one.posterior.inverse_tril, fs.newton_schulz_step(A, L, 1.0))
+    _, info = fs.inverse_updates(1e-6, step_size=fs.schedules.log_linear(1e-5, 1.0, 10)).refreshed(model, 0.0)
+    assert info.converged and info.steps > 20  # slow, but it arrives
+
+
+def test_bad_arguments(rng):
+    with pytest.raises(ValueError, match="either `tolerance` or `nats`"):
+        fs.inverse_updates(1e-3, nats=1.0)
+    for name in ("tolerance", "nats"):
+        with pytest.raises(ValueError, match=f"`{name}` must be positive"):
+            fs.inverse_updates(**{name: 0.0})
+    with pytest.raises(ValueError, match="`max_steps` must be a whole number"):
+        fs.inverse_updates(max_steps=-1)
+    with pytest.raises(ValueError, match="step_size"):
+        fs.inverse_updates(step_size=-1.0)
+    model, _, _ = problem(rng, "Relaxed")
+    with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
+        fs.refresh_inverse(fs.replace(model, posterior=fs.Whitened(np.zeros(M), np.eye(M))))
+    with pytest.raises(ValueError, match="`nats` counts.*likelihood is StudentT; give `tolerance`"):
+        fs.inverse_updates(nats=0.1).check_model(fs.replace(model, likelihood=fs.StudentT(0.1, df=4.0)))
