@@ -94,11 +94,14 @@ def train(fitted, task, args, folder):
         settings |= {"batch_size": args.batch_size, "optimiser": fs.adam(args.learning_rate, transform="log")}
         if args.natural_step:
             settings["natural_step_size"] = _natural_schedule(task, args.natural_step)
+    stale = os.path.exists(checkpoint) and not args.resume
     with closing(Progress(total, args.quiet)) as progress:
         try:
             model, info = fs.fit(fitted.model, X, y, callback=progress, **settings)
         except (ValueError, ArithmeticError) as error:
-            error.add_note("on the command line: a smaller --learning-rate or --natural-step, or a larger --jitter, may help")
+            there = "" if stale or not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
+            steps = "a smaller --learning-rate or --natural-step, or " if args.method == "svgp" else ""
+            error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
     return _finished(model, info, X, y, args, checkpoint)
 

@@ -31,6 +31,7 @@ class CollapsedTrainer:
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
         self._retried, self._reference = False, None
+        self._begun, self._saved = state.step, None
 
     def run(self):
         """Train until L-BFGS-B or the plan ends it: ``(model, FitInfo)``."""
@@ -50,13 +51,12 @@ class CollapsedTrainer:
         except KeyboardInterrupt:
             reason = "interrupted"
         except Exception as error:
-            if plan.checkpoint is not None:
-                states.write(plan.checkpoint, self.snapshot())
-            error.add_note(f"fastsvgp.fit was at iteration {self.state.step + 1} of {plan.steps}")
+            if self.state.step > self._begun:
+                self._save()
+            error.add_note(states.whereabouts("iteration", self.state.step + 1, plan, self._saved))
             raise
+        self._save()
         end = self.snapshot()
-        if plan.checkpoint is not None:
-            states.write(plan.checkpoint, end)
         info = FitInfo(end.values, end.trend.smoothed, np.empty((0, 2)), end.step, end.seconds, reason, end.retries)
         return end.model, info
 
@@ -64,6 +64,12 @@ class CollapsedTrainer:
         state = self.state
         values = np.array(self._values[: state.step], np.float64)
         return replace(state, values=values, seconds=time.perf_counter() - self._started)
+
+    def _save(self):
+        """Write a checkpoint, if there is to be one, and remember of which iteration the last good one is."""
+        path = self._plan.checkpoint
+        if path is not None and states.write(path, self.snapshot()):
+            self._saved = self.state.step
 
     def _loss(self, vector):
         """Minus the bound, and its gradient.
@@ -102,8 +108,8 @@ class CollapsedTrainer:
         trend = state.trend.observe(value, 0.0, 0.0)
         self.state = replace(state, model=model, trend=trend, step=state.step + 1, retries=state.retries + self._retried)
         self._retried = False
-        if plan.checkpoint is not None and self.state.step % plan.checkpoint_every == 0:
-            states.write(plan.checkpoint, self.snapshot())
+        if self.state.step % plan.checkpoint_every == 0:
+            self._save()
         if plan.callback is not None:
             seconds = time.perf_counter() - self._started
             info = StepInfo(model, value, seconds, float(self.state.step), None, None, self._jitter)

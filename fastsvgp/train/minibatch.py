@@ -47,6 +47,7 @@ class Trainer:
         self._paths = optimiser.paths(state.model)
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
+        self._begun, self._saved = state.step, None
 
     def run(self):
         """Train until the plan ends it: ``(model, FitInfo)``."""
@@ -58,8 +59,8 @@ class Trainer:
                     reason = "patience"
                     break
                 step_info = self._step()
-                if plan.checkpoint is not None and self.state.step % plan.checkpoint_every == 0:
-                    states.write(plan.checkpoint, self.snapshot())
+                if self.state.step % plan.checkpoint_every == 0:
+                    self._save()
                 if plan.callback is not None and plan.callback(self.state.step, self._values[self.state.step - 1], step_info()):
                     reason = "callback"
                     break
@@ -67,12 +68,11 @@ class Trainer:
             reason = "interrupted"
         except Exception as error:
             # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
-            if plan.checkpoint is not None and not isinstance(error, Diverged):
-                states.write(plan.checkpoint, self.snapshot())
-            error.add_note(f"fastsvgp.fit was at step {self.state.step + 1} of {plan.steps}{self._where_to_find_it()}")
+            if not isinstance(error, Diverged) and self.state.step > self._begun:
+                self._save()
+            error.add_note(states.whereabouts("step", self.state.step + 1, plan, self._saved))
             raise
-        if plan.checkpoint is not None:
-            states.write(plan.checkpoint, self.snapshot())
+        self._save()
         if reason != "interrupted":
             self._validate_at_end()
         return self._result(reason)
@@ -86,6 +86,12 @@ class Trainer:
             scores=_scores(state),
             seconds=time.perf_counter() - self._started,
         )
+
+    def _save(self):
+        """Write a checkpoint, if there is to be one, and remember of which step the last good one is."""
+        path = self._plan.checkpoint
+        if path is not None and states.write(path, self.snapshot()):
+            self._saved = self.state.step
 
     def _step(self):
         """One step; returns a function that makes its ``StepInfo``."""
@@ -171,9 +177,6 @@ class Trainer:
         end = self.snapshot()
         info = FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries)
         return end.model if end.best is None else end.best, info
-
-    def _where_to_find_it(self):
-        return "" if self._plan.checkpoint is None else f"; what was reached is in {self._plan.checkpoint}, see `resume`"
 
 
 def _scores(state):

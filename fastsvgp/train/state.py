@@ -48,6 +48,14 @@ def write(path, state):
     return True
 
 
+def whereabouts(unit, number, plan, saved):
+    """What an error that ends a training is told; ``saved``: the step of the last checkpoint that was written, or None."""
+    note = f"fastsvgp.fit was at {unit} {number} of {plan.steps}"
+    if saved is None:
+        return note
+    return f"{note}; {plan.checkpoint} holds the state after {unit} {saved}, from which training can be resumed"
+
+
 def check_folder(path):
     """Refuse a checkpoint path that is a folder, or whose folder does not exist, before any work is done."""
     if os.path.isdir(path):

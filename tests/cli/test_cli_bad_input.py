@@ -1,6 +1,7 @@
 """Bad input on the command line: one message on stderr, exit code 2, no traceback, and nothing left behind."""
 
 import errno
+import functools
 import os
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.cli import main
+from fastsvgp.optim.base import Diverged
+from fastsvgp.train import minibatch
 
 FEW = ["--steps", "2", "--inducing", "4", "--batch-size", "16"]
 
@@ -155,6 +158,34 @@ def test_fit_says_that_the_disk_is_full_and_leaves_nothing(here, capsys, monkeyp
 def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, capsys):
     (here / "file").write_text("")
     assert "cannot write file" in refused(capsys, "fit", "good.csv", "--out", "file/fit", "--steps", "1000000")
+
+
+@pytest.mark.parametrize("natural", [True, False])
+def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, capsys, monkeypatch, natural):
+    """The name of a Python argument is of no use here; nothing is there to resume before the first checkpoint."""
+    options = ["--out", "fit", "--quiet", *FEW[2:], "--steps", "9", *(["--natural-step", "0.5"] if natural else [])]
+    name = "natural_step" if natural else "elbo_and_grad"
+    real, calls = getattr(minibatch, name), []
+
+    def spoiled(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 4:
+            raise Diverged("the bound is nan")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(minibatch, name, spoiled)
+    message = refused(capsys, "fit", "good.csv", *options)
+    for part in ("the bound is nan", "at step 4 of 9", "--learning-rate or --natural-step", "--jitter may help"):
+        assert part in message
+    assert "resume" not in message
+    calls.clear()
+    monkeypatch.setattr(fs, "fit", functools.partial(fs.fit, checkpoint_every=2))
+    assert main(["fit", "good.csv", *options]) == 2
+    message = capsys.readouterr().err
+    assert "checkpoint.npz holds the state after step 2" in message and "with --resume to go on from the checkpoint" in message
+    assert "`resume`" not in message and os.listdir("fit") == ["checkpoint.npz"]
+    assert main(["fit", "good.csv", *options, "--resume"]) == 0
+    assert "checkpoint.npz" not in os.listdir("fit")
 
 
 def full_disk(monkeypatch):

@@ -149,7 +149,8 @@ def test_resume_after_an_interrupt_and_a_crash(tmp_path, rng):
     assert info.interrupted and info.reason == "interrupted" and info.steps == 5 == len(info.values)
     with pytest.raises(RuntimeError, match="crash") as caught:
         fs.fit(model, X, Y, steps=12, batch_size=16, resume=path, checkpoint=path, callback=stop)
-    assert "step 10 of 12; what was reached is in" in caught.value.__notes__[0]
+    (note,) = caught.value.__notes__
+    assert note == f"fastsvgp.fit was at step 10 of 12; {path} holds the state after step 9, from which training can be resumed"
     resumed, _ = fs.fit(model, X, Y, steps=12, batch_size=16, resume=path)
     assert_same(straight, resumed)
 
@@ -262,7 +263,7 @@ def test_more_jitter_has_an_end(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 1.0))
     with pytest.raises(fs.NotPositiveDefinite, match="with jitter 0.001 ") as caught:
         fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
-    assert caught.value.__notes__ and fs.load(tmp_path / "c.npz").step == 0
+    assert caught.value.__notes__ == ["fastsvgp.fit was at step 1 of 2"] and os.listdir(tmp_path) == []  # nothing was reached
 
 
 def test_from_no_jitter_to_the_default():
@@ -290,9 +291,13 @@ def test_nan_is_an_error_that_keeps_the_last_checkpoint(tmp_path, rng, monkeypat
         return (np.nan if len(calls) == 4 else value), grad
 
     monkeypatch.setattr(minibatch, "elbo_and_grad", spoiled)
-    with pytest.raises(ValueError, match="the bound is nan at step 4.*step size.*standardise"):
+    with pytest.raises(ValueError, match="the bound is nan at step 4.*step size.*standardise") as caught:
         fs.fit(model, X, Y, steps=9, checkpoint=path, checkpoint_every=2)
-    assert fs.load(path).step == 2
+    assert fs.load(path).step == 2 and "holds the state after step 2," in caught.value.__notes__[0]
+    calls.clear()
+    with pytest.raises(ValueError, match="the bound is nan at step 4") as caught:
+        fs.fit(model, X, Y, steps=9, checkpoint=tmp_path / "other.npz")
+    assert caught.value.__notes__ == ["fastsvgp.fit was at step 4 of 9"] and not (tmp_path / "other.npz").exists()
 
 
 def test_bad_data_are_found_by_the_bound(rng):

@@ -89,9 +89,9 @@ def test_an_error_keeps_what_was_reached(tmp_path, rng):
         if step == 4:
             raise RuntimeError("crash")
 
-    with pytest.raises(RuntimeError, match="crash"):
+    with pytest.raises(RuntimeError, match="crash") as caught:
         fs.fit(model, X, Y, checkpoint=path, callback=crash)
-    assert fs.load(path).step == 4
+    assert fs.load(path).step == 4 and f"{path} holds the state after iteration 4" in caught.value.__notes__[0]
 
 
 def test_the_line_search_comes_back_from_where_nothing_can_be_computed(rng, monkeypatch, caplog):
