@@ -3,6 +3,7 @@
 import importlib.metadata
 import importlib.util
 import os
+import pkgutil
 import platform
 import sys
 
@@ -66,15 +67,28 @@ def _threads():
 
 
 def _cuda():
-    if importlib.util.find_spec("fastsvgp.kernels.cuda") is None:
-        return f"no: version {version('fastsvgp')} has no CUDA kernels yet"
+    """The state of things as the README says it, then what CuPy finds here."""
+    return f"no models on a GPU in this version; kernels that take CuPy arrays: {', '.join(_twins())}; {_cupy()}"
+
+
+def _twins():
+    """Names of the kernels that have both implementations."""
+    cpu, cuda = ({m.name for m in pkgutil.iter_modules(_folder(room))} for room in ("cpu", "cuda"))
+    return sorted(cpu & cuda)
+
+
+def _folder(room):
+    return importlib.util.find_spec(f"fastsvgp.kernels.{room}").submodule_search_locations
+
+
+def _cupy():
     if importlib.util.find_spec("cupy") is None:
-        return 'no: CuPy is not installed; python -m pip install "fastsvgp[cuda13]" (or cuda12)'
+        return 'CuPy is not installed: python -m pip install "fastsvgp[cuda13]" (or cuda12)'
     try:
         import cupy
 
         count = cupy.cuda.runtime.getDeviceCount()
         names = [cupy.cuda.runtime.getDeviceProperties(i)["name"].decode() for i in range(count)]
-        return f"CuPy {cupy.__version__}: {', '.join(names)}" if names else f"no: CuPy {cupy.__version__} finds no device"
+        return f"CuPy {cupy.__version__} finds {', '.join(names) or 'no device'}"
     except Exception as error:  # a broken driver or a mismatched CuPy raises whatever it likes; the reason is the answer here
-        return f"no: {type(error).__name__}: {error}"
+        return f"CuPy fails with {type(error).__name__}: {error}"
