@@ -61,7 +61,7 @@ class LikelihoodForm(PseudoData):
     preconditioned: Any = static(True)
 
     def start(self, Kuu, jitter, columns=0, need=()):
-        return LikelihoodPass(self, Kuu, jitter)
+        return LikelihoodPass(self, Kuu, jitter, need)
 
     def finish(self, work, kl_bar, need=ALL):
         mean_bar, variance_bar, Kuu_bar = work.finish(kl_bar, need)
@@ -72,7 +72,7 @@ class LikelihoodForm(PseudoData):
 class InversePass(Pass):
     """The reverse rule above, for a pass that has
 
-    J() : K~^-1 (M, M), symmetric; J_diagonal : (M,); times_J(vectors) : J v for each of the vectors (P, M)
+    J : K~^-1 (M, M), symmetric; J_diagonal : (M,); times_J(vectors) : J v for each of the vectors (P, M)
     Psi(saved) : J Kuf from what ``project`` put into its part beside Kuf; it is consumed
     H : K~_bar of the parts so far, or its diagonal where nobody asks for more
     """
@@ -107,15 +107,14 @@ class InversePass(Pass):
         H, self.H = self.H, None
         if need_blocks:
             if c:
-                J = self.J()
-                kernels.weighted_gram(J, -c * self.s, out=H, add=True)
-                kernels.add_scaled(H, J, c)
+                kernels.add_scaled(H, self.J, c)
+                kernels.weighted_gram(self.J, -c * self.s, out=H, add=True, overwrite_a=True)
             diagonal = np.array(H.diagonal())
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
         else:
-            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J()), self.s[:, None])[:, 0]) if c else 0)
+            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
         if need_variance:
-            variance_bar = diagonal + c * (self.J_diagonal - 1 / self.s)
+            variance_bar = diagonal + (c * (self.J_diagonal - 1 / self.s) if c else 0)
             if self.preconditioned:
                 variance_bar -= np.sum(mean_bar * self.w, axis=0)
         return mean_bar, variance_bar, Kuu_bar
@@ -124,8 +123,9 @@ class InversePass(Pass):
 class LikelihoodPass(InversePass):
     """One pass through a bound: X = chol(K~)^-1 (M, M), the weights, and the sums that ``pull`` collects."""
 
-    def __init__(self, q, Kuu, jitter):
+    def __init__(self, q, Kuu, jitter, need):
         super().__init__(q, Kuu, jitter)
+        self.needs_J = "blocks" in need or wanted(need, "variance")
         L = kernels.cholesky(with_noise(Kuu, self.s), jitter, overwrite_a=True)
         self.log_det = 2 * float(np.sum(np.log(L.diagonal()), dtype=float))
         self.X = kernels.inverse_triangular(L)
@@ -139,8 +139,9 @@ class LikelihoodPass(InversePass):
 
     @cached_property
     def J_diagonal(self):
-        return kernels.column_moments(self.X, self.s)[1]
+        return np.array(self.J.diagonal()) if self.needs_J else kernels.column_moments(self.X, self.s)[1]
 
+    @cached_property
     def J(self):
         return kernels.symmetrise(kernels.tril_gram(self.X))
 

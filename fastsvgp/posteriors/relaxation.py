@@ -152,17 +152,14 @@ class DirectionPass(InversePass):
         for name in ("batch", "means", "s", "preconditioned", "w", "Kw", "Kuf_a", "clamped"):
             setattr(self, name, getattr(exact, name))
         self.exact, self.H = exact, None
-        self.inverse = kernels.symmetrise(kernels.tril_congruence(exact.L, exact.N))
-        self.J_diagonal = exact.P_diagonal = np.array(self.inverse.diagonal())
-
-    def J(self):
-        return self.inverse
+        self.J = kernels.symmetrise(kernels.tril_congruence(exact.L, exact.N))
+        self.J_diagonal = exact.P_diagonal = np.array(self.J.diagonal())
 
     def times_J(self, vectors):
-        return kernels.matmul(vectors, self.inverse)
+        return kernels.matmul(vectors, self.J)
 
     def project(self, Kuf, kff):
-        Psi = kernels.matmul(self.inverse, Kuf)
+        Psi = kernels.matmul(self.J, Kuf)
         mean, explained = kernels.column_moments(Kuf, self.w[0], Psi)
         if self.P > 1:
             mean = kernels.matmul(self.w, Kuf)
@@ -187,8 +184,8 @@ def clean(L):
 
 
 def times(L, vectors, transpose=False):
-    """``L v``, or ``L' v``, for each of the vectors (P, M)."""
-    return np.ascontiguousarray(kernels.multiply_triangular(L, vectors.T, transpose).T)
+    """``L v``, or ``L' v``, for each of the vectors (P, M); zeros above the diagonal of L are read."""
+    return kernels.matmul(vectors, L, transpose_b=not transpose)
 
 
 def congruence_diagonal(L, S):

@@ -47,12 +47,15 @@ class SampledPass(Pass):
         self.set_weights(w, Kuu, jitter)
         self.u = self._times_L(Z)
         self.v = self._times_K(self.u)
-        self.r = self._times_L(self.v, transpose=True)
-        self.rho = self._times_L(self.s[:, None] * self.u, transpose=True)
+        self.r, self.rho = self._side_by_side(self.v, self.s[:, None] * self.u, transpose=True)
         self.H = self.L_bar = None
 
     def _times_L(self, A, transpose=False):
         return kernels.multiply_triangular(self.L, A, transpose)
+
+    def _side_by_side(self, A, B, transpose=False):
+        """L A and L B in one product."""
+        return np.hsplit(kernels.multiply_triangular(self.L, np.hstack([A, B]), transpose, overwrite_b=True), 2)
 
     def _times_K(self, A):
         """K~ A."""
@@ -118,7 +121,7 @@ class SampledPass(Pass):
         c = 0.5 * kl_bar * self.P
         weight = c / self.Z.shape[1]
         e = 2 * self.r - self.rho - self.Z
-        Le, Lr = self._times_L(e), self._times_L(self.r)
+        Le, Lr = self._side_by_side(e, self.r)
         P_z = 2 * self.u - Lr  # L (2 z - r)
         if c:
             left.append(weight * Le.T)
