@@ -32,7 +32,7 @@ _ROOMS = {
     "optim.inverse_updates": ("inverse_updates", "refresh_inverse"),
     "optim.variance_gap": ("variance_gap", "variance_interval"),
     "optim.flat": ("ravel",),
-    "optim.by_field": ("by_field",),
+    "optim.by_field": ("by_field", "gentle_inducing"),
     "optim.first_order": ("adam", "sgd"),
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
     "train": ("fit",),

@@ -128,6 +128,9 @@ from .optim import schedules as schedules
 from .optim.by_field import (
     by_field as by_field,
 )
+from .optim.by_field import (
+    gentle_inducing as gentle_inducing,
+)
 from .optim.first_order import (
     adam as adam,
 )

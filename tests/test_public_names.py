@@ -18,7 +18,7 @@ Marginal Whitened InverseFreeWhitened
 elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
 collapsed_bound_and_grad optimal_svgp
 predict_f predict_y predict_log_density
-ravel save load natural_step newton_schulz_step inverse_factor variance_gap variance_interval inverse_updates refresh_inverse by_field fit set_num_threads NotPositiveDefinite
+ravel save load natural_step newton_schulz_step inverse_factor variance_gap variance_interval inverse_updates refresh_inverse by_field gentle_inducing fit set_num_threads NotPositiveDefinite
 """.split()
 
 
@@ -41,7 +41,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def loaded_by(statement):
-    program = f"import sys; {statement}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
+    program = f"import sys; {statement}; print(*sys.modules)"
     return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
 
 
@@ -51,7 +51,8 @@ def test_importing_compiles_nothing():
 
 def test_building_a_model_compiles_nothing():
     model = "fs.SVGP(fs.RBF(1.0, 1.0), np.ones((2, 1)), fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))"
-    assert not loaded_by(f"import fastsvgp as fs, numpy as np; {model}") & {"numba", "llvmlite", "cupy"}
+    loaded = loaded_by(f"import fastsvgp as fs, numpy as np; {model}")
+    assert not loaded & {"numba", "llvmlite", "cupy", "scipy.special", "scipy.linalg"}
 
 
 def test_the_stub_lists_what_the_package_offers():

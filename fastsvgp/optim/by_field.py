@@ -5,7 +5,9 @@ from typing import Any
 
 from ..records import matches, record, static
 from .base import Optimiser
+from .first_order import adam
 from .flat import check_paths, free_paths
+from .schedules import plateau
 
 
 @record
@@ -85,6 +87,35 @@ class ByField:
             others = tuple(path for path in leaves if not matches(path, part.names))
             yield replace(part, optimiser=part.optimiser.fixing(others))
         yield replace(rest, optimiser=rest.optimiser.fixing(tuple(name for part in own for name in part.names)))
+
+
+def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor=0.95, patience=100):
+    """Inducing inputs that start late and then move slowly; everything else from the start by ``rest``.
+
+    What R-SVGP's authors recommend for it: the inverse that it keeps up to date drifts with the inducing inputs above all.
+
+    Parameters
+    ----------
+    rest : Optimiser, optional
+        Default ``adam(5e-3)``.
+    after : int
+        Steps that the inducing inputs stay where they are.
+    step_size, beta1 : float
+        Of their own Adam.
+    factor, patience : float, int
+        Their step size is multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
+
+    Returns
+    -------
+    ByField
+
+    Notes
+    -----
+    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.4 and appendix S5.4.
+    """
+    rest = adam(5e-3) if rest is None else rest
+    own = adam(plateau(step_size, factor, patience), beta1=beta1, transform=getattr(rest, "transform", "softplus"))
+    return by_field(rest, {"inducing": own}, after={"inducing": after})
 
 
 def by_field(rest, fields, after=None):

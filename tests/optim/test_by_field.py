@@ -115,3 +115,17 @@ def test_bad_arguments():
         by_field(0.1, {"place": fs.adam()})
     with pytest.raises(TypeError, match="'place' must be an optimiser made by"):
         by_field(fs.adam(), {"place": 0.1})
+
+
+def test_gentle_inducing_is_what_the_paper_has(rng):
+    M = 3
+    posterior = fs.Relaxed(np.zeros(M), np.full(M, 0.1), np.eye(M))
+    model = fs.SVGP(fs.RBF(1.0, 1.0), rng.standard_normal((M, 2)), posterior, fs.Gaussian(0.1))
+    optimiser = fs.gentle_inducing()
+    state = optimiser.init(model)
+    assert "inducing" not in optimiser.moving(model, state) and "inducing" in optimiser.paths(model)
+    own, rest = optimiser.parts
+    assert (own.names, own.after, own.optimiser.beta1, own.optimiser.beta2) == (("inducing",), 1000, 0.99, 0.999)
+    assert optimiser.step_size_at(state) == 5e-3 and rest.optimiser.beta1 == 0.9
+    assert own.optimiser.step_size == plateau(1e-3, 0.95, 100)
+    assert fs.gentle_inducing(fs.sgd(0.1), after=0).step_size_at(state) == 0.1
