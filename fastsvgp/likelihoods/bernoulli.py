@@ -1,7 +1,7 @@
 """Binary labels: the probit and the logistic link."""
 
 import numpy as np
-from scipy.special import log_expit, log_ndtr, ndtr
+import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, record, static
@@ -40,12 +40,12 @@ class BernoulliProbit(Bernoulli):
     link = "log_ndtr"
 
     def predict_mean_and_var(self, f):
-        p = ndtr(f.mean / np.sqrt(1 + f.var))
+        p = scipy.special.ndtr(f.mean / np.sqrt(1 + f.var))
         return p, p * (1 - p)
 
     def predict_log_density(self, Y, f):
         sign = 2 * np.asarray(Y, f.mean.dtype) - 1
-        return sum_outputs(log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
+        return sum_outputs(scipy.special.log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
 
 
 @record
@@ -65,4 +65,4 @@ class BernoulliLogit(Bernoulli):
 
     def predict_log_density(self, Y, f):
         sign = 2 * np.asarray(Y, np.float64) - 1
-        return sum_outputs(log_expectation(lambda s, F: log_expit(s * F), sign, f, self.num_nodes))
+        return sum_outputs(log_expectation(lambda s, F: scipy.special.log_expit(s * F), sign, f, self.num_nodes))

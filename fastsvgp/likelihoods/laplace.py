@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from scipy.special import erf, erfc, erfcx
+import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
 from .base import Likelihood, sum_outputs, total
@@ -30,7 +30,7 @@ class Laplace(Likelihood):
         d = np.subtract(f.mean, Y, dtype=np.float64)
         s = np.sqrt(np.maximum(f.var, SMALLEST, dtype=np.float64))
         t = d / s
-        sign = erf(t * float(np.sqrt(0.5)))
+        sign = scipy.special.erf(t * float(np.sqrt(0.5)))
         peak = float(np.sqrt(2 / np.pi)) * np.exp(-0.5 * t * t)
         folded = total(s * peak + d * sign)
         ell = -d.size * float(np.log(2 * b)) - folded / b
@@ -57,4 +57,5 @@ def _log_U(d, v, b):
     a = (v / b - d) / np.sqrt(2 * v)
     right = a > 0
     x = np.abs(a)
-    return np.where(right, -0.5 * d * d / v + np.log(erfcx(x)), 0.5 * v / (b * b) - d / b + np.log(erfc(-x)))
+    left = 0.5 * v / (b * b) - d / b + np.log(scipy.special.erfc(-x))
+    return np.where(right, -0.5 * d * d / v + np.log(scipy.special.erfcx(x)), left)

@@ -1,7 +1,7 @@
 """Counts."""
 
 import numpy as np
-from scipy.special import gammaln, wrightomega
+import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, record, static
@@ -32,7 +32,7 @@ class Poisson(Likelihood):
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
         rate, dtype = self._rate(f), f.mean.dtype
-        ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - gammaln(Y + 1.0))
+        ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0))
         if not need:
             return ell, None, None
         with np.errstate(over="ignore"):
@@ -56,11 +56,11 @@ class Poisson(Likelihood):
         # sum_k w_k exp(h(d_k) + z_k^2 / 2) sqrt(b / v).
         y, mean, v = y.astype(np.float64), mean.astype(np.float64), np.maximum(var, SMALLEST, dtype=np.float64)
         z = kernels.gauss_hermite_nodes(np.zeros(1), np.ones(1), self.num_nodes)
-        omega = wrightomega(float(np.log(self.exposure)) + np.log(v) + mean + v * y)
+        omega = scipy.special.wrightomega(float(np.log(self.exposure)) + np.log(v) + mean + v * y)
         d = (v * y - omega) + np.sqrt(v / (1 + omega)) * z
         log_rate = float(np.log(self.exposure)) + mean + d
         with np.errstate(over="ignore"):
-            h = y * log_rate - np.exp(log_rate) - gammaln(y + 1) - 0.5 * d * d / v
+            h = y * log_rate - np.exp(log_rate) - scipy.special.gammaln(y + 1) - 0.5 * d * d / v
         return kernels.log_gauss_hermite(h + 0.5 * z * z) - 0.5 * np.log1p(omega)
 
     def check_targets(self, Y, name="Y"):

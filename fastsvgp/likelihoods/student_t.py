@@ -1,9 +1,9 @@
 """Student-t noise."""
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
@@ -30,7 +30,7 @@ class StudentT(Likelihood):
 
     def _log_normaliser(self):
         nu = float(self.df)
-        return float(gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(nu * np.pi)) - float(np.log(self.scale))
+        return math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi) - math.log(self.scale)
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and log p = const - (df + 1) / 2
@@ -68,5 +68,5 @@ class StudentT(Likelihood):
         step = 0.4 / float(np.sqrt(1 + 0.25 * a))
         u = top - step * np.arange(2 + int((top - bottom) / step))[:, None]  # the same nodes however the data are cut in pieces
         T = var + scale * scale * np.exp(-u)
-        log_gamma = a * float(np.log(a)) - float(gammaln(a)) + a * (u - np.exp(u))
+        log_gamma = a * float(np.log(a)) - math.lgamma(a) + a * (u - np.exp(u))
         return float(np.log(step / np.sqrt(2 * np.pi))) + log_sum_exp(log_gamma - 0.5 * (np.log(T) + square / T))
