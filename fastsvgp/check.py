@@ -49,14 +49,18 @@ def common_dtype(*values):
 
 def finite(name, array):
     """Refuse NaN and infinity."""
-    if not (math.isfinite(array) if isinstance(array, (float, int)) else np.isfinite(array).all()):
+    if not (math.isfinite(array) if isinstance(array, (float, int)) else _all(np.isfinite(array))):
         bad = np.argwhere(~np.isfinite(array))[0]
         where = f" at index {tuple(int(i) for i in bad)}" if len(bad) else ""
         raise ValueError(f"`{name}` contains {np.asarray(array)[tuple(bad)]}{where}; remove or impute such entries first")
 
 
+def _all(conditions):
+    return np.count_nonzero(conditions) == conditions.size  # for small arrays half the time of the method ``all``
+
+
 def positive(name, array):
-    if not (array > 0 if isinstance(array, (float, int)) else (array > 0).all()):
+    if not (array > 0 if isinstance(array, (float, int)) else _all(array > 0)):
         raise ValueError(f"`{name}` must be positive, got {np.min(array):g}; give variances and lengthscales in natural space")
 
 

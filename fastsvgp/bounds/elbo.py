@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check
 from ..posteriors.base import over_outputs
-from ..records import Blocks, Marginals, is_record, leaf, record, replace, restricted, tree_map
+from ..records import Blocks, Marginals, is_record, leaf, record, restricted, tree_map
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # below, products lose speed
@@ -225,7 +225,7 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight):
     kl = posterior.kl(work) if kl_weight else 0.0
     posterior_bar, Kuu_bar = posterior.finish(work, -kl_weight, posterior_need)
     if blocks_need:  # Kuu travels with the last part
-        bars, blocks = replace(bars, Kuu=Kuu_bar), replace(part.blocks, Kuu=Kuu)
+        bars, blocks = Blocks(Kuu_bar, bars.Kuf, bars.kff), Blocks(Kuu, part.blocks.Kuf, part.blocks.kff)
         inputs_bar = _plus(covariance.blocks_vjp(bars, blocks, Z, part.X, blocks_need)[:2], inputs_bar)
     covariance_bar, Z_bar = inputs_bar or (None, None)
     grad = SVGP(covariance_bar, Z_bar, posterior_bar, likelihood_bar, mean_bar)

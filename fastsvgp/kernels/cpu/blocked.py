@@ -239,15 +239,28 @@ def gram_of_rows(L):
     gram_of_rows(L[:h, :h])
 
 
+@njit(nogil=True, cache=True)
+def mirror_rows(S, start, stop):
+    """Copy rows of the lower triangle onto the columns above it; ``start`` is a multiple of 8.
+
+    In 8 x 8 tiles, whose loops of fixed length become shuffles of vectors; more rows would share cache sets where the row
+    length is a power of two.
+    """
+    for i0 in range(start, stop, 8):
+        tiled = i0 if i0 + 8 <= stop else 0
+        for j0 in range(0, tiled, 8):
+            for j in range(8):
+                for i in range(8):
+                    S[j0 + j, i0 + i] = S[i0 + i, j0 + j]
+        for j in range(tiled, min(i0 + 8, stop)):
+            for i in range(max(i0, j + 1), min(i0 + 8, stop)):
+                S[j, i] = S[i, j]
+
+
 @jit(*"M")
 def mirror(S):
-    """Copy the lower triangle onto the upper one, in 8 x 8 tiles: more rows would share cache sets where n is a power of two."""
-    n = S.shape[0]
-    for i0 in range(0, n, 8):
-        for j0 in range(0, i0 + 1, 8):
-            for j in range(j0, min(j0 + 8, n)):
-                for i in range(max(i0, j + 1), min(i0 + 8, n)):
-                    S[j, i] = S[i, j]
+    """Copy the lower triangle onto the upper one."""
+    mirror_rows(S, 0, S.shape[0])
 
 
 @jit(*"M")

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from .blocked import mirror_rows
 from .vmath import exp
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
@@ -122,20 +123,12 @@ def _fold(u, blocks, symmetric):
 
 
 @jit
-def _mirror_block(K, i0, i1):
-    """Copy rows i0..i1 of the lower triangle above the diagonal; writes run along rows."""
-    for j in range(i1):
-        for i in range(max(i0, j + 1), i1):
-            K[j, i] = K[i, j]
-
-
-@jit
 def mirror(start, stop, K):
     """The lower triangle of a square K onto the upper one, blocks of ROWS rows."""
     blocks = (K.shape[0] + ROWS - 1) // ROWS
     for u in range(start, stop):
         i0 = _fold(u, blocks, True) * ROWS
-        _mirror_block(K, i0, min(i0 + ROWS, K.shape[0]))
+        mirror_rows(K, i0, min(i0 + ROWS, K.shape[0]))
 
 
 @jit
@@ -152,7 +145,7 @@ def direct(start, stop, family, X1, Bt, scale, variance, symmetric, K):
                 _squared_distances(X1[i], Bt, scale, j0, row)
                 _profile(family, variance, row)
         if symmetric:
-            _mirror_block(K, i0, i1)
+            mirror_rows(K, i0, i1)
 
 
 @jit
@@ -310,7 +303,7 @@ def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetr
             _from_products(X1[i], X2, scale, norms1[i], norms2, row, near)
             _profile(family, variance, row)
         if symmetric:
-            _mirror_block(K, i0, i1)
+            mirror_rows(K, i0, i1)
 
 
 @jit

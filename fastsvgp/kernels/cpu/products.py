@@ -198,12 +198,16 @@ def tril_sum_of_squares(L):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]
-    if transpose:  # 8 x 8 tiles: each of their cache lines is read once
+    if transpose:  # 8 x 8 tiles: each of their cache lines is read once, and loops of fixed length become vector code
         for i0 in range(start, stop, 8):
-            for j0 in range(0, min(i0 + 8, stop), 8):
-                for i in range(i0, min(i0 + 8, stop)):
-                    for j in range(j0, min(j0 + 8, i + 1)):
-                        out[i, j] = C[j, i] + shift * L[i, j]
+            tiled = i0 // 8 * 8 if i0 + 8 <= stop else 0
+            for j0 in range(0, tiled, 8):
+                for i in range(8):
+                    for j in range(8):
+                        out[i0 + i, j0 + j] = C[j0 + j, i0 + i] + shift * L[i0 + i, j0 + j]
+            for i in range(i0, min(i0 + 8, stop)):
+                for j in range(tiled, i + 1):
+                    out[i, j] = C[j, i] + shift * L[i, j]
     else:
         for i in range(start, stop):
             c, row, o = C[i, : i + 1], L[i, : i + 1], out[i, : i + 1]
