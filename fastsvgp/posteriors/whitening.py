@@ -92,8 +92,8 @@ class Whitening:
 
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
+        mean, explained = kernels.column_moments(Lam, self.means[p])  # while Lam is in the cache
         V = kernels.multiply_triangular(self.trils[p], Lam, transpose=True)
-        mean, explained = kernels.column_moments(Lam, self.means[p])
         return mean, kernels.column_moments(V, self.means[p])[1] - explained, V
 
     def joint(self, Kuf, Kff):

@@ -22,10 +22,10 @@ def test_matmul(rng, ta, tb):
 
 
 @pytest.mark.parametrize("M, N", SHAPES)
-@pytest.mark.parametrize("signs", ["negative", "positive", "mixed", "zero"])
+@pytest.mark.parametrize("signs", ["negative", "positive", "mixed", "equal", "zero"])
 def test_weighted_gram_with_weights_of_any_sign(rng, M, N, signs):
     A, w = rng.standard_normal((M, N)), rng.standard_normal(N)
-    w = {"negative": -np.abs(w), "positive": np.abs(w), "mixed": w, "zero": np.zeros(N)}[signs]
+    w = {"negative": -np.abs(w), "positive": np.abs(w), "mixed": w, "equal": np.full(N, -0.3), "zero": np.zeros(N)}[signs]
     truth = (A * w) @ A.T
     G = kernels.weighted_gram(A, w)
     np.testing.assert_allclose(np.tril(G), np.tril(truth), rtol=1e-11, atol=1e-11)

@@ -29,10 +29,16 @@ def _letter(transpose):
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
-    """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w."""
+    """A diag(w) A' = (A+ A+') - (A- A-') with the columns scaled by sqrt|w| and parted by the sign of w.
+
+    Equal weights, those of a Gaussian likelihood, are a factor of the product.
+    """
     C = scratch.empty((A.shape[0], A.shape[0]), A.dtype) if out is None else out
     if w.size == 0:
         return C if add else _zeroed(C)
+    if np.count_nonzero(w == w[0]) == w.size:
+        _gram(matrix(A), C, float(w[0]), 1.0 if add else 0.0)
+        return C
     negative = w < 0
     count = int(np.count_nonzero(negative))
     root = np.sqrt(np.abs(w))
