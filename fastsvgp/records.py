@@ -10,7 +10,9 @@ import importlib
 import json
 import os
 import tempfile
+import tokenize
 import zipfile
+import zlib
 from typing import Any, dataclass_transform
 
 import numpy as np
@@ -18,6 +20,9 @@ import numpy as np
 from .errors import DataFileError
 
 FORMAT = "fastsvgp-record-1"
+# what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
+DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
+           TypeError, ValueError, RuntimeError)  # fmt: skip
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
 
@@ -256,18 +261,19 @@ def save(path, tree, **extra):
 
 def load_with_extra(path):
     """Read what ``save`` wrote: ``(record, extra)``."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if "__fastsvgp__" not in file:
-                raise DataFileError(f"{path} is not a fastsvgp model: it has no fastsvgp header. Write models with fastsvgp.save")
-            header = json.loads(str(file["__fastsvgp__"]))
-            if header.get("format") != FORMAT:
-                raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
-            return _build(header["tree"], file, ""), header["extra"]
-    except (zipfile.BadZipFile, EOFError, KeyError, AttributeError, TypeError, ValueError) as error:
-        if isinstance(error, DataFileError):
+    with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
+        try:
+            with np.load(stream, allow_pickle=False) as file:
+                if "__fastsvgp__" not in file:
+                    raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
+                header = json.loads(str(file["__fastsvgp__"]))
+                if header.get("format") != FORMAT:
+                    raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
+                return _build(header["tree"], file, ""), header["extra"]
+        except DataFileError:
             raise
-        raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
+        except DAMAGED as error:
+            raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
 
 
 def load(path):
@@ -276,7 +282,7 @@ def load(path):
     Raises
     ------
     OSError
-        No such file, or it cannot be read.
+        No such file, or it cannot be opened.
     DataFileError
         Not a file of ours, damaged, or of another format version.
     """

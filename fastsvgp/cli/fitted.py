@@ -111,8 +111,11 @@ class Fitted:
                 f"{path} is a fastsvgp {type(model).__name__}, but `fastsvgp fit` did not write it: it lacks the "
                 "scaling and the columns; use fastsvgp.load and fastsvgp.predict_y from Python"
             )
-        description = dict(extra["command_line"])
-        return cls(model, scale=Standardisation.from_json(description.pop("standardisation")), **description)
+        try:
+            description = dict(extra["command_line"])
+            return cls(model, scale=Standardisation.from_json(description.pop("standardisation")), **description)
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataFileError(f"{path} is of another version of fastsvgp ({error}); fit again with this one") from error
 
     # --- columns of a file -----------------------------------------------------------------------------------------------
 

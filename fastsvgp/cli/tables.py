@@ -9,7 +9,6 @@ import difflib
 import gzip
 import itertools
 import os
-import zipfile
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import DataFileError
+from ..records import DAMAGED
 from .errors import UsageError, shown
 
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
@@ -179,8 +179,6 @@ def read_table(path, delimiter="auto", header="auto"):
             f"{path} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read, "
             "text as UTF-8"
         ) from error
-    except zipfile.BadZipFile as error:
-        raise DataFileError(f"{path} is a damaged npz file: {error}") from error
 
 
 # --- NumPy files -------------------------------------------------------------------------------------------------------
@@ -189,26 +187,25 @@ def read_table(path, delimiter="auto", header="auto"):
 def _read_npy(path):
     try:
         array = np.load(path, allow_pickle=False)
-    except ValueError as error:  # pickled objects, or a damaged header
+    except DAMAGED as error:
         raise DataFileError(f"{path}: {error}; an npy file of data must be a plain array of numbers") from error
     return _from_array(path, array, "the array")
 
 
 def _read_npz(path):
-    with np.load(path, allow_pickle=False) as file:
-        if "__fastsvgp__" in file:
-            raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
-        keys = {name.lower(): name for name in file.files}
-        if "x" not in keys:
-            raise DataFileError(
-                f"{path} holds {shown(file.files) or 'nothing'}; an npz file of data needs X (rows, columns) and y"
-            )
-        try:
-            X, y = file[keys["x"]], file[keys["y"]] if "y" in keys else None
-        except ValueError as error:
-            raise DataFileError(
-                f"{path}: {error}; X and y must be plain arrays of numbers or text, without pickled objects"
-            ) from error
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = file.files
+            keys = {name.lower(): name for name in names}
+            X, y = (file[keys[key]] if key in keys else None for key in ("x", "y"))
+    except DAMAGED as error:
+        raise DataFileError(
+            f"{path}: {error}; an npz file of data must be undamaged, with plain arrays of numbers or text and no pickled objects"
+        ) from error
+    if "__fastsvgp__" in names:
+        raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
+    if X is None:
+        raise DataFileError(f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns) and y")
     table = _from_array(path, X, "X")
     if y is not None:
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
@@ -267,7 +264,7 @@ def _delimiter(delimiter, head):
     if delimiter in DELIMITERS:
         return DELIMITERS[delimiter]
     if delimiter != "auto":
-        if len(delimiter) != 1:
+        if len(delimiter) != 1 or delimiter in "\r\n":
             raise UsageError(f"--delimiter: expected auto, one character, or {shown(DELIMITERS)}, got {delimiter!r}")
         return delimiter
     sample = [line for line in head if line.strip() and not line.startswith("#")][:20]

@@ -10,6 +10,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.optim.base import Diverged
+from fastsvgp.records import load_with_extra
 from fastsvgp.train import minibatch
 
 FEW = ["--steps", "2", "--inducing", "4", "--batch-size", "16"]
@@ -59,6 +60,7 @@ def refused(capsys, *argv):
         (["fit", "good.csv", "--target-file", "none.csv"], ["cannot read none.csv"]),
         (["fit", "good.csv", "--test-mask", "none.csv:0"], ["cannot read none.csv"]),
         (["fit", "good.csv", "--delimiter", "::"], ["--delimiter"]),
+        (["fit", "good.csv", "--delimiter", "\n"], ["--delimiter", "one character"]),
         (["fit", "good.csv", "--method", "sgpr", "--likelihood", "laplace"], ["--method sgpr", "gaussian", "laplace"]),
         (["fit", "good.csv", "--resume"], ["--resume", "checkpoint"]),
         (["predict", "none.npz", "good.csv"], ["cannot read the model none.npz"]),
@@ -118,6 +120,9 @@ def test_predict_refuses_models_that_fit_did_not_write(fitted, here, capsys):
     fs.save("bare.npz", fs.RBF(variance=1.0, lengthscales=1.0))
     assert "RBF" in refused(capsys, "predict", "bare.npz", "good.csv")
     content = (here / "fit" / "model.npz").read_bytes()
+    model, extra = load_with_extra(here / "fit" / "model.npz")
+    fs.save("newer.npz", model, command_line=extra["command_line"] | {"weather": "fine"})
+    assert "is of another version of fastsvgp" in refused(capsys, "predict", "newer.npz", "good.csv")
     (here / "cut.npz").write_bytes(content[: len(content) // 2])
     assert "cut.npz" in refused(capsys, "predict", "cut.npz", "good.csv")
     assert "not a table of data" in refused(capsys, "fit", "fit/model.npz")

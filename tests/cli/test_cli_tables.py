@@ -141,6 +141,28 @@ def test_files_that_are_no_tables(tmp_path):
             read_table(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["data.npz", "data.npy", "data.csv.gz", "data.csv"])
+def test_damaged_bytes_never_come_through_as_anything_else(tmp_path, rng, name):
+    path = tmp_path / name
+    if name.startswith("data.csv"):
+        text = b"1,2\n3,4\n" * 20
+        path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    elif name == "data.npz":
+        np.savez(path, X=NUMBERS, y=np.ones(2))
+    else:
+        np.save(path, NUMBERS)
+    content = path.read_bytes()
+    for at in range(0, len(content), 2 if len(content) < 300 else 5):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << rng.integers(8)
+        for piece in (damaged, content[:at]):
+            path.write_bytes(piece)
+            try:
+                read_table(path)
+            except (DataFileError, UsageError) as error:
+                assert name in str(error)
+
+
 def test_unknown_delimiter(write):
     with pytest.raises(UsageError, match="--delimiter.*'::'"):
         read_table(write("1,2\n"), delimiter="::")
