@@ -121,6 +121,11 @@ def test_blocks_are_checked(rng):
     for blocks in (fs.Blocks(k, np.ones((2, 5)), np.ones(5)), fs.Blocks(k, np.ones((3, 5)), np.ones(4)), fs.Blocks(k, Y, Y)):
         with pytest.raises(ValueError, match="`blocks` must hold Kuu"):
             fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y)
+    blocks = m.covariance.blocks(m.inducing, X)
+    with pytest.raises(ValueError, match="`num_data` is 4, smaller than the batch of 5"):
+        fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y, num_data=4)
+    with pytest.raises(ValueError, match="`Y` must have one row for each of the 5 rows"):
+        fs.elbo_and_grad_from_blocks(blocks, m.posterior, m.likelihood, Y[:4])
     with pytest.raises(ValueError, match="`blocks.Kuf` contains nan"):
         fs.elbo_and_grad_from_blocks(fs.Blocks(k, np.full((3, 5), np.nan), np.ones(5)), m.posterior, m.likelihood, Y)
 
@@ -165,6 +170,9 @@ def test_nothing_at_all(rng):
         fs.elbo(good(rng), None, Y)
     with pytest.raises(ValueError, match=r"`posterior` has mean \(0, 3\)"):
         fs.elbo(good(rng, P=0), X, np.zeros((5, 0)))
+    for bound in (fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp):
+        with pytest.raises(ValueError, match="`X` is an empty batch"):
+            bound(fs.SGPR(fs.RBF(), X, 0.1), X[:0], Y[:0])
     with pytest.raises(ValueError, match=r"`Y` must be .* got \(5, 0\)"):
         fs.collapsed_bound(fs.SGPR(fs.RBF(), X, 0.1), X, np.zeros((5, 0)))
     m = good(rng)
@@ -193,7 +201,8 @@ def test_settings(rng):
 
 def test_duplicated_inducing_inputs_say_so(rng):
     model = fs.replace(good(rng), inducing=np.zeros((3, 2)))
-    with pytest.raises(fs.NotPositiveDefinite, match=r"pivot 1 with jitter 0 in float64.*duplicated.*Raise `jitter`"):
+    causes = r"\(1\) duplicated.*\(2\) inputs on a much smaller scale.*\(3\) float32.*\(4\) NaN"
+    with pytest.raises(fs.NotPositiveDefinite, match=rf"pivot 1 with jitter 0 in float64.*{causes}.*Raise `jitter`"):
         fs.elbo(model, X, Y, jitter=0.0)
     assert np.isfinite(fs.elbo(model, X, Y))  # the default jitter mends it, visibly
 
