@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 
 from .errors import VarianceClampWarning
+from .kernels import verdicts
 from .kernels.dispatch import backend_of
 from .records import is_record, leaves, matches, tree_map
 
@@ -27,7 +28,7 @@ def as_array(name, value):
     if type(value) is np.ndarray:
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
-        return value
+        array = value
     elif isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
@@ -49,10 +50,20 @@ def common_dtype(*values):
 
 def finite(name, array):
     """Refuse NaN and infinity."""
-    if not (math.isfinite(array) if isinstance(array, (float, int)) else _all(np.isfinite(array))):
+    if not (math.isfinite(array) if isinstance(array, (float, int)) else _all_finite(array)):
+        array = _host(array)
         bad = np.argwhere(~np.isfinite(array))[0]
         where = f" at index {tuple(int(i) for i in bad)}" if len(bad) else ""
         raise ValueError(f"`{name}` contains {np.asarray(array)[tuple(bad)]}{where}; remove or impute such entries first")
+
+
+def _all_finite(array):
+    return _all(np.isfinite(array)) if isinstance(array, (np.ndarray, np.generic)) else verdicts.within(array)
+
+
+def _host(array):
+    """A copy on the host of what may live on a device: for messages."""
+    return array.get() if hasattr(array, "__cuda_array_interface__") else array
 
 
 def _all(conditions):
@@ -60,8 +71,15 @@ def _all(conditions):
 
 
 def positive(name, array):
-    if not (array > 0 if isinstance(array, (float, int)) else _all(array > 0)):
-        raise ValueError(f"`{name}` must be positive, got {np.min(array):g}; give variances and lengthscales in natural space")
+    if not (array > 0 if isinstance(array, (float, int)) else _all_positive(array)):
+        least = np.min(_host(array))
+        raise ValueError(f"`{name}` must be positive, got {least:g}; give variances and lengthscales in natural space")
+
+
+def _all_positive(array):
+    if isinstance(array, (np.ndarray, np.generic)):
+        return _all(array > 0)
+    return verdicts.within(array, np.finfo(array.dtype).smallest_subnormal if array.dtype.kind == "f" else 1)
 
 
 def inputs(name, X):
@@ -130,15 +148,39 @@ def data_scale(num_data, batch):
     return num_data / max(batch, 1)
 
 
-def parameters(tree, *arrays, prefix=""):
-    """Cast the leaves of a model to the dtype that it and ``arrays`` share, and check them by their kind.
+def one_device(*named):
+    """Refuse arrays, given as (name, array), of which some live on a device and some do not."""
+    there = [f"`{name}`" for name, a in named if hasattr(a, "__cuda_array_interface__")]
+    here = [f"`{name}`" for name, a in named if not hasattr(a, "__cuda_array_interface__") and np.ndim(a) > 0]
+    if there and here:
+        raise TypeError(
+            f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on the CPU; move all of them to "
+            'one, models with fastsvgp.to_device(model, "cuda") or fastsvgp.to_host(model), data with cupy.asarray or .get()'
+        )
+
+
+def _cast(value, dtype):
+    if isinstance(value, (float, int)):
+        return dtype.type(value)
+    if type(value) is not np.ndarray and hasattr(value, "__cuda_array_interface__"):
+        return value.astype(dtype, copy=False)
+    return np.asarray(value, dtype)[()]
+
+
+def parameters(tree, *arrays, prefix="", names=("X", "Y")):
+    """Cast the leaves of a model to the dtype that it and ``arrays``, called ``names``, share, and check them by their kind.
 
     Returns ``(model, dtype)``. The inside of triangular factors is not searched for NaN here (that would be a pass over
     (M, M) numbers): it reaches the value, and ``result`` looks for the cause then.
     """
     found = list(leaves(tree))
     values = [as_array(prefix + path, v) if not isinstance(v, (int, float)) else v for path, _, v in found if v is not None]
-    backend_of(*values, *arrays)
+    try:
+        backend_of(*values, *arrays)
+    except TypeError:
+        paths = (prefix + path for path, _, v in found if v is not None)
+        one_device(*zip(names, arrays, strict=False), *zip(paths, values, strict=True))
+        raise
     dtype = common_dtype(*values, *arrays)
     for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
         if kind == "tril":
@@ -147,7 +189,7 @@ def parameters(tree, *arrays, prefix=""):
             finite(prefix + path, array)
             if kind == "positive":
                 positive(prefix + path, array)
-    return tree_map(lambda v: dtype.type(v) if isinstance(v, (float, int)) else np.asarray(v, dtype)[()], tree), dtype
+    return tree_map(lambda v: _cast(v, dtype), tree), dtype
 
 
 def _factor(name, array):
@@ -175,15 +217,19 @@ def svgp(model, X=None, Y=None, names=("X", "Y")):
     if not is_record(model) or not hasattr(model, "posterior"):
         raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}")
     parts(model)
+    if type(X) is not np.ndarray:
+        verdicts.begin(X, model.inducing)
     arrays = []
     if X is not None or Y is not None:
         X = inputs(names[0], X)
         arrays.append(X)
     if Y is not None:
         Y = as_array(names[1], Y)
+        if type(Y) is not type(X):
+            one_device((names[0], X), (names[1], Y))
         if Y.dtype.kind == "f":
             arrays.append(Y)
-    model, dtype = parameters(model, *arrays)
+    model, dtype = parameters(model, *arrays, names=names)
     M, D = inducing(model)
     model.covariance.check_dim(D)
     outputs = model.posterior.check_size(M)
@@ -227,7 +273,7 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
         )
     finite(name, Y)
     if Y.ndim == 2:
-        Y = np.ascontiguousarray(Y.T)
+        Y = np.ascontiguousarray(Y.T, like=Y)
     likelihood.check_targets(Y, name)
     return Y if latent is not None else Y.astype(dtype, copy=False)
 
@@ -265,14 +311,22 @@ def names(wrt, model):
 
 def result(value, model):
     """Pass a value on; where it is not finite because the model is not, say which field is to blame."""
-    if not np.isfinite(value):
+    if not isinstance(value, float):
+        value, clamped = verdicts.settle(value)
+        report_clamped(clamped)
+    if not math.isfinite(value):
         for path, kind, array in leaves(model):
             if array is not None:
+                array = _host(array)
                 finite(path, np.tril(array) if kind == "tril" else array)
     return value
 
 
 def report_clamped(count):
+    if verdicts.on_device(count):
+        if verdicts.postponed():
+            return verdicts.add_clamped(count)
+        count = int(count)
     if count:
         warnings.warn(
             f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor",

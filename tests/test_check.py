@@ -96,12 +96,14 @@ class OnTheGpu(np.ndarray):
 
 
 def test_mixed_devices(rng):
-    with pytest.raises(TypeError, match="different devices"):
+    with pytest.raises(TypeError, match="different devices: `X` on the GPU, `Y` on the CPU"):
         fs.elbo(good(rng), X.view(OnTheGpu), Y)
+    with pytest.raises(TypeError, match="`X`, `Y` on the GPU, .*`inducing`, `posterior.mean`, `posterior.scale_tril` on the CPU"):
+        fs.elbo(good(rng), X.view(OnTheGpu), Y.view(OnTheGpu))
     with pytest.raises(TypeError, match="different devices"):
         fs.kernels.matmul(X, X.view(OnTheGpu), transpose_b=True)
     with pytest.raises(TypeError, match="no CUDA kernels"):
-        fs.kernels.matmul(X.view(OnTheGpu), X.view(OnTheGpu), transpose_b=True)
+        fs.kernels.deflate(X.view(OnTheGpu), 0, 0, X[:, 0], X[:, 0])
 
 
 def test_wrong_model_and_wrong_names(rng):

@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check
+from ..kernels import verdicts
 from ..posteriors.base import over_outputs
 from ..records import Blocks, Marginals, is_record, leaf, record, restricted, tree_map
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # below, products lose speed
+DEVICE_PART_NUMBERS = 2**28  # on a device, where long products are the fast ones: 2 GiB in float64
 KEEP_KUU_UP_TO = 256  # inducing inputs; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
 
 
@@ -41,6 +43,7 @@ class SVGP:
     mean: Any = None
 
 
+@verdicts.retried
 def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
     """The evidence lower bound, in nats.
 
@@ -84,6 +87,7 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
     return check.result(data - model.posterior.kl(work), model)
 
 
+@verdicts.retried
 def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
     """The evidence lower bound and its gradient in natural space.
 
@@ -118,6 +122,7 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight=1.0)
 
 
+@verdicts.retried
 def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
@@ -126,6 +131,7 @@ def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt
     return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight=0.0)
 
 
+@verdicts.retried
 def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None):
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
@@ -148,6 +154,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None):
     return check.result(kl, model), grad
 
 
+@verdicts.retried
 def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None, probes=None):
     """The bound at the level of covariance blocks, for covariances of your own.
 
@@ -167,18 +174,22 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     bars : (Blocks, posterior record, likelihood record)
         Gradients of the value; ``Kuu`` symmetric.
     """
-    Kuu, Kuf, kff = (check.as_array(f"blocks.{n}", getattr(blocks, n)) for n in ("Kuu", "Kuf", "kff"))
+    verdicts.begin(blocks.Kuu)
+    names = ("blocks.Kuu", "blocks.Kuf", "blocks.kff")
+    Kuu, Kuf, kff = (check.as_array(name, getattr(blocks, name[7:])) for name in names)
     M, B = Kuf.shape if Kuf.ndim == 2 else (None, None)
     if M is None or Kuu.shape != (M, M) or kff.shape != (B,):
         raise ValueError(f"`blocks` must hold Kuu (M, M), Kuf (M, B), kff (B,), got {Kuu.shape}, {Kuf.shape}, {kff.shape}")
-    for name, block in (("Kuu", Kuu), ("Kuf", Kuf), ("kff", kff)):
-        check.finite(f"blocks.{name}", block)
+    for name, block in zip(names, (Kuu, Kuf, kff), strict=True):
+        check.finite(name, block)
     Y = check.as_array("Y", Y)
-    parts, dtype = check.parameters(_Parts(posterior, likelihood), Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ()))
+    check.one_device(*zip(names, (Kuu, Kuf, kff), strict=True), ("Y", Y))
+    given = Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ())
+    parts, dtype = check.parameters(_Parts(posterior, likelihood), *given, names=(*names, "Y"))
     posterior, likelihood = parts.posterior, parts.likelihood
     outputs = posterior.check_size(M)
     likelihood.check_settings()
-    blocks = Blocks(*(np.ascontiguousarray(b, dtype) for b in (Kuu, Kuf, kff)))
+    blocks = Blocks(*(np.ascontiguousarray(b, dtype, like=b) for b in (Kuu, Kuf, kff)))
     Y = check.targets(Y, B, outputs, likelihood, dtype)
     scale = check.data_scale(num_data, B)
     estimate = check.probes(probes, posterior, M, dtype, rng)
@@ -247,11 +258,12 @@ class Part(NamedTuple):
 def sweep(model, work, X, Y, num_data, rng, need=True):
     """Take a batch through covariance, posterior and likelihood, part by part; without ``need`` there are no cotangents."""
     scale = check.data_scale(num_data, len(X))
-    count = max(1, round(len(X) / max(PART_COLUMNS, PART_NUMBERS // len(model.inducing))))
+    numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
+    count = max(1, round(len(X) / max(PART_COLUMNS, numbers // len(model.inducing))))
     size = -(-len(X) // count)  # all but the last of one size: they hand on their memory
     for start in range(0, len(X), size):
         rows = slice(start, start + size)
-        yield _part(model, work, X[rows], np.ascontiguousarray(Y[..., rows]), scale, rng, need, start + size >= len(X))
+        yield _part(model, work, X[rows], np.ascontiguousarray(Y[..., rows], like=Y), scale, rng, need, start + size >= len(X))
     check.report_clamped(work.clamped)
 
 

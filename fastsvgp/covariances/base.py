@@ -83,9 +83,9 @@ class Covariance:
             covariance_bars.append(covariance_bar)
             X_bars.append(X_bar)
         return (
-            _total(covariance_bars, self, X.dtype) if fields else None,
-            _total(Z_bars, Z, X.dtype) if "Z" in need else None,
-            _total(X_bars, X, X.dtype) if "X" in need else None,
+            _total(covariance_bars, self, X) if fields else None,
+            _total(Z_bars, Z, X) if "Z" in need else None,
+            _total(X_bars, X, X) if "X" in need else None,
         )
 
 
@@ -94,18 +94,18 @@ def wanted(need, field):
     return "covariance" in need or f"covariance.{field}" in need
 
 
-def zeros_like(tree, dtype):
-    """The zero gradient of a record or an array."""
+def zeros_like(tree, X):
+    """The zero gradient of a record or an array, in the dtype of X and where X is."""
     if is_record(tree):
-        return tree_map(lambda leaf: zeros_like(leaf, dtype), tree)
-    return np.zeros(np.shape(tree), dtype)[()]
+        return tree_map(lambda leaf: zeros_like(leaf, X), tree)
+    return np.zeros(np.shape(tree), X.dtype, like=X)[()]
 
 
-def _total(bars, like, dtype):
+def _total(bars, like, X):
     """Sum of cotangents of one thing; those that are None are zero."""
     bars = [bar for bar in bars if bar is not None]
     if not bars:
-        return zeros_like(like, dtype)
+        return zeros_like(like, X)
     return tree_map(_sum, *bars) if is_record(bars[0]) else _sum(*bars)
 
 

@@ -52,7 +52,7 @@ class Constant(Covariance):
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         return (
-            Constant(X1.dtype.type(K_bar.sum(dtype=np.float64))) if wanted(need, "variance") else None,
+            Constant(K_bar.sum(dtype=np.float64).astype(X1.dtype)) if wanted(need, "variance") else None,
             np.zeros_like(X1) if "X1" in need else None,
             np.zeros_like(X2) if "X2" in need and X2 is not None else None,
         )
@@ -62,6 +62,6 @@ class Constant(Covariance):
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         return (
-            Constant(X.dtype.type(k_bar.sum(dtype=np.float64))) if wanted(need, "variance") else None,
+            Constant(k_bar.sum(dtype=np.float64).astype(X.dtype)) if wanted(need, "variance") else None,
             np.zeros_like(X) if "X" in need else None,
         )

@@ -32,8 +32,8 @@ class Stationary(Covariance):
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         # the variance everywhere, whatever the lengthscales
-        variance_bar = X.dtype.type(k_bar.sum(dtype=np.float64)) if wanted(need, "variance") else None
-        lengthscales_bar = zeros_like(self.lengthscales, X.dtype) if wanted(need, "lengthscales") else None
+        variance_bar = k_bar.sum(dtype=np.float64).astype(X.dtype) if wanted(need, "variance") else None
+        lengthscales_bar = zeros_like(self.lengthscales, X) if wanted(need, "lengthscales") else None
         asked = variance_bar is not None or lengthscales_bar is not None
         return type(self)(variance_bar, lengthscales_bar) if asked else None, np.zeros_like(X) if "X" in need else None
 

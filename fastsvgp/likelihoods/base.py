@@ -74,8 +74,19 @@ class Likelihood:
 
 
 def total(values):
-    """Sum of an array as a Python float, accumulated pairwise in float64."""
-    return float(np.add.reduce(values, axis=None, dtype=np.float64))
+    """Sum of an array, accumulated in float64: a Python float, or 0-d on the device of the array."""
+    value = np.add.reduce(values, axis=None, dtype=np.float64)
+    return float(value) if isinstance(value, float) else value
+
+
+def number(leaf):
+    """A parameter () as a Python float, or 0-d float64 on its device."""
+    return leaf.astype(np.float64) if hasattr(leaf, "__cuda_array_interface__") else float(leaf)
+
+
+def in_dtype(value, dtype):
+    """A float, or a 0-d array on a device, in the dtype of a gradient."""
+    return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
 
 
 def sum_outputs(values):

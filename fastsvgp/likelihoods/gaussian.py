@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Marginals, leaf, record
-from .base import Likelihood, sum_outputs, total
+from .base import Likelihood, in_dtype, number, sum_outputs, total
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -22,17 +22,17 @@ class Gaussian(Likelihood):
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # With r = y - mean and q = sum(r^2 + var):
         #   ell = -1/2 (N log(2 pi s) + q / s),   d/dmean = r / s,   d/dvar = -1 / (2 s),   d/ds = -1/2 (N / s - q / s^2)
-        s = float(self.variance)
+        s = number(self.variance)
         residual = Y - f.mean
         square = residual * residual
         square += f.var
         q, count = total(square), residual.size
-        ell = -0.5 * (count * (LOG_2PI + float(np.log(s))) + q / s)
+        ell = -0.5 * (count * (LOG_2PI + np.log(s)) + q / s)
         if not need:
             return ell, None, None
         residual *= 1 / s
         square.fill(-0.5 / s)
-        return ell, Marginals(residual, square), Gaussian(residual.dtype.type(-0.5 * (count - q / s) / s))
+        return ell, Marginals(residual, square), Gaussian(in_dtype(-0.5 * (count - q / s) / s, residual.dtype))
 
     def predict_mean_and_var(self, f):
         return f.mean, f.var + self.variance

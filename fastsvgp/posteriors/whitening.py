@@ -82,7 +82,7 @@ class Whitening:
         """``(mean, var, Part)`` at the data behind these columns. 2 M^2 N flops for the first output, M^2 N for others."""
         Lam = self._solve(Kuf)
         P, N = len(self.means), Lam.shape[1]
-        mean, var, V = np.empty((P, N), Lam.dtype), np.empty((P, N), Lam.dtype), []
+        mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
         for p in range(P):
             mean[p], change, product = self._moments(p, Kuf, Lam)
             var[p] = kff + change
@@ -101,7 +101,7 @@ class Whitening:
         Lam = self._solve(Kuf)
         N = Lam.shape[1]
         prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
-        cov = np.empty((len(self.means), N, N), Lam.dtype)
+        cov = np.empty((len(self.means), N, N), Lam.dtype, like=Lam)
         for p, W in enumerate(self.trils):
             V = kernels.multiply_triangular(W, Lam, transpose=True)
             np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
@@ -109,9 +109,8 @@ class Whitening:
         return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
 
     def kl(self):
-        means = self.means.astype(float, copy=False).reshape(-1)
-        squares = float(means @ means) + kernels.tril_sum_of_squares(self.trils)
-        return 0.5 * (squares - means.size) - float(np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum())
+        squares = np.add.reduce(np.square(self.means, dtype=float), axis=None) + kernels.tril_sum_of_squares(self.trils)
+        return 0.5 * (squares - self.means.size) - np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum()
 
     def pull(self, part, f_bar, need_tril, need_blocks):
         """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
@@ -120,7 +119,7 @@ class Whitening:
         a, b = f_bar.mean.reshape(P, N), f_bar.var.reshape(P, N)
         first = self.Lam_a is None
         if first:
-            self.Lam_a = np.zeros((P, M), Lam.dtype)
+            self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
             if need_tril and not self.gram_form:
                 self.tril_bar = kernels.empty(self.trils.shape, Lam)
             if self.gram_form and (need_tril or need_blocks):
@@ -215,7 +214,7 @@ class LongWhitening(Whitening):
     def __init__(self, L, mean, tril, columns):
         super().__init__(L, mean, tril, columns)
         M = len(L)
-        self.alphas = self._solve(np.ascontiguousarray(self.means.T), transpose=True).T
+        self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=L), transpose=True).T
         H = kernels.cholesky_product(self.trils)
         H.reshape(-1, M * M)[:, :: M + 1] -= 1
         self.Q = self._solve(H, transpose=True, overwrite_b=True)
@@ -241,8 +240,7 @@ def whitening(L, mean, tril, columns, need):
 def raise_to_floor(var, kff):
     """Raise variances below eps kff to that floor, in place; how many there were."""
     floor = np.finfo(var.dtype).eps * kff
-    low = var < floor
-    count = int(np.count_nonzero(low))
-    if count:
-        np.maximum(var, floor, out=var, where=low)
+    count = np.count_nonzero(var < floor)
+    if type(count) is not int or count:  # on a device the count stays there
+        np.maximum(var, floor, out=var)
     return count

@@ -1,0 +1,103 @@
+"""Products, solves and factors of row-major matrices by cuBLAS and cuSOLVER, on the current stream and without waiting.
+
+The libraries think in columns: to them a row-major matrix is its transpose, and a lower factor an upper one. So C = A B is asked
+for as C' = B' A', and L X = B as X' L' = B'. Rows may be any distance apart.
+"""
+
+import functools
+
+import numpy as np
+
+from . import loader
+
+BAND = 512  # rows of a half product that are one product: the device is busy, and a quarter of the flops more is spent at 1024
+
+
+@functools.cache
+def libraries():
+    """The modules of CuPy that hold the handles, cuBLAS and cuSOLVER."""
+    loader.cupy()
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas, cusolver
+
+    return device, cublas, cusolver
+
+
+def _routine(library, name, dtype):
+    return getattr(library, f"{'d' if dtype == np.float64 else 's'}{name}")
+
+
+def _lead(A):
+    """Elements from row to row."""
+    return A.strides[0] // A.itemsize if len(A) > 1 else max(1, A.shape[1])
+
+
+def _has_rows(A):
+    """Whether the libraries can take the matrix as it is."""
+    apart = len(A) <= 1 or (A.strides[0] >= A.shape[1] * A.itemsize and A.strides[0] % A.itemsize == 0)
+    return apart and (A.shape[1] <= 1 or A.strides[1] == A.itemsize)
+
+
+def rows(A):
+    """A matrix with contiguous rows: A itself, or a copy."""
+    return A if _has_rows(A) else loader.cupy().ascontiguousarray(A)
+
+
+def _operand(A, transpose):
+    """The matrix, or its transpose, with contiguous rows, and whether it is then to be transposed."""
+    if not _has_rows(A) and _has_rows(A.T):
+        return A.T, not transpose
+    return rows(A), transpose
+
+
+def gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
+    """``C = alpha op(A) op(B) + beta C`` for two-dimensional arrays; C has contiguous rows."""
+    (m, n), k = C.shape, A.shape[0 if transpose_a else 1]
+    if C.size == 0:
+        return C
+    if k == 0:
+        C *= beta
+        return C
+    (A, transpose_a), (B, transpose_b) = _operand(A, transpose_a), _operand(B, transpose_b)
+    device, cublas, _ = libraries()
+    alpha, beta = (np.array(x, C.dtype) for x in (alpha, beta))
+    op = cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T
+    _routine(cublas, "gemm", C.dtype)(
+        device.get_cublas_handle(), op[transpose_b], op[transpose_a], n, m, k, alpha.ctypes.data, B.data.ptr, _lead(B),
+        A.data.ptr, _lead(A), beta.ctypes.data, C.data.ptr, _lead(C),
+    )  # fmt: skip
+    return C
+
+
+def lower_product(A, B, C, alpha=1.0, beta=0.0):
+    """Lower triangle of ``C = alpha A B' + beta C``; what stands above the diagonal of C is not defined afterwards."""
+    for start in range(0, len(C), BAND):
+        stop = min(start + BAND, len(C))
+        gemm(A[start:stop], B[:stop], C[start:stop, :stop], transpose_b=True, alpha=alpha, beta=beta)
+    return C
+
+
+def solve(L, B, transpose=False, right=False):
+    """In place ``B = op(L)^-1 B``, or ``B op(L)^-1`` with ``right``, for a lower factor; B has contiguous rows."""
+    if B.size == 0:
+        return B
+    L, (m, n) = rows(L), B.shape
+    device, cublas, _ = libraries()
+    one = np.array(1, B.dtype)
+    side = cublas.CUBLAS_SIDE_LEFT if right else cublas.CUBLAS_SIDE_RIGHT
+    _routine(cublas, "trsm", B.dtype)(
+        device.get_cublas_handle(), side, cublas.CUBLAS_FILL_MODE_UPPER, cublas.CUBLAS_OP_T if transpose else cublas.CUBLAS_OP_N,
+        cublas.CUBLAS_DIAG_NON_UNIT, n, m, one.ctypes.data, L.data.ptr, _lead(L), B.data.ptr, _lead(B),
+    )  # fmt: skip
+    return B
+
+
+def potrf(A, info):
+    """In place the lower factor of a C-contiguous matrix, whose lower triangle is read; ``info`` (1,) int32 as of LAPACK."""
+    device, cublas, cusolver = libraries()
+    handle, n = device.get_cusolver_handle(), len(A)
+    arguments = handle, cublas.CUBLAS_FILL_MODE_UPPER, n, A.data.ptr, n
+    size = _routine(cusolver, "potrf_bufferSize", A.dtype)(*arguments)
+    work = loader.cupy().empty(max(1, size), A.dtype)
+    _routine(cusolver, "potrf", A.dtype)(*arguments, work.data.ptr, size, info.data.ptr)
+    return A

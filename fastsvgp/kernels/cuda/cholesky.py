@@ -1,0 +1,141 @@
+"""CUDA twin of ``cholesky``: factors by cuSOLVER, solves and products by cuBLAS, and no wait inside a bound.
+
+Within a bound (see ``verdicts``) a factorisation that breaks down leaves its verdict on the device; elsewhere the caller waits
+for it, and it raises at once.
+"""
+
+import math
+
+import numpy as np
+
+from ...errors import NotPositiveDefinite
+from .. import verdicts
+from . import blas, loader
+from .products import symmetrise
+
+BLOCK = 256  # as in cholesky.cu
+NULL = np.uint64(0)
+
+
+def _launch(kernel, dtype, blocks, *arguments):
+    loader.launch("cholesky", kernel, dtype, (blocks,), (BLOCK,), arguments)
+
+
+def _matrices(A):
+    """A C-contiguous batch as (count, M, M)."""
+    return A.reshape(math.prod(A.shape[:-2]), *A.shape[-2:])
+
+
+def _clear_upper(A):
+    M = A.shape[-1]
+    if A.size:
+        _launch("clear_upper", A.dtype, A.size // M * -(-M // BLOCK), A, np.int64(M))
+    return A
+
+
+def _owned(A, overwrite):
+    return A if overwrite and A.flags.c_contiguous else loader.cupy().array(A, order="C")
+
+
+def _factorise(A, jitter, reverse=False):
+    """Lower factors in place of every matrix in the batch; ``reverse`` says that its rows are reversed."""
+    if A.size == 0:
+        return
+    cp, matrices, M = loader.cupy(), _matrices(A), A.shape[-1]
+    info = cp.empty(len(matrices), np.int32)
+    for i, Ai in enumerate(matrices):
+        if jitter:
+            Ai.reshape(-1)[:: M + 1] += jitter
+        blas.potrf(Ai, info[i : i + 1])
+    flag = verdicts.flag()
+    _launch("check_pivots", A.dtype, len(matrices), A, np.int64(M), info, NULL if flag is None else flag)
+    if flag is None:
+        info = info.get()
+        if info.any():
+            i = int(np.flatnonzero(info)[0])
+            pivot = M - info[i] if reverse else info[i] - 1
+            raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, M, A.dtype)
+
+
+def cholesky(A, jitter=0.0, overwrite_a=False):
+    L = _owned(A, overwrite_a)
+    _factorise(L, jitter)
+    return _clear_upper(L)
+
+
+def _each(function, *operands):
+    """``function`` of the matrices of operands with broadcast leading axes, stacked like the batch."""
+    if all(A.ndim == 2 for A in operands):
+        return function(*operands)
+    cp, batch = loader.cupy(), np.broadcast_shapes(*(A.shape[:-2] for A in operands))
+    wide = [cp.broadcast_to(A, batch + A.shape[-2:]) for A in operands]
+    results = [function(*(A[i] for A in wide)) for i in np.ndindex(batch)]
+    return cp.stack(results).reshape(batch + results[0].shape)
+
+
+def cholesky_vjp(L_bar, L):
+    # as on the CPU: the whitening rule with C = -L' L_bar
+    def one(L_bar, L):
+        L, C = (_clear_upper(loader.cupy().array(A, order="C")) for A in (L, L_bar))
+        product = blas.gemm(L, C, loader.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-1.0)
+        return _whitening(product, L, None)
+
+    return _each(one, L_bar, L)
+
+
+def _whitening(C, L, inverse):
+    """In place: C becomes -1/2 L^-T (Phi(C) + Phi(C)') L^-1; only the lower triangle of C is read."""
+    symmetrise(C)
+    if inverse is None:
+        C *= -0.5
+        blas.solve(L, C, transpose=True)
+        blas.solve(L, C, right=True)
+    else:
+        half = blas.gemm(inverse, C, loader.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-0.5)
+        blas.gemm(half, inverse, C)
+    return symmetrise(C)
+
+
+def whitening_vjp(C, L, overwrite_c=False, inverse=None):
+    if C.ndim == L.ndim == 2:
+        return _whitening(_owned(C, overwrite_c), L, inverse)
+    return _each(lambda C, L: _whitening(_owned(C, False), L, None), C, L)
+
+
+def _inverse(L):
+    """L^-1, lower; zeros above the diagonal."""
+    return blas.solve(L, loader.cupy().eye(len(L), dtype=L.dtype))
+
+
+def cholesky_inverse(L):
+    def one(L):
+        X = _inverse(L)
+        return symmetrise(blas.gemm(X, X, loader.cupy().empty(X.shape, X.dtype), transpose_a=True))
+
+    return _each(one, L)
+
+
+def cholesky_inverse_vjp(Y_bar, L, Y):
+    # L_bar = -tril(Y (Y_bar + Y_bar') L^-T), as on the CPU
+    def one(Y_bar, L, Y):
+        S = blas.solve(L, Y_bar + Y_bar.T, transpose=True, right=True)
+        return _clear_upper(blas.gemm(Y, S, loader.cupy().empty(S.shape, S.dtype), alpha=-1.0))
+
+    return _each(one, Y_bar, L, Y)
+
+
+def cholesky_product(L):
+    def one(L):
+        L = _clear_upper(loader.cupy().array(L, order="C"))
+        return symmetrise(blas.lower_product(L, L, loader.cupy().empty(L.shape, L.dtype)))
+
+    return _each(one, L)
+
+
+def cholesky_of_inverse(A, jitter=0.0):
+    # the factor of the matrix with its rows and columns reversed, inverted: see the CPU twin
+    cp = loader.cupy()
+    R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")  # transposed: A's lower triangle is the one that is read
+    _factorise(R, jitter, reverse=True)
+    X = _each(_inverse, _clear_upper(R))
+    return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])

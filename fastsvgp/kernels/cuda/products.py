@@ -1,0 +1,126 @@
+"""CUDA twin of ``products``: cuBLAS for the products, ``kernels_cuda/products.cu`` for the passes between them.
+
+Nothing waits for the device: sums come as 0-d arrays that stay there.
+"""
+
+import math
+
+import numpy as np
+
+from . import blas, loader
+
+# as in products.cu
+BLOCK, WARP, TEAMS, BAND = 256, 32, 16, 8
+BLOCKS_EACH = 8  # blocks for each multiprocessor, where a block takes what is left over
+NULL = np.uint64(0)
+
+
+def _launch(kernel, dtype, blocks, *arguments, threads=BLOCK):
+    loader.launch("products", kernel, dtype, (blocks,), (threads,), arguments)
+
+
+def _stride(A):
+    return np.int64(A.strides[0] // A.itemsize if len(A) > 1 else A.shape[1])
+
+
+def _vector(x):
+    return loader.cupy().ascontiguousarray(x)
+
+
+def matmul(A, B, transpose_a=False, transpose_b=False):
+    if A.ndim == B.ndim == 2:
+        C = loader.cupy().empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
+        return blas.gemm(A, B, C, transpose_a, transpose_b)
+    A, B = (X.swapaxes(-1, -2) if transpose else X for X, transpose in ((A, transpose_a), (B, transpose_b)))
+    return loader.cupy().matmul(A, B)
+
+
+def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
+    # by a half product of A diag(w) and A: whatever the signs of the weights are, nobody needs to look
+    C = loader.cupy().empty((len(A), len(A)), A.dtype) if out is None else out
+    if w.size:
+        blas.lower_product(scale_columns(A, w), A, C, beta=1.0 if add else 0.0)
+    elif not add:
+        C.fill(0)
+    return C
+
+
+def symmetrise(A):
+    M = A.shape[-1]
+    if A.size:
+        _launch("symmetrise", A.dtype, math.prod(A.shape[:-2]) * (-(-M // WARP)) ** 2, A, np.int64(M))
+    return A
+
+
+def empty(shape, like):
+    return loader.cupy().empty(shape, like.dtype)
+
+
+def column_moments(A, x, B=None):
+    cp, N = loader.cupy(), A.shape[1]
+    A = blas.rows(A)
+    B = A if B is None else blas.rows(B)
+    dots, squares = cp.empty(N, A.dtype), cp.empty(N, A.dtype)
+    if N:
+        matrices = A, _stride(A), B, _stride(B), _vector(x)
+        sizes = np.int64(len(A)), np.int64(N)
+        _launch("column_moments", A.dtype, -(-N // WARP), *matrices, *sizes, dots, squares, threads=WARP * TEAMS)
+    return dots, squares
+
+
+def scale_columns(A, w, out=None):
+    A = blas.rows(A)
+    out = loader.cupy().empty(A.shape, A.dtype) if out is None else out
+    if A.size:
+        M, N = A.shape
+        blocks = -(-M // BAND) * -(-N // BLOCK)
+        _launch("scale_columns", A.dtype, blocks, A, _stride(A), _vector(w), np.int64(M), np.int64(N), out, _stride(out))
+    return out
+
+
+def _combine(T, A, w, x, a, scaled, minus, with_dots):
+    dots = loader.cupy().empty(len(T), T.dtype) if with_dots else NULL
+    if len(T):
+        vectors = (w if w is NULL else _vector(w)), _vector(x), _vector(a)
+        _launch("combine_rows", T.dtype, len(T), T, A, *vectors, np.int64(T.shape[1]), np.int32(scaled), np.int32(minus), dots)
+    return dots
+
+
+def add_outer(T, x, a, w=None):
+    _combine(T, NULL, NULL if w is None else w, x, a, scaled=w is not None, minus=False, with_dots=False)
+    return T
+
+
+def add_scaled(T, A, c):
+    if T.size:
+        blocks = min(-(-T.size // BLOCK), BLOCKS_EACH * loader.multiprocessors())
+        there = isinstance(c, loader.cupy().ndarray)
+        kernel, c = ("add_scaled_by", c.astype(T.dtype)) if there else ("add_scaled", T.dtype.type(c))
+        _launch(kernel, T.dtype, blocks, T, _vector(A), c, np.int64(T.size))
+    return T
+
+
+def add_outer_minus_scaled(T, x, a, A, w, scale=False):
+    return _combine(T, _vector(A), w, x, a, scaled=scale, minus=True, with_dots=True)
+
+
+def scale_add_outer(T, w, x, a, A):
+    return _combine(T, _vector(A), w, x, a, scaled=True, minus=False, with_dots=True)
+
+
+def tril_sum_of_squares(L):
+    cp = loader.cupy()
+    L, count = cp.ascontiguousarray(L), math.prod(L.shape[:-1])
+    rows, total = cp.empty(count), cp.zeros(())
+    if count:
+        _launch("row_squares", L.dtype, count, L, np.int64(L.shape[-1]), rows)
+        _launch("sum_rows", L.dtype, 1, rows, np.int64(count), total)
+    return total
+
+
+def tril_update(C, L, shift, out, transpose=False):
+    if C.size:
+        C, L, M = blas.rows(C), blas.rows(L), len(C)
+        matrices = C, _stride(C), L, _stride(L), C.dtype.type(shift), np.int32(transpose), out
+        _launch("tril_update", C.dtype, (-(-M // WARP)) ** 2, *matrices, np.int64(M))
+    return out

@@ -1,0 +1,122 @@
+"""Whether all is well on a device, read in the same copy as the value of a bound.
+
+To ask a device whether something holds is to wait for it. So while a bound runs on a device, checks of values and factorisations
+leave their verdicts there, and ``settle`` reads them together with the value. Where one of them is a fault, ``retried`` runs the
+bound again with checks that wait: the first that fails raises, with the same words as on the CPU. Outside a bound checks wait.
+"""
+
+import functools
+import threading
+
+import numpy as np
+
+from .dispatch import twin
+
+
+class Fault(Exception):
+    """A check failed on the device; nobody but ``retried`` sees it."""
+
+
+class _Local(threading.local):
+    book = None  # of the bound that runs in this thread
+    waiting = False  # it is the second run
+
+
+class _Book:
+    """Verdicts of one run: a flag that kernels add to, 0-d arrays that are not zero at a fault, and counts."""
+
+    def __init__(self, like):
+        self.like, self.flag, self.faults, self.clamped = like, np.zeros(1, np.int32, like=like), [], []
+
+
+_local = _Local()
+
+
+def on_device(*arrays):
+    """Whether any of them lives on a device."""
+    return any(hasattr(a, "__cuda_array_interface__") for a in arrays)
+
+
+def begin(*arrays):
+    """Postpone the verdicts on what follows, up to ``settle``, where one of these arrays lives on a device."""
+    _local.book = None
+    if not _local.waiting:
+        for a in arrays:
+            if hasattr(a, "__cuda_array_interface__"):
+                _local.book = _Book(a)
+                return
+
+
+def postponed():
+    """Whether verdicts are to be left on the device."""
+    return _local.book is not None
+
+
+def flag():
+    """(1,) int32 on the device, for kernels to add to at a fault; ``None`` where verdicts are not postponed."""
+    return None if _local.book is None else _local.book.flag
+
+
+def within(array, low=None):
+    """Whether all numbers of an array on a device lie between ``low`` and infinity; True where the verdict is left there."""
+    if array.dtype.kind != "f":
+        return low is None or none(array < low)
+    array = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
+    highest, flag = np.finfo(array.dtype).max, None if _local.book is None else _local.book.flag
+    verdict = np.zeros(1, np.int32, like=array) if flag is None else flag
+    twin("checks", array).find_outside(array, -highest if low is None else low, highest, verdict)
+    return flag is not None or not verdict.any()
+
+
+def none(conditions):
+    """Whether none of the conditions, on any device, holds; True where the verdict is left there."""
+    if _local.book is None or not on_device(conditions):
+        return not conditions.any()
+    add_fault(conditions.any())
+    return True
+
+
+def add_fault(condition):
+    """Leave a verdict: a 0-d array on the device, not zero at a fault."""
+    _local.book.faults.append(condition)
+
+
+def add_clamped(count):
+    """Leave a count of raised variances, 0-d on the device."""
+    _local.book.clamped.append(count)
+
+
+def settle(value):
+    """``(value, raised variances)`` as a float and an int: the one copy to the host. Raises ``Fault`` where a check failed."""
+    book, _local.book = _local.book, None
+    if book is None:
+        return float(value), 0
+    found = np.empty(3, np.float64, like=value)
+    found[0] = value
+    found[1] = sum(book.faults, book.flag[0])
+    found[2] = sum(book.clamped)
+    value, faults, clamped = found.get().tolist()
+    if faults:
+        raise Fault
+    return value, int(clamped)
+
+
+def retried(bound):
+    """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
+
+    @functools.wraps(bound)
+    def call(*args, **kwargs):
+        try:
+            return bound(*args, **kwargs)
+        except Fault:
+            pass
+        except BaseException:
+            _local.book = None
+            raise
+        _local.waiting = True
+        try:
+            return bound(*args, **kwargs)
+        finally:
+            _local.waiting = False
+
+    return call

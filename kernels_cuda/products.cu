@@ -1,0 +1,170 @@
+// The passes over (M, N) matrices between products. See fastsvgp/kernels/__init__.py. Each reads and writes every number once.
+#include "shared.cuh"
+
+constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int TEAMS = 16;  // of column_moments: rows that a block reads side by side
+constexpr int BAND = 8;    // rows of a block that has its columns side by side
+constexpr unsigned FULL = 0xffffffffu;
+
+// The sum over a block, in a fixed order; right in thread 0.
+__device__ __forceinline__ double sum_block(double sum, double* sums) {
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
+  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
+  __syncthreads();
+  if (threadIdx.x) return 0;
+  sum = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) sum += sums[w];
+  return sum;
+}
+
+// dots[j] = sum_i x[i] A[i, j] and squares[j] = sum_i A[i, j] B[i, j], in float64.
+extern "C" __global__ void __launch_bounds__(WARP* TEAMS)
+column_moments(const real* __restrict__ A, index_t A_stride, const real* __restrict__ B, index_t B_stride, const real* __restrict__ x,
+               index_t M, index_t N, real* __restrict__ dots, real* __restrict__ squares) {
+  __shared__ double dot_sums[TEAMS][WARP + 1];
+  __shared__ double square_sums[TEAMS][WARP + 1];
+  const int lane = threadIdx.x % WARP, team = threadIdx.x / WARP;
+  const index_t j = static_cast<index_t>(blockIdx.x) * WARP + lane;
+  double dot = 0, square = 0;
+  if (j < N) {
+#pragma unroll 4
+    for (index_t i = team; i < M; i += TEAMS) {
+      const double a = A[i * A_stride + j];
+      dot += x[i] * a;
+      square += a * B[i * B_stride + j];
+    }
+  }
+  dot_sums[team][lane] = dot;
+  square_sums[team][lane] = square;
+  __syncthreads();
+  if (team || j >= N) return;
+  dot = square = 0;
+#pragma unroll
+  for (int t = 0; t < TEAMS; ++t) dot += dot_sums[t][lane], square += square_sums[t][lane];
+  dots[j] = static_cast<real>(dot);
+  squares[j] = static_cast<real>(square);
+}
+
+// out = A diag(w).
+extern "C" __global__ void __launch_bounds__(BLOCK)
+scale_columns(const real* A, index_t A_stride, const real* __restrict__ w, index_t M, index_t N, real* out, index_t out_stride) {
+  const index_t bands = (M + BAND - 1) / BAND, first = blockIdx.x % bands * BAND;
+  const index_t j = static_cast<index_t>(blockIdx.x / bands) * BLOCK + threadIdx.x;
+  if (j >= N) return;
+  const real weight = w[j];
+#pragma unroll
+  for (int r = 0; r < BAND; ++r)
+    if (const index_t i = first + r; i < M) out[i * out_stride + j] = A[i * A_stride + j] * weight;
+}
+
+// Row i of T, contiguous: T diag(w) (`scaled`) or T, plus x a', less A diag(w) (`minus`). dots[i] = sum_j A[i, j] a[j] where dots
+// is given. A block is a row.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+combine_rows(real* __restrict__ T, const real* __restrict__ A, const real* __restrict__ w, const real* __restrict__ x,
+             const real* __restrict__ a, index_t N, int scaled, int minus, real* __restrict__ dots) {
+  __shared__ double sums[WARPS];
+  const index_t i = blockIdx.x;
+  const real xi = x[i];
+  real* t = T + i * N;
+  const real* row = A + i * N;
+  double dot = 0;
+#pragma unroll 4
+  for (index_t j = threadIdx.x; j < N; j += BLOCK) {
+    const real aj = a[j], other = minus || dots ? row[j] : real(0);
+    real value = t[j];
+    if (scaled) value = (minus ? value - other : value) * w[j];
+    else if (minus) value -= other * w[j];
+    t[j] = value + xi * aj;
+    if (dots) dot += static_cast<double>(other) * aj;
+  }
+  if (!dots) return;
+  dot = sum_block(dot, sums);
+  if (threadIdx.x == 0) dots[i] = static_cast<real>(dot);
+}
+
+// T += c A.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+add_scaled(real* __restrict__ T, const real* __restrict__ A, real c, index_t count) {
+  const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
+  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step) T[p] += c * A[p];
+}
+
+// The same where c is on the device.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+add_scaled_by(real* __restrict__ T, const real* __restrict__ A, const real* __restrict__ c, index_t count) {
+  const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
+  const real factor = *c;
+  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step) T[p] += factor * A[p];
+}
+
+// rows[i] = the sum of squares of row i of the lower triangles, one after the other.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+row_squares(const real* __restrict__ L, index_t M, double* __restrict__ rows) {
+  __shared__ double sums[WARPS];
+  const index_t i = blockIdx.x;
+  const real* row = L + i * M;
+  double sum = 0;
+  for (index_t j = threadIdx.x; j <= i % M; j += BLOCK) sum += static_cast<double>(row[j]) * row[j];
+  sum = sum_block(sum, sums);
+  if (threadIdx.x == 0) rows[i] = sum;
+}
+
+// out[0] = the sum of all parts, always in the same order. One block.
+extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const double* __restrict__ parts, index_t count, double* __restrict__ out) {
+  __shared__ double sums[WARPS];
+  double sum = 0;
+  for (index_t p = threadIdx.x; p < count; p += BLOCK) sum += parts[p];
+  sum = sum_block(sum, sums);
+  if (threadIdx.x == 0) *out = sum;
+}
+
+// Tile (row, column) of the square blocks of one matrix, of which block 0 has the tile (0, 0).
+struct tile_t {
+  index_t row, column;
+};
+__device__ __forceinline__ tile_t tile_of(index_t block, index_t tiles) { return {block / tiles * WARP, block % tiles * WARP}; }
+
+// The lower triangle copied onto the upper one. A block is a tile on or below the diagonal of one of the matrices.
+extern "C" __global__ void __launch_bounds__(BLOCK) symmetrise(real* __restrict__ A, index_t M) {
+  __shared__ real tile[WARP][WARP + 1];
+  const index_t tiles = (M + WARP - 1) / WARP;
+  const tile_t at = tile_of(blockIdx.x % (tiles * tiles), tiles);
+  if (at.column > at.row) return;
+  A += blockIdx.x / (tiles * tiles) * M * M;
+  const int lane = threadIdx.x % WARP;
+  for (int r = threadIdx.x / WARP; r < WARP; r += WARPS)
+    if (at.row + r < M && at.column + lane < M) tile[r][lane] = A[(at.row + r) * M + at.column + lane];
+  __syncthreads();
+  for (int r = threadIdx.x / WARP; r < WARP; r += WARPS) {
+    const index_t i = at.column + r, j = at.row + lane;  // its place above the diagonal
+    if (i < j && j < M) A[i * M + j] = tile[lane][r];
+  }
+}
+
+// out = tril(C or C') + shift (L - diag(1 / L_ii)). A block is a tile.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+tril_update(const real* C, index_t C_stride, const real* __restrict__ L, index_t L_stride, real shift, int transpose, real* out,
+            index_t M) {
+  __shared__ real tile[WARP][WARP + 1];
+  const index_t tiles = (M + WARP - 1) / WARP;
+  const tile_t at = tile_of(blockIdx.x, tiles);
+  const int lane = threadIdx.x % WARP, first = threadIdx.x / WARP;
+  if (transpose && at.column <= at.row) {
+    for (int r = first; r < WARP; r += WARPS)
+      if (at.column + r < M && at.row + lane < M) tile[r][lane] = C[(at.column + r) * C_stride + at.row + lane];
+  }
+  __syncthreads();
+  for (int r = first; r < WARP; r += WARPS) {
+    const index_t i = at.row + r, j = at.column + lane;
+    if (i >= M || j >= M) continue;
+    real value = 0;
+    if (j <= i) {
+      const real l = L[i * L_stride + j];
+      value = (transpose ? tile[lane][r] : C[i * C_stride + j]) + shift * l;
+      if (i == j) value -= shift / l;
+    }
+    out[i * M + j] = value;
+  }
+}

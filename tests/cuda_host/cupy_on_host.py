@@ -1,0 +1,275 @@
+"""A CuPy that lives on the host, so that everything above the kernels runs on "device" arrays without a device.
+
+It is strict where CuPy is: an array never turns into a NumPy array by itself, and never mixes with one; results of reductions
+stay on the device; NumPy's functions reach it through ``__array_ufunc__`` and ``__array_function__`` alone, by CuPy's rules.
+What it does not have raises. Copies to the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and
+sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are ``libraries_on_host``.
+"""
+
+import contextlib
+import functools
+import types
+from unittest import mock
+
+import numpy as np
+import scipy.special
+from cuda_host import libraries_on_host
+from cuda_host.emulated import module_of
+
+from fastsvgp.kernels.cuda import blas, loader
+
+
+class Copies:
+    """How many copies there were, from the device to the host and back."""
+
+    def __init__(self):
+        self.to_host = self.to_device = 0
+
+
+copies = Copies()
+
+
+def _refused(value):
+    return TypeError(f"Unsupported type {type(value)}")
+
+
+def _inner(value):
+    """What NumPy works on in the place of an argument; NumPy's own arrays are refused."""
+    if isinstance(value, ndarray):
+        return value._host
+    if isinstance(value, np.ndarray):
+        raise _refused(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_inner, value))
+    return value
+
+
+def _outer(result):
+    """A result as the device has it: 0-d arrays too."""
+    if isinstance(result, (np.ndarray, np.generic)):
+        return ndarray(np.asarray(result))
+    if isinstance(result, (list, tuple)):
+        return type(result)(map(_outer, result))
+    return result
+
+
+def _on_device(function):
+    @functools.wraps(function, assigned=("__name__",), updated=())
+    def call(*args, **kwargs):
+        return _outer(function(*map(_inner, args), **{name: _inner(value) for name, value in kwargs.items()}))
+
+    return call
+
+
+class Ufunc:
+    """A ufunc of CuPy: called, or as a reduction."""
+
+    def __init__(self, ufunc):
+        self._ufunc = ufunc
+        self.__name__ = ufunc.__name__
+
+    def __call__(self, *args, out=None, dtype=None):
+        options = {} if dtype is None else {"dtype": dtype}
+        if out is None:
+            return _outer(self._ufunc(*map(_inner, args), **options))
+        with np.errstate(all="ignore"):
+            self._ufunc(*map(_inner, args), out=_inner(out), **options)
+        return out
+
+    def reduce(self, array, axis=0, dtype=None, keepdims=False):
+        return _outer(self._ufunc.reduce(_inner(array), axis=axis, dtype=dtype, keepdims=keepdims))
+
+
+class Pointer:
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+
+def _binary(name):
+    def operator(self, other):
+        if not isinstance(other, (ndarray, int, float, np.generic)):
+            return NotImplemented
+        return _outer(getattr(self._host, f"__{name}__")(_inner(other)))
+
+    return operator
+
+
+def _in_place(name):
+    def operator(self, other):
+        if isinstance(other, np.ndarray):
+            raise _refused(other)
+        getattr(self._host, f"__i{name}__")(_inner(other))
+        return self
+
+    return operator
+
+
+def _method(name):
+    def method(self, *args, **kwargs):
+        return _outer(getattr(self._host, name)(*map(_inner, args), **{k: _inner(v) for k, v in kwargs.items()}))
+
+    return method
+
+
+def _to_host(name):
+    def method(self, *args):
+        copies.to_host += 1
+        return getattr(self._host, name)(*args)
+
+    return method
+
+
+class ndarray:
+    """Device memory, as the host has it in ``_host``."""
+
+    __array_priority__ = 100
+    __hash__ = None
+
+    def __init__(self, host):
+        assert type(host) is np.ndarray
+        self._host = host
+
+    @property
+    def __cuda_array_interface__(self):
+        return self._host.__array_interface__ | {"version": 3}
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct one explicitly.")
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        if "out" in kwargs:
+            (kwargs["out"],) = kwargs["out"]
+        module = cupy if hasattr(cupy, ufunc.__name__) else special
+        function = getattr(module, ufunc.__name__, None)
+        if function is None or method not in ("__call__", "reduce"):
+            return NotImplemented
+        return (function if method == "__call__" else function.reduce)(*inputs, **kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        if function.__module__ != "numpy" or not hasattr(cupy, function.__name__):
+            return NotImplemented
+        return getattr(cupy, function.__name__)(*args, **kwargs)
+
+    shape, dtype, ndim, size, itemsize, nbytes, strides, flags = (
+        property(lambda self, name=name: getattr(self._host, name))
+        for name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides", "flags")
+    )
+    T = property(lambda self: ndarray(self._host.T))
+    data = property(lambda self: Pointer(self._host.ctypes.data))
+    device = types.SimpleNamespace(id=0)
+
+    def get(self):
+        copies.to_host += 1
+        return self._host.copy()
+
+    item, tolist, __float__, __int__, __bool__, __index__ = map(
+        _to_host, ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
+    )
+
+    def __len__(self):
+        return len(self._host)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    @staticmethod
+    def _index(index):
+        parts = index if isinstance(index, tuple) else (index,)
+        for part in parts:
+            if isinstance(part, ndarray) and part.dtype == bool:
+                copies.to_host += 1  # how many there are decides the shape of the result
+            elif not isinstance(part, (ndarray, int, np.integer, slice, type(None), type(Ellipsis))):
+                raise _refused(part)
+        return _inner(index)
+
+    def __getitem__(self, index):
+        return _outer(self._host[self._index(index)])
+
+    def __setitem__(self, index, value):
+        self._host[self._index(index)] = _inner(value)
+
+    for _name in ("add", "sub", "mul", "truediv", "pow", "matmul", "mod", "floordiv"):
+        locals()[f"__{_name}__"] = _binary(_name)
+        locals()[f"__r{_name}__"] = _binary(f"r{_name}")
+        locals()[f"__i{_name}__"] = _in_place(_name)
+    for _name in ("eq", "ne", "lt", "le", "gt", "ge", "and", "or"):
+        locals()[f"__{_name}__"] = _binary(_name)
+    for _name in ("reshape", "ravel", "astype", "copy", "sum", "max", "min", "all", "any", "diagonal", "transpose", "swapaxes",
+                  "view", "take", "argsort", "cumsum", "squeeze", "__neg__", "__abs__", "__invert__"):  # fmt: skip
+        locals()[_name] = _method(_name)
+    del _name
+
+    def fill(self, value):
+        self._host.fill(_inner(value))
+
+
+# --- the modules -----------------------------------------------------------------------------------------------------------
+
+UFUNCS = """absolute add divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
+logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
+FUNCTIONS = """arange broadcast_to clip concatenate count_nonzero cumsum diagonal eye full matmul moveaxis ones ones_like repeat
+stack sum tile trace tril where zeros zeros_like take take_along_axis atleast_2d shape ndim argwhere unravel_index max
+min any all ravel isnan full_like""".split()
+
+
+def _plain(a):
+    return a._host if isinstance(a, ndarray) else a
+
+
+def _array(a, dtype=None, order="K"):
+    copies.to_device += not isinstance(a, ndarray)
+    return ndarray(np.array(_plain(a), dtype, order=order))
+
+
+def _asarray(a, dtype=None):
+    if isinstance(a, ndarray) and (dtype is None or a.dtype == dtype):
+        return a
+    return _array(a, dtype)
+
+
+def _ascontiguousarray(a, dtype=None):
+    return a if isinstance(a, ndarray) and a.flags.c_contiguous and dtype in (None, a.dtype) else _array(a, dtype, "C")
+
+
+def _empty(shape, dtype=float):
+    """Fresh memory holds NaN, so that what a kernel leaves unwritten shows."""
+    return ndarray(np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, 77, dtype))
+
+
+def _count_nonzero(a):
+    return ndarray(np.asarray(np.count_nonzero(_inner(a))))
+
+
+def _asnumpy(a):
+    return a.get()
+
+
+cupy = types.SimpleNamespace(
+    **{name: Ufunc(getattr(np, name)) for name in UFUNCS},
+    **{name: _on_device(getattr(np, name)) for name in FUNCTIONS if name != "count_nonzero"},
+    ndarray=ndarray,
+    array=_array,
+    asarray=_asarray,
+    ascontiguousarray=_ascontiguousarray,
+    asnumpy=_asnumpy,
+    count_nonzero=_count_nonzero,
+    empty=_empty,
+    empty_like=lambda a: _empty(a.shape, a.dtype),
+)
+SPECIAL = "erf erfc erfcx gammaln log_expit log_ndtr ndtr".split()  # of cupyx.scipy.special; it has no wrightomega
+special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for name in SPECIAL})
+
+
+@contextlib.contextmanager
+def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
+    """While this lasts, the CUDA twins run on the arrays of this module. Gives the module."""
+
+    def launch(stem, kernel, dtype, grid, block, arguments):
+        for a in arguments:
+            if isinstance(a, np.ndarray):
+                raise _refused(a)
+        module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], order=order)
+
+    replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors}
+    with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
+        yield cupy
