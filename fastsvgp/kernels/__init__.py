@@ -58,9 +58,9 @@ def solve_tril_vjp(X_bar, L, X):
     return twin("triangular", L, X).solve_tril_vjp(X_bar, L, X)
 
 
-def inverse_triangular(L):
-    """``L^-1`` (..., M, M), lower, zeros above the diagonal. M^3 / 3 flops."""
-    return twin("triangular", L).inverse_triangular(L)
+def inverse_triangular(L, overwrite_l=False):
+    """``L^-1`` (..., M, M), lower, zeros above the diagonal; it may take the place of L. M^3 / 3 flops."""
+    return twin("triangular", L).inverse_triangular(L, overwrite_l)
 
 
 def inverse_triangular_vjp(X_bar, X):

@@ -128,13 +128,13 @@ class LikelihoodPass(InversePass):
         self.needs_J = "blocks" in need or wanted(need, "variance")
         L = kernels.cholesky(with_noise(Kuu, self.s), jitter, overwrite_a=True)
         self.log_det = 2 * float(np.sum(np.log(L.diagonal()), dtype=float))
-        self.X = kernels.inverse_triangular(L)
+        self.beta = None if self.preconditioned else kernels.matmul(self.means, L)
+        self.X = kernels.inverse_triangular(L, overwrite_l=True)
+        w = self.means
         if self.preconditioned:
             self.beta = kernels.matmul(self.means, self.X, transpose_b=True)
-            self.set_weights(kernels.matmul(self.beta, self.X), Kuu, jitter)
-        else:
-            self.beta = kernels.matmul(self.means, L)
-            self.set_weights(self.means, Kuu, jitter)
+            w = kernels.matmul(self.beta, self.X)
+        self.set_weights(w, Kuu, jitter)
         self.H = None
 
     @cached_property

@@ -3,9 +3,12 @@
 No ``prange`` anywhere: an OpenMP or TBB pool beside OpenBLAS's spins against it and costs a factor of ten and more.
 """
 
+import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+
+CHUNKS = 4  # for each thread
 
 _lock = threading.Lock()
 _pool = None
@@ -68,11 +71,25 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000):
     work : float
         Rough number of elementary operations; below ``serial_below`` one call covers all (a hand-over costs 30 us).
     """
-    parts = 1 if work < serial_below else min(get_num_threads(), rows)
-    if parts <= 1:
+    threads = 1 if work < serial_below else min(get_num_threads(), rows)
+    if threads <= 1:
         return [kernel(0, rows, *args)]
+    # After a product the threads of BLAS spin for a while, and ours may start late: whoever is there takes the next chunk. Whole
+    # steps at M = 1000 take 3 % less time than with one range for each thread.
+    parts = min(CHUNKS * threads, rows) if work > CHUNKS * serial_below else threads
     edges = [rows * i // parts for i in range(parts + 1)]
-    pool = _executor(parts - 1)
-    others = [pool.submit(kernel, edges[i], edges[i + 1], *args) for i in range(1, parts)]
-    first = kernel(0, edges[1], *args)
-    return [first] + [f.result() for f in others]
+    results, chunks = [None] * parts, itertools.count()
+
+    def take():
+        while (i := next(chunks)) < parts:
+            results[i] = kernel(edges[i], edges[i + 1], *args)
+
+    pool = _executor(threads - 1)
+    others = [pool.submit(take) for _ in range(threads - 1)]
+    try:
+        take()
+    finally:
+        for other in others:
+            if not other.cancel():  # it never started, and nothing is left to do
+                other.result()
+    return results

@@ -69,8 +69,8 @@ def solve_tril_vjp(X_bar, L, X):
     return summed_to(L_bar, L), W_bar
 
 
-def inverse_triangular(L):
-    X = owned(L)
+def inverse_triangular(L, overwrite_l=False):
+    X = owned(L, overwrite_l)
     for Xi in flat(X, 2):
         blocked.inverse(Xi)
         blocked.clear_upper(Xi)
