@@ -50,3 +50,44 @@ def traces_by_probes(Kuu, variance, T, probes):
     N = 2 * np.eye(len(Kuu)) - L.T @ Kt @ L
     inner = L.T @ Kt @ L - N @ (L.T @ Kuu @ L)
     return np.mean([z @ inner @ z for z in probes.T])
+
+
+# --- value and gradients for one output with Gaussian noise, by the recipes of the direct formulas --------------------------
+
+
+def gaussian_bars(Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tril=None, probes=None):
+    """The bound and its derivatives {"Kuu", "Kuf", "kff", "mean", "variance", "noise"}; preconditioned, L held fixed.
+
+    L-SVGP without ``inverse_tril``; with probes the traces become <Q, .> in the coordinates of L, Q the mean of z z'.
+    """
+    M, n, L = len(Kuu), len(y), inverse_tril
+    Kt = Kuu + np.diag(variance)
+    T = np.linalg.inv(Kt) if L is None else L @ L.T
+    B = T if L is None else 2 * T - T @ Kt @ T
+    w, Psi, S = B @ mean, B @ Kuf, np.diag(variance)
+    residual, var = y - Kuf.T @ w, kff - (Kuf * Psi).sum(axis=0)
+    a, b = scale * residual / noise, np.full(n, -0.5 * scale / noise, y.dtype)
+    data = -0.5 * scale * (n * np.log(2 * np.pi * noise) + (residual @ residual + var.sum()) / noise)
+    noise_bar = scale * ((residual @ residual + var.sum()) / (2 * noise**2) - n / (2 * noise))
+    w_bar = Kuf @ a - Kuu @ w
+    if L is None:
+        traces, log_det = np.trace(T @ S) - M, -np.linalg.slogdet(Kt)[1]
+        prior, noises = (T @ S @ T - T) / 2, -np.diag(T) / 2
+    else:
+        E, R, eye = L.T @ Kt @ L, L.T @ S @ L, np.eye(M, dtype=y.dtype)
+        Q = eye if probes is None else probes @ probes.T / probes.shape[1]
+        traces = np.trace(Q @ (E @ E - E + 2 * R - E @ R)) - M
+        log_det = 2 * np.log(np.diag(L)).sum()
+        prior, noises = -L @ (2 * E - eye - R) @ Q @ L.T / 2, -np.diag(L @ (2 * eye - E) @ Q @ L.T) / 2
+    value = data - 0.5 * (traces - log_det - np.log(variance).sum() + w @ Kuu @ w)
+    TK = Psi if L is None else T @ Kuf
+    cross = np.outer(T @ w_bar, T @ mean)
+    K_bar = (TK * b) @ TK.T + (prior + prior.T) / 2 - (cross + cross.T) / 2
+    return value, {
+        "Kuu": K_bar - np.outer(w, w) / 2,
+        "Kuf": np.outer(w, a) - 2 * Psi * b,
+        "kff": b,
+        "mean": B @ w_bar,
+        "variance": np.diag(K_bar) + noises + 1 / (2 * variance),
+        "noise": noise_bar,
+    }

@@ -1,0 +1,99 @@
+"""A training step of L-SVGP and R-SVGP beside one of whitened SVGP: value and gradients of all that a training step moves.
+
+R-SVGP: one update of the factor (a unit natural-gradient step) and the bound at the new one, its gradients with the factor held.
+The floors are the counts of the recipes as published or checked: 3 M^2 B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B +
+13/3 M^3 (R, exact traces), or 7 M^2 B + 14 M^2 K (K probes). The package itself does 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K of
+these. "direction": the rule of L-SVGP with P for the inverse, 3 M^2 B + 3 M^3.
+"""
+
+import numpy as np
+import pytest
+from bench_step import JITTER, ours, worst_error
+from harness import record
+from oracles import gp_gradients, inverse_free
+from problems import step_flops, step_problem
+
+import fastsvgp as fs
+from fastsvgp import kernels
+
+PROBES = 64
+FIELDS = ("covariance", "inducing", "posterior.mean", "posterior.variance", "likelihood")
+FLOORS = {  # (M^2 B, M^3, M^2)
+    "L": (3, 2, 0),
+    "R": (5, 17 / 3, 0),
+    "R-direction": (3, 13 / 3, 0),
+    "R-probes": (7, 4 / 3, 14 * PROBES),
+}
+
+
+def problem(M, B):
+    p = step_problem(M, B)
+    rng = np.random.default_rng(1)
+    return p, rng.uniform(0.05, 0.3, M), rng.choice([-1.0, 1.0], (M, PROBES))
+
+
+def truth(p, variance, jitter, **relaxed):
+    """Value and gradients by path, in float64 by the direct formulas; ``relaxed``: the factor, and probes."""
+    K, Kuu, Kuf, kff = gp_gradients.blocks(p["Z"], p["X"], p["variance"], p["lengthscales"], jitter)
+    value, bars = inverse_free.gaussian_bars(Kuu, Kuf, kff, p["y"], p["noise"], p["mean"], variance, 10.0, **relaxed)
+    Z, X, scale, lengthscales = p["Z"], p["X"], p["variance"], p["lengthscales"]
+    grad = gp_gradients.to_parameters(bars["Kuu"], bars["Kuf"], bars["kff"], K, Kuf, Z, X, scale, lengthscales)
+    own = {"posterior.mean": bars["mean"], "posterior.variance": bars["variance"], "likelihood.variance": bars["noise"]}
+    return value, grad | own
+
+
+def factor_of_inverse(p, variance, jitter):
+    """Slightly off, as the parameters of a model in training leave it."""
+    K = gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1] + np.diag(variance)
+    L = np.linalg.cholesky(np.linalg.inv(K))
+    return L + 1e-3 * np.diag(np.diag(L))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("B", [100, 1000])
+@pytest.mark.parametrize("M", [500, 1000, 2000])
+@pytest.mark.parametrize("method", ["W", *FLOORS])
+def bench_inverse_free(benchmark, method, M, B, dtype):
+    jitter = JITTER[dtype]
+    p, variance, probes = problem(M, B)
+    single = {name: a.astype(dtype) for name, a in p.items()}
+    X, y, s, Z = single["X"], single["y"], variance.astype(dtype), probes.astype(dtype)
+    estimate = {"probes": Z} if method == "R-probes" else {}
+    model = ours(single, fs.Whitened)
+    if method == "W":
+        exact, fields = gp_gradients.whitened(**p, jitter=jitter, scale=10.0), None
+    else:
+        fields = FIELDS
+        posterior = fs.LikelihoodForm(single["mean"], s)
+        if method != "L":
+            start = factor_of_inverse(p, variance, jitter).astype(dtype)
+            direction = "likelihood" if method == "R-direction" else "exact"
+            posterior = fs.Relaxed(single["mean"], s, start, direction=direction)
+        model = fs.replace(model, posterior=posterior)
+
+    def updated():
+        if method[0] != "R":
+            return model
+        A, _ = model.posterior.inverse_of(model.covariance.matrix(model.inducing), jitter)
+        L = kernels.newton_schulz_step(A, start, 1.0)
+        return fs.replace(model, posterior=fs.replace(model.posterior, inverse_tril=L))
+
+    def step():
+        return fs.elbo_and_grad(updated(), X, y, num_data=10.0 * B, jitter=jitter, wrt=fields, **estimate)
+
+    if method != "W":
+        at = {} if method == "L" else {"inverse_tril": updated().posterior.inverse_tril.astype(float)}
+        if method == "R-direction":  # which has no value of its own: how far from L-SVGP it leads
+            at = {}
+        exact = truth(p, variance, jitter, **at, **({"probes": probes} if estimate else {}))
+    M2B, M3, M2 = FLOORS.get(method, (0, 0, 0))
+    value, grad = step()
+    grad = fs.replace(grad, posterior=fs.LikelihoodForm(grad.posterior.mean, grad.posterior.variance)) if fields else grad
+    record(
+        benchmark,
+        step,
+        floor_flops=M2B * M**2 * B + M3 * M**3 + M2 * M**2 if fields else step_flops(M, B),
+        error=worst_error(value, grad, *exact),
+        gemm=(M, B, dtype),
+        unit=(M * M + M * B) * np.dtype(dtype).itemsize,
+    )
