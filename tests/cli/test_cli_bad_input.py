@@ -193,8 +193,26 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, caps
     assert "checkpoint.npz" not in os.listdir("fit")
 
 
-def full_disk(monkeypatch):
+@pytest.mark.parametrize("after", [1, 2, 3, 4])
+def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, monkeypatch, after):
+    full_disk(monkeypatch, after)
+    assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 2
+    assert "No space left on device; nothing is left half-written" in capsys.readouterr().err
+    left = sorted(os.listdir("fit"))
+    results = ["model.npz", "metrics.json", "training.png"]  # in the order of writing; the checkpoint goes when the model is there
+    assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
+    for name in left:
+        if name.endswith("npz"):
+            fs.load(here / "fit" / name)
+
+
+def full_disk(monkeypatch, after=0):
+    """No file can be written any more after so many."""
+    written = []
+
     def fsync(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written.append(handle)
+        if len(written) > after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
