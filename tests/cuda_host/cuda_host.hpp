@@ -125,6 +125,9 @@ T atomicAdd(T* place, std::type_identity_t<T> value) {
 }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }
+inline float rsqrt(float x) { return 1 / std::sqrt(x); }
+inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 
 // Asynchronous copies: see shared.cuh.
 inline void copy16_async(void* target, const void* source) {
@@ -149,4 +152,46 @@ void wait_async() {
     for (auto& copy : group)
       for (int i = 0; i < 16; ++i) static_cast<char*>(copy.target)[i] = static_cast<const char*>(copy.source)[i];
   }
+}
+
+// Matrix products of a warp: see mma.cuh, also for which lane holds what.
+namespace cuda_host {
+template <class T>
+struct Product {
+  T a[4], b[2];
+  T* c;
+};
+template <class T>
+UNSEEN inline void evaluate_product(Fiber* lanes, unsigned) {
+  T a[16][8], b[8][8];
+  for (int l = 0; l < 32; ++l) {
+    const auto* p = static_cast<const Product<T>*>(lanes[l].collective->in);
+    for (int e = 0; e < 4; ++e) a[l / 4 + 8 * (e % 2)][l % 4 + 4 * (e / 2)] = p->a[e];
+    for (int e = 0; e < 2; ++e) b[l % 4 + 4 * e][l / 4] = p->b[e];
+  }
+  for (int l = 0; l < 32; ++l)
+    for (int e = 0; e < 4; ++e) {
+      T sum = 0;
+      for (int k = 0; k < 8; ++k) sum += a[l / 4 + 8 * (e / 2)][k] * b[k][2 * (l % 4) + e % 2];
+      static_cast<const Product<T>*>(lanes[l].collective->in)->c[e] += sum;
+    }
+}
+template <class T>
+UNSEEN inline void product(Product<T>& mine) {
+  Collective part{6, 0xffffffffu, &mine, nullptr, 0, evaluate_product<T>};
+  collective(part);
+}
+}  // namespace cuda_host
+inline void mma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
+  cuda_host::Product<double> p{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, c};
+  cuda_host::product(p);
+}
+inline void mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {  // which cuts off the bits that TF32 lacks
+  const auto f = [](unsigned bits) { return std::bit_cast<float>(bits & 0xffffe000u); };
+  cuda_host::Product<float> p{{f(a[0]), f(a[1]), f(a[2]), f(a[3])}, {f(b[0]), f(b[1])}, c};
+  cuda_host::product(p);
+}
+inline unsigned to_tf32(float x) {
+  const unsigned bits = std::bit_cast<unsigned>(x);
+  return std::isnan(x) ? bits : (bits + 0x1000u) & 0xffffe000u;
 }

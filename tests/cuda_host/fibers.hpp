@@ -242,14 +242,16 @@ UNSEEN inline void prepare_block(Block* b, uint3 index) {
     f.collective = nullptr;
     f.async.assign(1, {});
     f.barriers = f.warp_barriers = 0;
+#if FIBER_TSAN
+    constexpr size_t USED = 16 * 1024;  // likewise what the thread of an earlier block kept on this stack
+    mmap(f.stack + STACK - USED, USED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (f.tsan) __tsan_destroy_fiber(f.tsan);
+    f.tsan = __tsan_create_fiber(0);
+#endif
     void** top = reinterpret_cast<void**>(f.stack + STACK - 64);
     *top = reinterpret_cast<void*>(fiber_main);  // taken by ret, which leaves the stack pointer as after a call
     for (int k = 0; k < 6; ++k) *--top = nullptr;
     f.stack_pointer = top;
-#if FIBER_TSAN
-    if (f.tsan) __tsan_destroy_fiber(f.tsan);
-    f.tsan = __tsan_create_fiber(0);
-#endif
   }
 }
 
