@@ -568,7 +568,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     whose distance would cancel in it. Either way r keeps its relative accuracy for near points far from the origin. NaN in a
     row of the inputs is NaN in its row or column of the result.
     """
-    return twin("pairwise", X1, X2).stationary(family, X1, X2, variance, lengthscales)
+    return twin("pairwise", X1, X2, lengthscales).stationary(family, X1, X2, variance, lengthscales)
 
 
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need=("X1", "X2", "variance", "lengthscales"), K=None):
@@ -596,7 +596,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need=("X1", "X
     l_bar = sum_ij w_ij (x_i - x'_j)^2 / l^3, s_bar = sum K_bar K / s. About 6 D flops an entry. The derivative of the
     Matern-1/2 function at r = 0 is taken as 0.
     """
-    return twin("pairwise", X1, X2).stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
+    return twin("pairwise", K_bar, X1, X2, lengthscales).stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
 
 
 def inner(X1, X2, weights):
@@ -605,7 +605,7 @@ def inner(X1, X2, weights):
     ``weights`` is () or (D,). ``X2=None`` stands for ``X1``: then the weights must not be negative, half the flops are spent and
     the result is exactly symmetric.
     """
-    return twin("pairwise", X1, X2).inner(X1, X2, weights)
+    return twin("pairwise", X1, X2, weights).inner(X1, X2, weights)
 
 
 def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
@@ -614,7 +614,7 @@ def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
     For ``X2=None`` K_bar must be symmetric, ``X1_bar`` holds both sides and ``X2_bar`` is None. K_bar in either order is used
     without a copy.
     """
-    return twin("pairwise", X1, X2).inner_vjp(K_bar, X1, X2, weights, need)
+    return twin("pairwise", K_bar, X1, X2, weights).inner_vjp(K_bar, X1, X2, weights, need)
 
 
 # --- chevron: lower triangular with dense first columns and, beyond them, a diagonal alone -------------------------------

@@ -20,7 +20,15 @@ BUDGET = {
         "log_diagonal_vjp": 40,
         "sum_heads": 64,
         "sum_logs": 40,
-    }
+    },
+    "pairwise": {
+        "matrix": 128,
+        "inner": 128,
+        "contract_rows": 128,
+        "contract_both": 128,
+        "sum_sides": 40,
+        "sum_parts": 40,
+    },
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 

@@ -1,0 +1,186 @@
+"""CUDA twin of ``pairwise``: what ``kernels_cuda/pairwise.cu`` is launched with; wide inner products go to cuBLAS.
+
+Nothing waits for the device: parameters that live there stay there. How sums are split depends on the shapes and on the device
+alone, so results are the same from run to run.
+"""
+
+import math
+
+import numpy as np
+
+from . import loader
+
+BLOCK, TILE = 256, 64  # as in pairwise.cu: threads of a block, rows and columns of its tile
+BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
+WIDE = 64  # features from which inner products are cuBLAS's
+FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
+NULL = np.uint64(0)
+
+
+def _launch(kernel, dtype, blocks, *arguments):
+    loader.launch("pairwise", kernel, dtype, (blocks,), (BLOCK,), arguments)
+
+
+def _tiles(n):
+    return -(-n // TILE)
+
+
+def _address(a):
+    return a.data.ptr if hasattr(a, "__cuda_array_interface__") else a.ctypes.data
+
+
+def _is_aligned(*matrices):
+    """Whether the rows of C-contiguous matrices can be read and written 128 bits at a time."""
+    return all(_address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in matrices)
+
+
+def _on_device(value):
+    return isinstance(value, loader.cupy().ndarray)
+
+
+def _parameter(value, dtype):
+    """A parameter () or (D,) as kernels take it: where it is, the step from feature to feature, and its value if it is here."""
+    if _on_device(value):
+        return loader.cupy().ascontiguousarray(value, dtype=dtype), np.int32(value.ndim), dtype.type(0)
+    return NULL, np.int32(0), dtype.type(value)
+
+
+def _number(value, dtype):
+    at, _, value = _parameter(value, dtype)
+    return at, value
+
+
+def _pair(X1, X2):
+    """Both inputs C-contiguous as (items, N, D), and the leading axes."""
+    cp = loader.cupy()
+    first = cp.ascontiguousarray(X1)
+    second = first if X2 is None else cp.ascontiguousarray(X2)
+    *lead, _, _ = first.shape
+    items = math.prod(lead)
+    return tuple(x.reshape(items, *x.shape[-2:]) for x in (first, second)), tuple(lead)
+
+
+def _shape(X1, X2):
+    return X1, np.int64(X1.shape[-2]), X2, np.int64(X2.shape[-2]), np.int32(X1.shape[-1])
+
+
+# --- matrices ------------------------------------------------------------------------------------------------------------
+
+
+def stationary(family, X1, X2, variance, lengthscales):
+    (X1, X2), lead = _pair(X1, X2)
+    items, N1, dtype = len(X1), X1.shape[1], X1.dtype
+    K = loader.cupy().empty((*lead, N1, X2.shape[1]), dtype)
+    if K.size:
+        parameters = *_number(variance, dtype), *_parameter(lengthscales, dtype)
+        blocks = items * _tiles(N1) * _tiles(X2.shape[1])
+        _launch("matrix", dtype, blocks, np.int32(FAMILIES[family]), *_shape(X1, X2), *parameters, K, np.int32(_is_aligned(K)))
+    return K
+
+
+def inner(X1, X2, weights):
+    cp, dtype, symmetric = loader.cupy(), X1.dtype, X2 is None
+    if not symmetric and X1.shape[1] >= WIDE:
+        return cp.matmul(X1 * _weak(weights, dtype), X2.T)
+    X1 = cp.ascontiguousarray(X1)
+    X2 = X1 if symmetric else cp.ascontiguousarray(X2)
+    K = cp.empty((len(X1), len(X2)), dtype)
+    if K.size:
+        arguments = *_shape(X1, X2), *_parameter(weights, dtype), np.int32(symmetric), K, np.int32(_is_aligned(K))
+        _launch("inner", dtype, _tiles(len(X1)) * _tiles(len(X2)), *arguments)
+    return K
+
+
+# --- contractions --------------------------------------------------------------------------------------------------------
+
+
+def _shares(N1, N2, items):
+    """How many tiles a block takes down and across: blocks enough for the device, in a grid that needs the least memory."""
+    tiles1, tiles2 = _tiles(N1), _tiles(N2)
+    blocks = max(1, BLOCKS_EACH * loader.multiprocessors() // items)
+    bands = min(tiles1, max(1, round(math.sqrt(blocks * tiles1 / tiles2))))
+    strips = min(tiles2, -(-blocks // bands))
+    bands = min(tiles1, -(-blocks // strips))
+    return -(-tiles1 // bands), -(-tiles2 // strips)
+
+
+def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    symmetric = X2 is None
+    if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous and K_bar.ndim == 2:
+        K_bar, K = K_bar.T, None if K is None else K.T
+        if not symmetric:
+            swap = {"X1": "X2", "X2": "X1"}
+            need = tuple(swap.get(name, name) for name in need)
+            X2_bar, X1_bar, *rest = stationary_vjp(K_bar, family, X2, X1, variance, lengthscales, need, K)
+            return X1_bar, X2_bar, *rest
+    elif symmetric and K is not None and K.ndim == 2 and not K.flags.c_contiguous:
+        K = K.T
+    (X1, X2), lead = _pair(X1, X2)
+    cp, (N1, D), N2, dtype = loader.cupy(), X1.shape[1:], X2.shape[1], X1.dtype
+    sides = {"X1": N1} | ({} if symmetric else {"X2": N2})
+    sides = {name: cp.empty((*lead, N, D), dtype) for name, N in sides.items() if name in need}
+    totals = {"variance": (), "lengthscales": np.shape(lengthscales)}
+    totals = {name: cp.empty(shape, dtype) for name, shape in totals.items() if name in need}
+    if K_bar.size == 0:
+        for bar in (*sides.values(), *totals.values()):
+            bar[...] = 0
+    elif sides or totals:
+        K_bar = cp.ascontiguousarray(K_bar)
+        use = family == "rbf" and K is not None and K.flags.c_contiguous  # else K takes a read and saves no more than a function
+        _contract(K_bar, family, X1, X2, variance, lengthscales, K if use else NULL, sides, totals, 2 if symmetric else 1)
+    return *(sides.get(name) for name in ("X1", "X2")), *(totals.get(name) for name in ("variance", "lengthscales"))
+
+
+def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, factor):
+    """Fill the arrays in ``sides`` and ``totals``, which are those that are wanted. ``factor`` scales the side of X1."""
+    cp, (items, N1, D), N2, dtype = loader.cupy(), X1.shape, X2.shape[1], X1.dtype
+    down, across = _shares(N1, N2, items)
+    bands, strips = -(-_tiles(N1) // down), -(-_tiles(N2) // across)
+    blocks, both, contracted = items * bands * strips, "X2" in sides, bool(sides) or "lengthscales" in totals
+    features = D if contracted else 0
+    side1, side2 = cp.empty((items, strips, features, N1)), cp.empty((items, bands, features if both else 0, N2))
+    squares, total = cp.empty((blocks, features)), cp.empty(blocks)
+    aligned = _is_aligned(K_bar) and (K is NULL or _is_aligned(K))
+    spread = _parameter(lengthscales, dtype)
+    given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *_number(variance, dtype), *spread
+    split = np.int32(down), np.int32(across)
+    if both:
+        _launch("contract_both", dtype, blocks, *given, *split, side1, side2, squares, total)
+    else:
+        _launch("contract_rows", dtype, blocks, *given, *split, np.int32(contracted), side1, squares, total)
+    for name, partial, shares, sign in (("X1", side1, strips, factor), ("X2", side2, bands, -1)):
+        if name in sides and sides[name].size:
+            out = sides[name]
+            sizes = np.int32(shares), np.int64(partial.shape[-1]), np.int32(D), np.float64(sign)
+            _launch("sum_sides", dtype, -(-out.size // BLOCK), partial, *sizes, *spread, out, np.int64(out.size))
+    if "variance" in totals:
+        number = _parameter(variance, dtype)
+        _launch("sum_parts", dtype, 1, total, np.int64(blocks), np.int32(1), *number, np.int32(0), totals["variance"])
+    if "lengthscales" in totals and totals["lengthscales"].size:
+        out = totals["lengthscales"]
+        columns = 1 if out.ndim == 0 else D  # one lengthscale for all: one sum over blocks and features
+        rows = squares.size // columns
+        _launch("sum_parts", dtype, columns, squares, np.int64(rows), np.int32(columns), *spread, np.int32(1), out)
+
+
+# --- inner products: their cotangents --------------------------------------------------------------------------------------
+
+
+def _weak(value, dtype):
+    return value if _on_device(value) else dtype.type(value)
+
+
+def inner_vjp(K_bar, X1, X2, weights, need):
+    cp, dtype, symmetric = loader.cupy(), X1.dtype, X2 is None
+    X2 = X1 if symmetric else X2
+    factor = _weak(weights, dtype)
+    X1_bar = X2_bar = weights_bar = None
+    if "X1" in need or "weights" in need:
+        P = cp.matmul(K_bar, X2)
+        if "weights" in need:
+            weights_bar = (X1 * P).sum(None if np.ndim(weights) == 0 else 0, dtype=np.float64).astype(dtype)
+        if "X1" in need:
+            X1_bar = P * (2 * factor if symmetric else factor)
+    if "X2" in need and not symmetric:
+        X2_bar = cp.matmul(K_bar.T, X1) * factor
+    return X1_bar, X2_bar, weights_bar

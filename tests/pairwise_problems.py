@@ -1,0 +1,115 @@
+"""Pairwise problems of awkward sizes, and what every twin of the family must say about them."""
+
+from unittest import mock
+
+import numpy as np
+from numerics import assert_as_accurate_as
+from oracles import covariances as oracle
+
+FAMILIES = ("rbf", "matern12", "matern32", "matern52")
+NAMES = ("X1", "X2", "variance", "lengthscales")
+SHAPES = [(1, 1, 1), (3, 17, 2), (65, 5, 3), (17, 130, 8), (70, 68, 11), (66, 67, 19)]  # N1, N2, D
+LONG = np.longdouble
+
+
+def problem(rng, N1, N2, D, dtype, shared=False):
+    """X1, X2, variance, lengthscales: two pairs of points are the same."""
+    X1, X2 = rng.standard_normal((N1, D)), rng.standard_normal((N2, D))
+    X2[0], X2[-1] = X1[0], X1[-1]
+    lengthscales = np.sqrt(D) * (1.3 if shared else rng.uniform(0.7, 2.0, D))
+    return X1.astype(dtype), X2.astype(dtype), dtype(1.7), np.asarray(lengthscales, dtype)[()]
+
+
+def symmetric(rng, N, dtype):
+    A = rng.standard_normal((N, N))
+    return (A + A.T).astype(dtype)
+
+
+def exactly(arrays):
+    return [np.asarray(a, LONG)[()] for a in arrays]
+
+
+def check_matrix(twin, rng, family, N1, N2, D, dtype, shared=False):
+    arguments = problem(rng, N1, N2, D, dtype, shared)
+    X1, X2, *parameters = arguments
+    for first, second in ((X1, X2), (X1, None), (X2, None)):
+        K = twin.stationary(family, first, second, *parameters)
+        other = first if second is None else second
+        assert K.dtype == dtype and K.flags.c_contiguous
+        truth = oracle.stationary(family, *exactly((first, other, *parameters)))
+        assert_as_accurate_as(K, oracle.stationary(family, first, other, *parameters), truth)
+        if second is None:
+            np.testing.assert_array_equal(K, K.T)
+            np.testing.assert_array_equal(np.diag(K), np.full(len(K), parameters[0]))
+
+
+def bars_of(twin, family, K_bar, arguments, known):
+    """The cotangents by the twin, and by definition in the same dtype and in extended precision."""
+    K = twin.stationary(family, *arguments) if known else None
+    X1, X2, *parameters = arguments
+    bars = twin.stationary_vjp(K_bar, family, *arguments, NAMES, K)
+    definitions = []
+    for change in (lambda arrays: arrays, exactly):
+        bar, first, second, *rest = change((K_bar, X1, X1 if X2 is None else X2, *parameters))
+        one, two, *others = oracle.stationary_vjp(bar, family, first, second, *rest)
+        definitions.append((one + two, None, *others) if X2 is None else (one, two, *others))
+    for bar, same in zip(bars, definitions[1], strict=True):
+        if same is not None:
+            assert bar.dtype == X1.dtype and bar.shape == same.shape
+    return bars, *definitions
+
+
+def check_contractions(twin, rng, dtype, known, shapes=SHAPES, families=FAMILIES):
+    """Errors of all problems together, each scaled to one: the plain error of a single sum may be tiny by luck."""
+    errors = {name: ([], []) for name in NAMES}
+    for number, (N1, N2, D) in enumerate(shapes):
+        X1, X2, *parameters = problem(rng, N1, N2, D, dtype, shared=number % 2)
+        K_bar, S_bar = rng.standard_normal((N1, N2)).astype(dtype), symmetric(rng, N1, dtype)
+        for family in families:
+            for bar, second in ((K_bar, X2), (S_bar, None)):
+                results = bars_of(twin, family, bar, (X1, second, *parameters), known)
+                for name, fast, plain, truth in zip(NAMES, *results, strict=True):
+                    if truth is None:
+                        assert fast is None
+                        continue
+                    scale = max(np.abs(truth).max(initial=0), 1)
+                    for result, collected in zip((fast, plain), errors[name], strict=True):
+                        collected.append(float(np.abs(result - truth).max(initial=0) / scale))
+    for name, (fast, plain) in errors.items():
+        assert max(fast) <= 4 * max(*plain, np.finfo(dtype).eps), (name, fast, plain)
+
+
+def check_inner(twin, rng, N1, N2, D, dtype, shared):
+    X1, X2, _, weights = problem(rng, N1, N2, D, dtype, shared)
+    for second in (X2, None):
+        other = X1 if second is None else X2
+        K = twin.inner(X1, second, weights)
+        assert K.dtype == dtype and K.flags.c_contiguous
+        assert_as_accurate_as(K, oracle.linear(X1, other, weights), oracle.linear(*exactly((X1, other, weights))))
+        K_bar = symmetric(rng, N1, dtype) if second is None else rng.standard_normal((N1, N2)).astype(dtype)
+        X1_bar, X2_bar, weights_bar = twin.inner_vjp(K_bar, X1, second, weights, ("X1", "X2", "weights"))
+        bar, a, b, w = exactly((K_bar, X1, other, weights))
+        pulled, tolerance = (bar @ b) * w, 50 * np.finfo(dtype).eps * np.sqrt(N1 * N2)
+        np.testing.assert_allclose(X1_bar, 2 * pulled if second is None else pulled, rtol=0, atol=tolerance * 10)
+        if second is None:
+            np.testing.assert_array_equal(K, K.T)
+            assert X2_bar is None
+        else:
+            np.testing.assert_allclose(X2_bar, (bar.T @ a) * w, rtol=0, atol=tolerance * 10)
+        expected = (a * (bar @ b)).sum(None if shared else 0)
+        assert np.shape(weights_bar) == np.shape(weights) and weights_bar.dtype == dtype
+        np.testing.assert_allclose(weights_bar, expected, rtol=0, atol=tolerance * max(1, np.abs(expected).max()))
+
+
+def small_run(twin):
+    """Every kernel once, on more than one block, for runs that are slow; blocks that contract have four tiles, or one."""
+    rng = np.random.default_rng(1)
+    X1, X2, *parameters = problem(rng, 67, 130, 9, np.float32)
+    K_bar = rng.standard_normal((67, 130)).astype(np.float32)
+    with mock.patch.object(twin, "BLOCKS_EACH", 1):
+        bars = twin.stationary_vjp(K_bar, "matern32", X1, X2, *parameters, NAMES, None)
+    assert all(np.isfinite(bar).all() for bar in bars)
+    X2, K_bar = X2[:64], np.ascontiguousarray(K_bar[:, :64])  # aligned rows
+    K = twin.stationary("rbf", X1, X2, 1.7, 2.0)
+    X1_bar, *_ = twin.stationary_vjp(K_bar, "rbf", X1, X2, 1.7, 2.0, ("X1", "lengthscales"), K)
+    assert np.isfinite(X1_bar).all() and np.isfinite(twin.inner(X1, X2, 0.5)).all()
