@@ -109,7 +109,7 @@ class InversePass(Pass):
             if c:
                 kernels.add_scaled(H, self.J, c)
                 kernels.weighted_gram(self.J, -c * self.s, out=H, add=True, overwrite_a=True)
-            diagonal = np.array(H.diagonal())
+            diagonal = H.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
         else:
             diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
@@ -127,7 +127,7 @@ class LikelihoodPass(InversePass):
         super().__init__(q, Kuu, jitter)
         self.needs_J = "blocks" in need or wanted(need, "variance")
         L = kernels.cholesky(with_noise(Kuu, self.s), jitter, overwrite_a=True)
-        self.log_det = 2 * float(np.sum(np.log(L.diagonal()), dtype=float))
+        self.log_det = 2 * np.sum(np.log(L.diagonal(), dtype=float))
         self.beta = None if self.preconditioned else kernels.matmul(self.means, L)
         self.X = kernels.inverse_triangular(L, overwrite_l=True)
         w = self.means
@@ -139,7 +139,7 @@ class LikelihoodPass(InversePass):
 
     @cached_property
     def J_diagonal(self):
-        return np.array(self.J.diagonal()) if self.needs_J else kernels.column_moments(self.X, self.s)[1]
+        return self.J.diagonal().copy() if self.needs_J else kernels.column_moments(self.X, self.s)[1]
 
     @cached_property
     def J(self):
@@ -165,6 +165,6 @@ class LikelihoodPass(InversePass):
         return self.joint_moments(kernels.matmul(self.beta, Lam), cov, Kff)
 
     def kl(self):
-        explained = float(np.sum(self.s * self.J_diagonal, dtype=float)) - self.M
-        logs = self.log_det - float(np.sum(np.log(self.s), dtype=float))
+        explained = np.sum(self.s * self.J_diagonal, dtype=float) - self.M
+        logs = self.log_det - np.sum(np.log(self.s, dtype=float))
         return 0.5 * self.P * (explained + logs) + self.weights_kl()

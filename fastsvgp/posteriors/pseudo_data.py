@@ -77,13 +77,13 @@ class Pass:
         """``Marginals`` from means (P, N) and variances (N,), which are raised to their floor."""
         self.clamped += raise_to_floor(var, kff)
         shape = (*self.batch, len(var))
-        return Marginals(mean.reshape(shape), np.array(np.broadcast_to(var, shape)))
+        return Marginals(mean.reshape(shape), np.broadcast_to(var, shape).copy())
 
     def joint_moments(self, mean, cov, Kff):
         """The same from means (P, N) and a covariance (N, N)."""
         self.clamped += raise_to_floor(np.einsum("nn->n", cov), np.diagonal(Kff))  # a view of the diagonal
         N = len(cov)
-        return mean.reshape(*self.batch, N), np.array(np.broadcast_to(cov, (*self.batch, N, N)))
+        return mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy()
 
     def cotangents(self, f_bar):
         """Those of the means (P, N), and of the variances (N,), summed over outputs."""
@@ -92,7 +92,7 @@ class Pass:
 
     def weights_kl(self):
         """w' Kuu w / 2, summed over outputs."""
-        return 0.5 * float(np.sum(self.w * self.Kw, dtype=float))
+        return 0.5 * np.sum(self.w * self.Kw, dtype=float)
 
     def weights_bar(self, kl_bar):
         """The cotangent (P, M) of w: Kuf a + kl_bar Kuu w."""

@@ -79,7 +79,7 @@ class RelaxedPass(Pass):
         return self.joint_moments(kernels.matmul(self.w, Kuf), (cov + cov.T) / 2, Kff)
 
     def kl(self):
-        traces = self.distance**2 + self.trace + float(np.sum(self.s * self.P_diagonal, dtype=float)) - self.M
+        traces = self.distance**2 + self.trace + np.sum(self.s * self.P_diagonal, dtype=float) - self.M
         return 0.5 * self.P * (traces - log_dets(self.L, self.s)) + self.weights_kl()
 
     def pull(self, part, f_bar, need):
@@ -121,7 +121,7 @@ class RelaxedPass(Pass):
         variance_bar = Kuu_bar = None
         if need_blocks:
             K_bar = kernels.tril_congruence(self.L, C)
-            diagonal = np.array(K_bar.diagonal())
+            diagonal = K_bar.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(K_bar, 0.5 * kl_bar * self.w, self.w))
         elif need_variance:
             diagonal = congruence_diagonal(self.L, C)
@@ -153,7 +153,7 @@ class DirectionPass(InversePass):
             setattr(self, name, getattr(exact, name))
         self.exact, self.H = exact, None
         self.J = kernels.symmetrise(kernels.tril_congruence(exact.L, exact.N))
-        self.J_diagonal = exact.P_diagonal = np.array(self.J.diagonal())
+        self.J_diagonal = exact.P_diagonal = self.J.diagonal().copy()
 
     def times_J(self, vectors):
         return kernels.matmul(vectors, self.J)
@@ -198,4 +198,4 @@ def congruence_diagonal(L, S):
 
 def log_dets(L, s):
     """log det L L' + sum log s."""
-    return 2 * float(np.sum(np.log(L.diagonal()), dtype=float)) + float(np.sum(np.log(s), dtype=float))
+    return 2 * np.sum(np.log(L.diagonal(), dtype=float)) + np.sum(np.log(s, dtype=float))

@@ -80,7 +80,7 @@ class SampledPass(Pass):
 
     def kl(self):
         z, r, rho = self.Z, self.r, self.rho
-        f = float(np.sum((r - z) * r + (2 * z - r) * rho, dtype=float)) / z.shape[1]
+        f = np.sum((r - z) * r + (2 * z - r) * rho, dtype=float) / z.shape[1]
         return 0.5 * self.P * (f - self.M - log_dets(self.L, self.s)) + self.weights_kl()
 
     def pull(self, part, f_bar, need):
