@@ -14,7 +14,7 @@ SVGP SGPR Blocks
 RBF Matern12 Matern32 Matern52 Linear Constant Sum Product
 ZeroMean ConstantMean LinearMean
 Gaussian BernoulliProbit BernoulliLogit Poisson Laplace StudentT RobustMax Softmax
-Marginal Whitened InverseFreeWhitened
+Marginal Whitened InverseFreeWhitened LikelihoodForm Relaxed
 elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
 collapsed_bound_and_grad optimal_svgp
 predict_f predict_y predict_log_density
