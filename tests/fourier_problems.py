@@ -79,6 +79,6 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
 def small_run(twin):
     """Every kernel once, on more than one block, for runs that are slow."""
     rng = np.random.default_rng(1)
-    check_frequencies(twin, "matern52", 5, np.float32)
-    for D, count in ((3, 1), (3, 2), (40, 2)):
-        check_all(twin, rng, "matern32", 70, D, 9, count, np.float32)
+    for D, count in ((2, 1), (17, 2)):
+        X, U, W, indices, variance, _ = problem(rng, 30, D, 20, count, np.float32)
+        check_products(twin, "matern32", X, U, W, indices, variance, np.float32(1.25))

@@ -1,0 +1,181 @@
+"""CUDA twin of ``fourier``: what ``kernels_cuda/fourier.cu`` is launched with; with many features cuBLAS makes the phases.
+
+Up to four right-hand sides share the cosines. Sums over points and over frequencies go through partial sums of blocks; how many
+depends on the shapes and on the device alone, so results are the same from run to run. Nothing waits for the device: parameters
+that live there stay there.
+"""
+
+import functools
+import math
+
+import numpy as np
+
+from . import loader
+
+# as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
+BLOCK, SUB, FINISHED = 256, 16, 32
+TOGETHER = {"multiply": 4, "transposed": 4, "multiply_vjp": 4, "transposed_vjp": 2}  # right-hand sides at once; or one
+POINTS = {4: 256, 8: 128}  # of a block, by the bytes of an element
+DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
+GROUPS_EACH = 8  # blocks along points for each multiprocessor, where there are so many points
+TILE = 1 << 22  # phases that a matrix product makes at a time: they stay in the cache of the device
+DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # of freedom of the Student-t spectrum; 0: normal
+NULL = np.uint64(0)
+
+
+def _checked(indices, num):
+    """Indices as int64 on the device. Their range is checked only on demand: it costs a wait for the device."""
+    cp = loader.cupy()
+    indices = cp.ascontiguousarray(indices, dtype=np.int64)
+    if loader.checking() and indices.size:
+        wrong = indices[(indices < 0) | (indices >= num)]
+        if wrong.size:
+            raise IndexError(f"`indices` holds {int(wrong[0])}, but there are {num} frequencies (0 to {num - 1})")
+    return indices
+
+
+def _lines(a):
+    """(right-hand sides, n), contiguous, for any leading axes."""
+    return loader.cupy().ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
+
+
+def _parameter(value, dtype):
+    """A parameter () or (D,) as kernels take it: its place or null, its value if it is here, the step from feature to feature."""
+    cp = loader.cupy()
+    if isinstance(value, cp.ndarray) or np.ndim(value):
+        return cp.ascontiguousarray(value, dtype=dtype), dtype.type(0), np.int32(np.ndim(value))
+    return NULL, dtype.type(value), np.int32(0)
+
+
+def _launch(kernel, dtype, grid, *arguments):
+    loader.launch("fourier", kernel, dtype, grid, (BLOCK,), arguments)
+
+
+def _sum_parts(parts, out, factor=1.0, variance=None, num=0):
+    place, value = variance or (NULL, parts.dtype.type(0))
+    target = out if out.flags.c_contiguous else loader.cupy().empty(out.shape, out.dtype)
+    arguments = parts, np.int32(len(parts)), np.int64(out.size), np.float64(factor), place, value, np.float64(num), target
+    _launch("sum_parts", out.dtype, (-(-out.size // FINISHED),), *arguments)
+    if target is not out:
+        out[...] = target
+
+
+def _column_products(a, b, columns, factor, divisor):
+    out = loader.cupy().empty(columns, a.dtype)
+    rows = np.int64(a.size // columns), np.int32(columns)
+    _launch("column_products", a.dtype, (columns,), a, b, *rows, np.float64(factor), *_parameter(divisor, a.dtype), out)
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def _share(n, groups, multiprocessors):
+    """How many of n frequencies a block takes: such that a multiprocessor has the fewest tiles of them in turn, where a block
+    costs one more, and at least two blocks, so that one computes while the other waits.
+    """
+    tiles = -(-n // SUB)
+
+    def cost(each):
+        blocks = groups * -(-tiles // each)
+        return max(2, -(-blocks // multiprocessors)) * (each + 1)
+
+    deals = range(1, min(tiles, GROUPS_EACH * multiprocessors) + 1)
+    return SUB * min((-(-tiles // shares) for shares in deals), key=cost)
+
+
+def _frequencies(family, seed, indices, D, dtype, lengthscales):
+    omega = loader.cupy().empty((len(indices), D), dtype)
+    tasks = len(indices) * -(-D // 4)
+    if tasks:
+        spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices, np.int64(len(indices)), np.int32(D)
+        _launch("frequencies", dtype, (-(-tasks // BLOCK),), *spectrum, *_parameter(lengthscales, dtype), omega)
+    return omega
+
+
+def _part(a, rows, columns):
+    return NULL if a is None else loader.cupy().ascontiguousarray(a[rows, columns])
+
+
+def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales):
+    """``(total, back, X_bar)``: W Phi' (R, N), U Phi (R, 2 n) and sum_p g omega_p / l (N, D), those that the kernel makes."""
+    cp, dtype, (N, D), n = loader.cupy(), X.dtype, X.shape, len(indices)
+    forward, slopes = kernel in ("multiply", "transposed_vjp"), kernel.endswith("vjp")
+    backward = not forward
+    count = len(W if U is None else U)
+    total, back = cp.empty((count, N if forward else 0), dtype), cp.empty((count, 2 * n if backward else 0), dtype)
+    X_bar = cp.zeros((N if slopes else 0, D), dtype)
+    if N == 0 or n == 0 or count == 0:
+        total[...], back[...] = 0, 0
+        return total, back, X_bar
+    X, tiled = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize]
+    run = max(SUB, TILE // N // SUB * SUB) if tiled else n
+    groups = min(-(-N // POINTS[dtype.itemsize]), GROUPS_EACH * loader.multiprocessors())
+    share = _share(min(run, n), groups, loader.multiprocessors())
+    runs = [slice(start, min(n, start + run)) for start in range(0, n, run)]
+    shares = [-(-(part.stop - part.start) // share) for part in runs]
+    scales, variance = _parameter(lengthscales, dtype), _parameter(variance, dtype)[:2]
+    step = TOGETHER[kernel]
+    sides = [slice(first, min(count, first + step)) for first in range(0, count, step)]
+    forward_parts = [cp.empty((sum(shares) if forward else 0, here.stop - here.start, N), dtype) for here in sides]
+    X_parts = cp.empty((len(sides) * shares[0] if slopes and not tiled else 0, N, D), dtype)
+    for k, part in enumerate(runs):
+        both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
+        omega = _frequencies(family, seed, indices[part], D, dtype, lengthscales) if tiled else None
+        theta = cp.matmul(omega, X.T) if tiled else NULL
+        spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices[part], np.int64(length)
+        for g, here in enumerate(sides):
+            if slopes and tiled and g:
+                theta = cp.matmul(omega, X.T)  # slopes took the place of the phases
+            together = here.stop - here.start
+            back_parts = cp.empty((groups if backward else 0, together, 2 * length), dtype)
+            places = X, np.int64(N), np.int32(D), *scales, *variance, np.float64(num), theta
+            weights = _part(U, here, slice(None)), _part(W, here, both), np.int32(together), np.int64(share)
+            parts = forward_parts[g][sum(shares[:k]) :], back_parts, X_parts[g * shares[0] :]
+            name = f"{kernel}_{1 if together == 1 else step}"
+            _launch(name, dtype, (groups, shares[k]), *spectrum, *places, *weights, *parts)
+            if backward:
+                _sum_parts(back_parts, back[here, both], 1.0, variance, num)
+            if slopes and tiled:
+                X_bar += 2 * math.pi * cp.matmul(theta.T, omega)
+    if forward:
+        for here, parts in zip(sides, forward_parts, strict=True):
+            _sum_parts(parts, total[here])
+    if slopes and not tiled:
+        _sum_parts(X_parts, X_bar, 2 * math.pi)
+    return total, back, X_bar
+
+
+# --- the operations ----------------------------------------------------------------------------------------------------
+
+
+def frequencies(family, seed, indices, D, dtype):
+    indices, dtype = loader.cupy().ascontiguousarray(indices, dtype=np.int64), np.dtype(dtype)
+    return _frequencies(family, seed, indices, D, dtype, 1 / (2 * math.pi))  # phases of unit lengthscales that are not in turns
+
+
+def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
+    lines, spectrum = _lines(w), (family, seed, _checked(indices, num), num, variance, lengthscales)
+    if transpose:
+        _, out, _ = _pass("transposed", X, lines, None, *spectrum)
+    else:
+        out, _, _ = _pass("multiply", X, None, lines, *spectrum)
+    return out.reshape(*w.shape[:-1], out.shape[1])
+
+
+def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need):
+    spectrum = family, seed, _checked(indices, num), num, variance, lengthscales
+    X_bar = w_bar = variance_bar = lengthscales_bar = None
+    if {"X", "lengthscales"} & {*need}:
+        if transpose:
+            w_bar, _, X_bar = _pass("transposed_vjp", X, _lines(w), _lines(out_bar), *spectrum)
+        else:
+            _, w_bar, X_bar = _pass("multiply_vjp", X, _lines(out_bar), _lines(w), *spectrum)
+        w_bar = w_bar.reshape(w.shape)
+    elif {"w", "variance"} & {*need}:
+        w_bar = multiply(X, out_bar, *spectrum, not transpose)
+    if "variance" in need:
+        variance_bar = _column_products(_lines(w), w_bar, 1, 0.5, variance).reshape(())
+    if "lengthscales" in need:
+        shape = np.shape(lengthscales)
+        columns = X.shape[1] if shape else 1
+        lengthscales_bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales).reshape(shape)
+    return X_bar if "X" in need else None, w_bar if "w" in need else None, variance_bar, lengthscales_bar

@@ -1,0 +1,295 @@
+// Products with random Fourier features that are never stored, and their reverse rules. See fastsvgp/kernels/__init__.py.
+//
+// A block takes a tile of POINTS points and a share of the frequencies: a thread PTS points by one frequency at a time, cosines and
+// sines in registers. Frequencies are drawn by the block itself, STAGE at a time, with the factor 1 / (2 pi lengthscale) that
+// makes phases count turns, so each draw serves POINTS points. What is bound here is the rate at which instructions are issued: D
+// multiply-adds for the phase, 17 instructions for cosine and sine, 2 multiply-adds for each right-hand side.
+// With many features (`theta`) a matrix product has made the phases, (n, N); then the slopes g take their place.
+#include "philox.cuh"
+
+constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int ACROSS = 8;                      // lanes of a warp side by side along frequencies
+constexpr int PTS = 2 * WIDTH;                 // points of a thread
+constexpr int POINTS = BLOCK / ACROSS * PTS;   // 256 in float32, 128 in float64
+constexpr int SUB = 2 * ACROSS;                // frequencies between barriers
+constexpr int STAGE = 16 * WIDTH;              // frequencies that are drawn at a time
+constexpr int DIMS = 8 + 2 * WIDTH;            // the most features without theta: 16 in float32, 12 in float64
+constexpr int ROW = DIMS + WIDTH;              // of a frequency in shared memory: no two of 8 lanes meet in a bank
+constexpr int COLUMN = POINTS + WIDTH;         // of the slopes of a frequency, likewise
+constexpr int PARTS = BLOCK / POINTS;          // threads that share a point in the contraction
+constexpr double TWO_PI = 6.283185307179586;
+constexpr unsigned FULL = 0xffffffffu;
+
+// Parameters are on the device, or come as a value where their place is null.
+struct parameter_t {
+  const real* place;
+  real value;
+  int step;  // from feature to feature: 0 where one serves all
+  __device__ __forceinline__ real of(int d) const { return place ? place[step * d] : value; }
+};
+
+__device__ __forceinline__ real scale_of(parameter_t variance, double num) {
+  return static_cast<real>(sqrt(static_cast<double>(variance.of(0)) / num));
+}
+
+__device__ __forceinline__ real turn_of(parameter_t lengthscales, int d) {
+  return static_cast<real>(1 / TWO_PI) / lengthscales.of(d);
+}
+
+__device__ __forceinline__ vector_t& vector_at(real* place) { return *reinterpret_cast<vector_t*>(place); }
+
+// out[p, d] = component d of the frequency of indices[p] over 2 pi lengthscales.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+frequencies(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n, int D, const real* __restrict__ lengthscales,
+            real lengthscale, int step, real* __restrict__ out) {
+  const parameter_t scales = {lengthscales, lengthscale, step};
+  const int quads = (D + 3) / 4;
+  const index_t task = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (task >= n * quads) return;
+  const index_t p = task / quads;
+  const int q = static_cast<int>(task % quads);
+  real omega[4];
+  draw(seed, indices[p], q, degrees, omega);
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    if (4 * q + e < D) out[p * D + 4 * q + e] = omega[e] * turn_of(scales, 4 * q + e);
+}
+
+// Of the frequencies of share blockIdx.y and the tiles blockIdx.x, blockIdx.x + gridDim.x ... of points:
+//   FORWARD   forward_parts[share, r, i] = s sum_p W[r, 2 p] cos + W[r, 2 p + 1] sin
+//   BACKWARD  back_parts[blockIdx.x, r, 2 p] = sum_i U[r, i] cos, and [..., 2 p + 1] = sum_i U[r, i] sin
+//   SLOPES    X_parts[share, i, d] = sum_p g omega_p[d] / (2 pi l_d), g = s sum_r U[r, i] (W[r, 2 p + 1] cos - W[r, 2 p] sin);
+//             or g to theta, where theta came in
+template <int RHS, bool FORWARD, bool BACKWARD, bool SLOPES>
+__device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n,
+                                      const real* __restrict__ X, index_t N, int D, parameter_t lengthscales, parameter_t variance,
+                                      double num, real* __restrict__ theta,
+                                      const real* __restrict__ U, const real* __restrict__ W, int count, index_t share,
+                                      real* __restrict__ forward_parts, real* __restrict__ back_parts, real* __restrict__ X_parts) {
+  __shared__ __align__(16) real xs[DIMS][POINTS];
+  __shared__ __align__(16) real us[BACKWARD || SLOPES ? RHS : 1][POINTS];
+  __shared__ __align__(16) real omegas[STAGE][ROW];
+  __shared__ __align__(16) real weights[FORWARD || SLOPES ? STAGE : 1][2 * RHS];
+  __shared__ __align__(16) real slopes[SLOPES ? SUB : 1][COLUMN];
+  __shared__ real sums[BACKWARD ? WARPS : 1][SUB][2 * RHS];
+  const int thread = threadIdx.x, across = thread % ACROSS, mine = thread / ACROSS * PTS;
+  const int quads = (D + 3) / 4;
+  const index_t begin = blockIdx.y * share, end = begin + share < n ? begin + share : n;
+  const index_t tiles = (N + POINTS - 1) / POINTS;
+  for (index_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const index_t corner = tile * POINTS;
+    const int points = N - corner < POINTS ? static_cast<int>(N - corner) : POINTS;
+    __syncthreads();
+    if (!theta)
+#pragma unroll 1
+      for (int e = thread; e < POINTS * 4 * quads; e += BLOCK) {
+        const int i = e / (4 * quads), d = e % (4 * quads);
+        xs[d][i] = i < points && d < D ? X[(corner + i) * D + d] : real(0);
+      }
+    if (BACKWARD || SLOPES)
+#pragma unroll 1
+      for (int e = thread; e < POINTS * RHS; e += BLOCK) {
+        const int r = e / POINTS, i = e % POINTS;
+        us[r][i] = r < count && i < points ? U[r * N + corner + i] : real(0);
+      }
+    real forward[RHS][PTS], X_bar[DIMS / PARTS];
+#pragma unroll
+    for (int i = 0; i < PTS; ++i)
+#pragma unroll
+      for (int r = 0; r < RHS; ++r) forward[r][i] = 0;
+#pragma unroll
+    for (int d = 0; d < DIMS / PARTS; ++d) X_bar[d] = 0;
+
+    for (index_t first = begin; first < end; first += STAGE) {
+      __syncthreads();
+      const int staged = end - first < STAGE ? static_cast<int>(end - first) : STAGE;
+      if (!theta)
+#pragma unroll 1
+        for (int e = thread; e < STAGE * quads; e += BLOCK) {
+          const int p = e % STAGE, q = e / STAGE;
+          real omega[4] = {0, 0, 0, 0};
+          if (p < staged) draw(seed, indices[first + p], q, degrees, omega);
+#pragma unroll
+          for (int k = 0; k < 4; ++k)
+            omegas[p][4 * q + k] = 4 * q + k < D ? omega[k] * turn_of(lengthscales, 4 * q + k) : real(0);
+        }
+      if (FORWARD || SLOPES) {
+        const real scale = scale_of(variance, num);
+#pragma unroll 1
+        for (int e = thread; e < 2 * STAGE * RHS; e += BLOCK) {
+          const int r = e / (2 * STAGE), k = e % (2 * STAGE);
+          weights[k / 2][2 * r + k % 2] = r < count && k / 2 < staged ? scale * W[2 * (r * n + first) + k] : real(0);
+        }
+      }
+      __syncthreads();
+
+      for (int sub = 0; sub < staged; sub += SUB) {
+#pragma unroll 1
+        for (int column = across; column < SUB; column += ACROSS) {
+          const int p = sub + column;
+          real t[PTS];
+#pragma unroll
+          for (int i = 0; i < PTS; ++i) t[i] = 0;
+          if (theta) {
+#pragma unroll
+            for (int i = 0; i < PTS; ++i)
+              if (p < staged && mine + i < points) t[i] = theta[(first + p) * N + corner + mine + i];
+          } else {
+  #pragma unroll 1
+          for (int d = 0; d < D; d += WIDTH) {
+              const vector_t omega = vector_at(&omegas[p][d]);
+#pragma unroll
+              for (int e = 0; e < WIDTH; ++e)
+#pragma unroll
+                for (int i = 0; i < PTS; i += WIDTH) {
+                  const vector_t x = vector_at(&xs[d + e][mine + i]);
+#pragma unroll
+                  for (int k = 0; k < WIDTH; ++k) t[i + k] += omega.e[e] * x.e[k];
+                }
+            }
+          }
+          real back[RHS][2] = {};
+#pragma unroll
+          for (int i = 0; i < PTS; ++i) {
+            real cosine, sine, slope = 0;
+            cos_sin(t[i], cosine, sine);
+#pragma unroll
+            for (int r = 0; r < RHS; ++r) {
+              if (FORWARD) forward[r][i] += weights[p][2 * r] * cosine + weights[p][2 * r + 1] * sine;
+              if (BACKWARD) back[r][0] += us[r][mine + i] * cosine, back[r][1] += us[r][mine + i] * sine;
+              if (SLOPES) slope += us[r][mine + i] * (weights[p][2 * r + 1] * cosine - weights[p][2 * r] * sine);
+            }
+            t[i] = slope;
+          }
+          if (BACKWARD) {
+#pragma unroll
+            for (int r = 0; r < RHS; ++r)
+#pragma unroll
+              for (int k = 0; k < 2; ++k) {
+#pragma unroll
+                for (int bits = ACROSS; bits < WARP; bits *= 2) back[r][k] += __shfl_xor_sync(FULL, back[r][k], bits);
+                if (thread % WARP < ACROSS) sums[thread / WARP][column][2 * r + k] = back[r][k];
+              }
+          }
+          if (SLOPES && theta) {
+#pragma unroll
+            for (int i = 0; i < PTS; ++i)
+              if (p < staged && mine + i < points) theta[(first + p) * N + corner + mine + i] = t[i];
+          } else if (SLOPES) {
+#pragma unroll
+            for (int i = 0; i < PTS; i += WIDTH) {
+              vector_t g;
+#pragma unroll
+              for (int e = 0; e < WIDTH; ++e) g.e[e] = t[i + e];
+              vector_at(&slopes[column][mine + i]) = g;
+            }
+          }
+        }
+        if (!BACKWARD && (!SLOPES || theta)) continue;
+        __syncthreads();
+        if (BACKWARD)
+#pragma unroll 1
+          for (int e = thread; e < 2 * SUB * count; e += BLOCK) {
+            const int r = e / (2 * SUB), k = e % (2 * SUB), p = sub + k / 2;
+            if (p >= staged) continue;
+            real total = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; ++w) total += sums[w][k / 2][2 * r + k % 2];
+            real* place = back_parts + 2 * ((static_cast<index_t>(blockIdx.x) * count + r) * n + first + sub) + k;
+            *place = tile == blockIdx.x ? total : *place + total;
+          }
+        if (SLOPES && !theta) {
+          const int part = thread / POINTS * (DIMS / PARTS);
+#pragma unroll 1
+          for (int p = 0; p < SUB; ++p) {
+            const real g = slopes[p][thread % POINTS];
+#pragma unroll
+            for (int d = 0; d < DIMS / PARTS; d += WIDTH) {
+              if (part + d >= D) break;
+              const vector_t omega = vector_at(&omegas[sub + p][part + d]);
+#pragma unroll
+              for (int e = 0; e < WIDTH; ++e) X_bar[d + e] += g * omega.e[e];
+            }
+          }
+        }
+        __syncthreads();
+      }
+    }
+
+    if (FORWARD) {
+#pragma unroll
+      for (int r = 0; r < RHS; ++r)
+#pragma unroll
+        for (int i = 0; i < PTS; ++i) {
+#pragma unroll
+          for (int bits = 1; bits < ACROSS; bits *= 2) forward[r][i] += __shfl_xor_sync(FULL, forward[r][i], bits);
+          if (across == i % ACROSS && r < count && mine + i < points)
+            forward_parts[(static_cast<index_t>(blockIdx.y) * count + r) * N + corner + mine + i] = forward[r][i];
+        }
+    }
+    if (SLOPES && !theta && thread % POINTS < points) {
+      const int part = thread / POINTS * (DIMS / PARTS);
+      real* row = X_parts + (static_cast<index_t>(blockIdx.y) * N + corner + thread % POINTS) * D;
+#pragma unroll
+      for (int d = 0; d < DIMS / PARTS; ++d)
+        if (part + d < D) row[part + d] = X_bar[d];
+    }
+  }
+}
+
+// out[e] = factor times the sum of parts[0, e], parts[1, e] ...; with num > 0 times sqrt(variance / num) too. float64 inside.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+sum_parts(const real* __restrict__ parts, int number, index_t size, double factor, const real* __restrict__ variances, real variance,
+          double num, real* __restrict__ out) {
+  __shared__ double sums[WARPS][WARP];
+  const index_t e = static_cast<index_t>(blockIdx.x) * WARP + threadIdx.x % WARP;
+  double sum = 0;
+  if (e < size)
+    for (int part = threadIdx.x / WARP; part < number; part += WARPS) sum += parts[part * size + e];
+  sums[threadIdx.x / WARP][threadIdx.x % WARP] = sum;
+  __syncthreads();
+  if (threadIdx.x >= WARP || e >= size) return;
+  sum = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) sum += sums[w][threadIdx.x];
+  out[e] = static_cast<real>(sum * factor * (num > 0 ? static_cast<double>(scale_of({variances, variance, 0}, num)) : 1.0));
+}
+
+// Block j: out[j] = factor / divisors[step j] times the sum over i of a[i, j] b[i, j]. float64 inside.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+column_products(const real* __restrict__ a, const real* __restrict__ b, index_t rows, int columns, double factor,
+                const real* __restrict__ divisors, real divisor, int step, real* __restrict__ out) {
+  __shared__ double sums[WARPS];
+  double sum = 0;
+  for (index_t i = threadIdx.x; i < rows; i += BLOCK) {
+    const index_t e = i * columns + blockIdx.x;
+    sum += static_cast<double>(a[e]) * b[e];
+  }
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
+  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
+  __syncthreads();
+  if (threadIdx.x) return;
+  sum = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) sum += sums[w];
+  out[blockIdx.x] = static_cast<real>(sum * factor / parameter_t{divisors, divisor, step}.of(blockIdx.x));
+}
+
+#define PARAMETERS                                                                                                              \
+  int degrees, seed_t seed, const index_t *__restrict__ indices, index_t n, const real *__restrict__ X, index_t N, int D,        \
+      const real *__restrict__ lengthscales, real lengthscale, int step, const real *__restrict__ variances, real variance,      \
+      double num, real *__restrict__ theta, const real *__restrict__ U, const real *__restrict__ W, int count, index_t share,    \
+      real *__restrict__ forward_parts, real *__restrict__ back_parts, real *__restrict__ X_parts
+#define ARGUMENTS                                                                                                               \
+  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, count,      \
+      share, forward_parts, back_parts, X_parts
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_1(PARAMETERS) { sweep<1, true, false, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_4(PARAMETERS) { sweep<4, true, false, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_1(PARAMETERS) { sweep<1, false, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_4(PARAMETERS) { sweep<4, false, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_1(PARAMETERS) { sweep<1, false, true, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS) { sweep<4, false, true, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) { sweep<1, true, false, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) { sweep<2, true, false, true>(ARGUMENTS); }

@@ -1,0 +1,152 @@
+"""The CUDA twin of the fourier family, on the emulation or a device: the demands on the CPU twin, and its results."""
+
+import pathlib
+import shutil
+
+import fourier_problems as problems
+import numpy as np
+import pytest
+from cuda_host import host_module, sanitized
+from cuda_host.emulated import emulated
+from oracles import fourier as oracle
+
+from fastsvgp.kernels.cpu import fourier as cpu
+from fastsvgp.kernels.cpu import frequencies
+from fastsvgp.kernels.cuda import fourier as cuda_module
+
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+NEED = "X", "w", "variance", "lengthscales"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+def test_words_are_those_of_the_cpu(rng):
+    counters, keys = (rng.integers(0, 2**32, (64, k), dtype=np.uint32) for k in (4, 2))
+    counters[0], keys[0] = 0, 0
+    counters[1], keys[1] = 2**32 - 1, 2**32 - 1
+    words = np.zeros((64, 4), np.uint32)
+    module = host_module.HostModule(pathlib.Path(host_module.__file__).with_name("words.cu"), ["-DREAL=float"])
+    module.launch("words", (1,), (64,), (counters, keys, words))
+    for counter, key, found in zip(counters, keys, words, strict=True):
+        assert tuple(found) == oracle.philox([int(c) for c in counter], [int(k) for k in key])
+        assert tuple(found) == frequencies.philox(*map(np.uint64, [*counter, *key]))
+
+
+@every_dtype
+@pytest.mark.parametrize("family", problems.FAMILIES)
+def test_frequencies_by_definition(twin_of, family, dtype):
+    problems.check_frequencies(twin_of("fourier"), family, 6, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", problems.SHAPES)
+def test_against_the_feature_matrix(twin_of, rng, shape, dtype):
+    problems.check_all(twin_of("fourier"), rng, "rbf", *shape, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("family", problems.FAMILIES[1:])
+def test_every_family(twin_of, rng, family, dtype):
+    problems.check_all(twin_of("fourier"), rng, family, 33, 5, 21, 3, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("shape", [(600, 3, 40, 1), (70, 20, 70, 5)])
+def test_tiles_and_runs_join(twin_of, rng, shape, dtype, monkeypatch):
+    """Blocks that take several tiles of points, and several runs of phases from a matrix product."""
+    monkeypatch.setattr(cuda_module, "GROUPS_EACH", 1)
+    monkeypatch.setattr(cuda_module, "TILE", 32 * 70)
+    problems.check_all(twin_of("fourier"), rng, "matern32", *shape, dtype)
+
+
+@every_dtype
+def test_parameters_here_or_there(twin_of, rng, dtype):
+    """A lengthscale for all features; parameters as arrays (on the device) and as numbers."""
+    cuda = twin_of("fourier")
+    X, U, W, indices, _, _ = problems.problem(rng, 33, 4, 21, 2, dtype)
+    problems.check_products(cuda, "matern52", X, U, W, indices, 1.7, dtype(1.25))
+    model = "rbf", 3, indices, problems.NUM
+    numbers = cuda.multiply_vjp(U, X, W, *model, 1.75, 1.25, False, NEED)
+    arrays = cuda.multiply_vjp(U, X, W, *model, np.array(1.75, dtype), np.array(1.25, dtype), False, NEED)
+    for one, other in zip(numbers, arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@every_dtype
+@pytest.mark.parametrize("N, D, n, count", [(65, 3, 33, 5), (300, 10, 70, 1), (65, 20, 33, 2)])
+def test_equals_the_cpu_twin(twin_of, rng, N, D, n, count, dtype):
+    cuda = twin_of("fourier")
+    X, U, W, indices, *scales = problems.problem(rng, N, D, n, count, dtype)
+    model = "matern32", problems.SEED, indices, problems.NUM, *scales
+    close(cuda.frequencies(*model[:3], D, dtype), cpu.frequencies(*model[:3], D, dtype))
+    for w, out_bar, transpose in ((W, U, False), (U, W, True)):
+        close(cuda.multiply(X, w, *model, transpose), cpu.multiply(X, w, *model, transpose))
+        results = (twin.multiply_vjp(out_bar, X, w, *model, transpose, NEED) for twin in (cuda, cpu))
+        for one, other in zip(*results, strict=True):
+            close(one, other)
+
+
+def close(one, other):
+    assert one.dtype == other.dtype and one.shape == other.shape
+    np.testing.assert_allclose(one, other, rtol=0, atol=128 * np.finfo(one.dtype).eps * np.abs(other).max())
+
+
+def test_no_points_no_frequencies_no_sides(twin_of, rng):
+    cuda = twin_of("fourier")
+    X, U, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
+    model = "rbf", 8, indices, problems.NUM, *scales
+    none = "rbf", 8, indices[:0], problems.NUM, *scales
+    assert not cuda.multiply(X, W[:, :0], *none, False).any()
+    assert cuda.multiply(X, W[:0], *model, False).shape == (0, 9)
+    X_bar, w_bar, variance_bar, lengthscales_bar = cuda.multiply_vjp(U, X, W[:, :0], *none, False, NEED)
+    assert not X_bar.any() and w_bar.shape == (2, 0) and variance_bar == 0 and not lengthscales_bar.any()
+    X_bar, w_bar, _, lengthscales_bar = cuda.multiply_vjp(U[:, :0], X[:0], W, *model, False, NEED)
+    assert X_bar.shape == (0, 3) and not w_bar.any() and not lengthscales_bar.any()
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_vjp_of_what_is_needed(twin_of, rng, transpose):
+    cuda = twin_of("fourier")
+    X, U, W, indices, *scales = problems.problem(rng, 17, 3, 9, 2, np.float64)
+    arguments = *((W, X, U) if transpose else (U, X, W)), "rbf", 1, indices, problems.NUM, *scales, transpose
+    everything = cuda.multiply_vjp(*arguments, NEED)
+    for need in ((), ("X",), ("w",), ("variance", "lengthscales")):
+        for name, full, bar in zip(NEED, everything, cuda.multiply_vjp(*arguments, need), strict=True):
+            assert (bar is not None) == (name in need)
+            if bar is not None:
+                close(bar, full)  # another kernel: other orders of summation
+
+
+@pytest.mark.parametrize("wrong", [-1, 17])
+def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypatch):
+    monkeypatch.setenv("FASTSVGP_CUDA_CHECK", "1")
+    X, _, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
+    with pytest.raises(IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"):
+        twin_of("fourier").multiply(X, W, "rbf", 1, np.r_[indices[:4] % 17, wrong], 17, *scales, False)
+
+
+def test_the_order_of_threads_changes_no_bit(rng):
+    """Reductions have a fixed order, whatever runs first."""
+    X, U, W, indices, *scales = problems.problem(rng, 300, 5, 40, 2, np.float32)
+    model, results = ("rbf", 3, indices, problems.NUM, *scales), []
+    for order in host_module.ORDERS:
+        with emulated(order) as twin_of:
+            cuda = twin_of("fourier")
+            results.append([cuda.multiply(X, W, *model, False), *cuda.multiply_vjp(U, X, W, *model, False, NEED)])
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_work_is_dealt_out_evenly():
+    """Every frequency has a share, and no multiprocessor waits for long: 132 of them, two tiles of points."""
+    for n, groups in ((1, 1), (16, 1), (10_000, 2), (10_000, 40), (100, 1000), (10**7, 2)):
+        share = cuda_module._share(n, groups, 132)
+        assert share % cuda_module.SUB == 0 and share > 0
+    share = cuda_module._share(10_000, 2, 132)
+    blocks = 2 * -(-10_000 // share)
+    assert -(-blocks // 132) * share <= 1.1 * 2 * 10_000 / 132
+
+
+def test_clean_under_sanitizers(sanitizer):
+    done = sanitized.run(sanitizer, "cuda_host.emulated", sanitizer, "fourier")
+    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])
