@@ -62,24 +62,26 @@ class Covariance:
         blocks_bar : Blocks; ``Kuu`` and ``Kff`` symmetric; parts that are None count as zero.
         blocks : what ``blocks`` returned; its matrices save the exponentials.
         """
-        covariance_bars, Z_bars, X_bars = [], [], []
         fields = tuple(name for name in need if name not in ("Z", "X"))
-
-        def pull(K_bar, K, X1, X2, first, second, first_bars, second_bars):
-            local = {first: "X1", second: "X2"}
-            own_need = (*fields, *(local[name] for name in need if name in local))
-            if K_bar is None or not own_need:
-                return
-            bars = self.matrix_vjp(K_bar, K, X1, X2, own_need)
-            for bar, collected in zip(bars, (covariance_bars, first_bars, second_bars), strict=True):
-                collected.append(bar)
-
-        pull(blocks_bar.Kuu, blocks.Kuu, Z, None, "Z", None, Z_bars, [])
-        pull(blocks_bar.Kuf, blocks.Kuf, Z, X, "Z", "X", Z_bars, X_bars)
-        pull(blocks_bar.Kff, blocks.Kff, X, None, "X", None, X_bars, [])
-        diag_need = (*fields, "X") if "X" in need else fields
-        if blocks_bar.kff is not None and diag_need:
-            covariance_bar, X_bar = self.diag_vjp(blocks_bar.kff, X, diag_need)
+        need_Z, need_X = "Z" in need, "X" in need
+        of_Z, of_X = (*fields, "X1") if need_Z else fields, (*fields, "X1") if need_X else fields
+        covariance_bars, Z_bars, X_bars = [], [], []
+        if blocks_bar.Kuu is not None and of_Z:
+            covariance_bar, Z_bar, _ = self.matrix_vjp(blocks_bar.Kuu, blocks.Kuu, Z, None, of_Z)
+            covariance_bars.append(covariance_bar)
+            Z_bars.append(Z_bar)
+        if blocks_bar.Kuf is not None and (of_Z or need_X):
+            of_both = (*of_Z, "X2") if need_X else of_Z
+            covariance_bar, Z_bar, X_bar = self.matrix_vjp(blocks_bar.Kuf, blocks.Kuf, Z, X, of_both)
+            covariance_bars.append(covariance_bar)
+            Z_bars.append(Z_bar)
+            X_bars.append(X_bar)
+        if blocks_bar.Kff is not None and of_X:
+            covariance_bar, X_bar, _ = self.matrix_vjp(blocks_bar.Kff, blocks.Kff, X, None, of_X)
+            covariance_bars.append(covariance_bar)
+            X_bars.append(X_bar)
+        if blocks_bar.kff is not None and of_X:
+            covariance_bar, X_bar = self.diag_vjp(blocks_bar.kff, X, (*fields, "X") if need_X else fields)
             covariance_bars.append(covariance_bar)
             X_bars.append(X_bar)
         return (
