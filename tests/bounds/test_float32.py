@@ -14,7 +14,7 @@ from test_elbo import COVARIANCES, LIKELIHOODS, problem
 import fastsvgp as fs
 from fastsvgp import kernels
 
-PROBLEMS = 9
+PROBLEMS = 25
 JITTER = 1e-3
 POSTERIORS = {"whitened": fs.Whitened, "marginal": fs.Marginal}
 
