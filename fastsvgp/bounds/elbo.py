@@ -117,8 +117,8 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     Notes
     -----
     With ``Whitened``, one output: min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all
-    gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in parts of at least 1024 rows, so memory is that of a few (M, M) and (M, part) arrays,
-    however long the batch.
+    gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in parts of at least 1024 rows, so memory is
+    that of a few (M, M) and (M, part) arrays, however long the batch.
     """
     return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, probes, kl_weight=1.0)
 
