@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
+from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors import Whitened
 from ..records import Blocks, leaf, record, restricted
@@ -43,12 +44,14 @@ class SGPR:
     mean: Any = None
 
 
+@verdicts.retried
 def collapsed_bound(sgpr, X, Y, *, jitter=None):
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     return check.result(_forward(sgpr, X, Y, jitter).value, sgpr)
 
 
+@verdicts.retried
 def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     """The collapsed bound of SGPR and its gradient.
 
@@ -117,6 +120,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     return check.result(s.value, sgpr), restricted(grad, wrt)
 
 
+@verdicts.retried
 def optimal_svgp(sgpr, X, Y, *, jitter=None):
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 

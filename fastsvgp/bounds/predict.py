@@ -6,12 +6,14 @@ Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists u
 import numpy as np
 
 from .. import check, kernels
+from ..kernels import verdicts
 from ..records import Marginals
 
 NAMES = ("Xs", "Ys")  # what messages call the arguments
 CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
 
 
+@verdicts.retried
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     """Posterior mean and variance of the latent function.
 
@@ -44,6 +46,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     return _trailing(mean), cov
 
 
+@verdicts.retried
 def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
 
@@ -55,6 +58,7 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     return _trailing(mean), _trailing(var)
 
 
+@verdicts.retried
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target: (N,); its mean, negated, is the NLPD.
 
@@ -65,6 +69,7 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     return model.likelihood.predict_log_density(Ys, f)
 
 
+@verdicts.retried
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """Joint samples of the latent function.
 
@@ -90,9 +95,10 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     jitter = check.jitter_amount(jitter, dtype)
     mean, cov = _joint(model, Xs, jitter)
     factor = kernels.cholesky(cov, jitter)
-    noise = rng.standard_normal((*mean.shape, num_samples)).astype(dtype)
+    noise = np.asarray(rng.standard_normal((*mean.shape, num_samples)).astype(dtype), like=mean)
     samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
-    return np.ascontiguousarray(np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T)
+    samples = np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T
+    return np.ascontiguousarray(samples, like=mean)
 
 
 def _marginals(model, Xs, jitter, chunk_size):
@@ -109,7 +115,7 @@ def _marginals(model, Xs, jitter, chunk_size):
         variances.append(f.var)
     check.report_clamped(work.clamped)
     f = Marginals(np.concatenate(means, axis=-1), np.concatenate(variances, axis=-1))
-    check.result(float(np.sum(f.var)), model)
+    check.result(np.add.reduce(f.var, axis=None, dtype=np.float64), model)
     return f
 
 
@@ -118,10 +124,10 @@ def _joint(model, X, jitter):
     work = posterior.start(covariance.matrix(Z), jitter)
     mean, cov = posterior.joint(work, covariance.matrix(Z, X), covariance.matrix(X))
     check.report_clamped(work.clamped)
-    check.result(float(np.sum(cov)), model)
+    check.result(np.add.reduce(cov, axis=None, dtype=np.float64), model)
     return mean if model.mean is None else mean + model.mean(X), cov
 
 
 def _trailing(array):
     """Outputs from the leading axis of the rooms to the trailing axis of users."""
-    return np.ascontiguousarray(array.T) if array.ndim == 2 else array
+    return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array

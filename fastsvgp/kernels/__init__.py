@@ -438,7 +438,7 @@ def largest(Y, mean, var, num=20, need=True):
 # --- quadrature: averages over quasi-random points ------------------------------------------------------------------------
 
 
-def normal_points(dim, num, rng=None):
+def normal_points(dim, num, rng=None, like=None):
     """``num`` quasi-random points (num, dim) of N(0, I): scrambled Sobol, in pairs +-z, of unit second moment.
 
     The first ``num / 2`` points are whitened (where num >= 4 dim; scaled to unit variances otherwise) and the rest are their
@@ -455,9 +455,9 @@ def normal_points(dim, num, rng=None):
 
     Returns
     -------
-    (num, dim) float64, read-only.
+    (num, dim) float64, not to be written to; on the device of ``like``.
     """
-    return twin("quadrature").normal_points(dim, num, rng)
+    return twin("quadrature", like).normal_points(dim, num, rng)
 
 
 def expected_logsumexp(mean, var, points, need=True):

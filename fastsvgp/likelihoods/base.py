@@ -1,12 +1,15 @@
 """What every likelihood offers, and the few things they share."""
 
+import math
 import numbers
 
 import numpy as np
 
 from .. import kernels
+from ..kernels import verdicts
 
 CHUNK = 4096  # data whose (nodes, data) temporaries exist at one time: 20 nodes make 640 kB
+ON_DEVICE = 64  # times as many on a device
 
 
 def whole(least):
@@ -84,6 +87,11 @@ def number(leaf):
     return leaf.astype(np.float64) if hasattr(leaf, "__cuda_array_interface__") else float(leaf)
 
 
+def log(value):
+    """Logarithm of a ``number``."""
+    return math.log(value) if isinstance(value, float) else np.log(value)
+
+
 def in_dtype(value, dtype):
     """A float, or a 0-d array on a device, in the dtype of a gradient."""
     return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
@@ -96,10 +104,16 @@ def sum_outputs(values):
 
 def refuse(name, Y, bad, what, advice):
     """Raise ``ValueError`` when any entry of the mask ``bad`` is set: the first such target is quoted."""
-    bad = np.broadcast_to(bad, Y.shape)
-    if bad.any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
+    if not verdicts.none(bad):
+        bad, Y = (a.get() if verdicts.on_device(a) else a for a in (bad, Y))
+        at = tuple(int(i) for i in np.argwhere(np.broadcast_to(bad, Y.shape))[0])
         raise ValueError(f"`{name}` must hold {what}; got {Y[at]!s} at index {at[0] if len(at) == 1 else at}. {advice}")
+
+
+def in_numbers(Y, dtype=None):
+    """Targets as an array, where they are; of ``dtype``, if given."""
+    Y = Y if hasattr(Y, "astype") else np.asarray(Y)
+    return Y if dtype is None else Y.astype(dtype, copy=False)
 
 
 def not_whole(Y):
@@ -127,7 +141,8 @@ def log_sum_exp(logs):
 
 def in_chunks(function, Y, f, size=CHUNK):
     """``function(y, mean, var)`` -> (n,) over pieces of the flattened data; returns the shape and dtype of ``f.mean``."""
-    out = np.empty(f.mean.shape, f.mean.dtype)
+    out = np.empty(f.mean.shape, f.mean.dtype, like=f.mean)
+    size = size * ON_DEVICE if verdicts.on_device(out) else size
     y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
     for start in range(0, mean.size, size):
         piece = slice(start, start + size)

@@ -5,7 +5,7 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, Likelihood, log_expectation, refuse, sum_outputs, total
+from .base import NODES, Likelihood, in_numbers, log_expectation, refuse, sum_outputs, total
 
 
 class Bernoulli(Likelihood):
@@ -16,14 +16,14 @@ class Bernoulli(Likelihood):
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean takes another factor s.
-        sign = 2 * np.asarray(Y, f.mean.dtype) - 1
+        sign = 2 * in_numbers(Y, f.mean.dtype) - 1
         value, d_mean, d_var = kernels.expectation(self.link, sign * f.mean, f.var, self.num_nodes, need)
         if not need:
             return total(value), None, None
         return total(value), Marginals(np.multiply(sign, d_mean, out=d_mean), d_var), self
 
     def check_targets(self, Y, name="Y"):
-        Y = np.asarray(Y)
+        Y = in_numbers(Y)
         advice = "Labels are 0 and 1: map -1/+1 with (Y + 1) // 2, other pairs with Y == one_of_them."
         refuse(name, Y, (Y != 0) & (Y != 1), "labels 0 or 1", advice)
 
@@ -44,7 +44,7 @@ class BernoulliProbit(Bernoulli):
         return p, p * (1 - p)
 
     def predict_log_density(self, Y, f):
-        sign = 2 * np.asarray(Y, f.mean.dtype) - 1
+        sign = 2 * in_numbers(Y, f.mean.dtype) - 1
         return sum_outputs(scipy.special.log_ndtr(sign * f.mean / np.sqrt(1 + f.var)))
 
 
@@ -64,5 +64,5 @@ class BernoulliLogit(Bernoulli):
         return p, p * (1 - p)
 
     def predict_log_density(self, Y, f):
-        sign = 2 * np.asarray(Y, np.float64) - 1
+        sign = 2 * in_numbers(Y, np.float64) - 1
         return sum_outputs(log_expectation(lambda s, F: scipy.special.log_expit(s * F), sign, f, self.num_nodes))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Marginals, leaf, record
-from .base import Likelihood, in_dtype, number, sum_outputs, total
+from .base import Likelihood, in_dtype, log, number, sum_outputs, total
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -27,7 +27,7 @@ class Gaussian(Likelihood):
         square = residual * residual
         square += f.var
         q, count = total(square), residual.size
-        ell = -0.5 * (count * (LOG_2PI + np.log(s)) + q / s)
+        ell = -0.5 * (count * (LOG_2PI + log(s)) + q / s)
         if not need:
             return ell, None, None
         residual *= 1 / s

@@ -6,7 +6,7 @@ import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
-from .base import Likelihood, sum_outputs, total
+from .base import Likelihood, in_dtype, log, number, sum_outputs, total
 
 SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
 
@@ -26,18 +26,18 @@ class Laplace(Likelihood):
         #   A = s sqrt(2 / pi) exp(-t^2 / 2) + d erf(t / sqrt 2)
         #   dA/dd = erf(t / sqrt 2)  (two terms with exp cancel),  dA/ds = sqrt(2 / pi) exp(-t^2 / 2),  dA/dvar = dA/ds / (2 s)
         #   ell = -N log(2 b) - sum A / b,   dell/db = (sum A / b - N) / b
-        b, dtype = float(self.scale), f.mean.dtype
+        b, dtype = number(self.scale), f.mean.dtype
         d = np.subtract(f.mean, Y, dtype=np.float64)
         s = np.sqrt(np.maximum(f.var, SMALLEST, dtype=np.float64))
         t = d / s
         sign = scipy.special.erf(t * float(np.sqrt(0.5)))
         peak = float(np.sqrt(2 / np.pi)) * np.exp(-0.5 * t * t)
         folded = total(s * peak + d * sign)
-        ell = -d.size * float(np.log(2 * b)) - folded / b
+        ell = -d.size * log(2 * b) - folded / b
         if not need:
             return ell, None, None
         f_bar = Marginals((sign / -b).astype(dtype, copy=False), (peak / (-2 * b * s)).astype(dtype, copy=False))
-        return ell, f_bar, Laplace(dtype.type((folded / b - d.size) / b))
+        return ell, f_bar, Laplace(in_dtype((folded / b - d.size) / b, dtype))
 
     def predict_mean_and_var(self, f):
         return f.mean, f.var + 2 * self.scale * self.scale
@@ -46,11 +46,11 @@ class Laplace(Likelihood):
         # E exp(-|y - f| / b) = [U(d) + U(-d)] / 2 with d = y - mean and
         #   U(d) = exp(v / (2 b^2) - d / b) erfc(a), a = (v / b - d) / sqrt(2 v).
         # For a > 0 the equal form U = exp(-d^2 / (2 v)) erfcx(a) neither overflows nor cancels.
-        b = float(self.scale)
+        b = number(self.scale)
         d = np.subtract(Y, f.mean, dtype=np.float64)
         v = np.maximum(f.var, SMALLEST * b * b, dtype=np.float64)
         log_U = [_log_U(x, v, b) for x in (d, -d)]
-        return sum_outputs((np.logaddexp(*log_U) - float(np.log(4 * b))).astype(f.mean.dtype, copy=False))
+        return sum_outputs((np.logaddexp(*log_U) - log(4 * b)).astype(f.mean.dtype, copy=False))
 
 
 def _log_U(d, v, b):

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, Likelihood, log_sum_exp, not_whole, refuse, total, whole
+from .base import NODES, Likelihood, in_numbers, log_sum_exp, not_whole, refuse, total, whole
 
 CHUNK = 256  # data whose (classes, samples, data) temporaries exist at one time
 
@@ -27,7 +27,7 @@ class Multiclass(Likelihood):
         return p, p * (1 - p)
 
     def check_targets(self, Y, name="Y"):
-        Y, C = np.asarray(Y), self.num_classes
+        Y, C = in_numbers(Y), self.num_classes
         advice = "Number the classes from 0: np.unique(Y, return_inverse=True)[1] does."
         what = f"integer labels 0 ... {C - 1} (num_classes={C})"
         refuse(name, Y, not_whole(Y), what, advice)
@@ -63,12 +63,13 @@ class RobustMax(Multiclass):
 
     def _probabilities(self, f):
         C, N = f.mean.shape
-        P = np.stack([kernels.largest(np.full(N, c), f.mean, f.var, self.num_nodes, need=False)[0] for c in range(C)])
+        labels = (np.full(N, c, like=f.mean) for c in range(C))
+        P = np.stack([kernels.largest(Y, f.mean, f.var, self.num_nodes, need=False)[0] for Y in labels])
         P /= P.sum(axis=0)
         return (1 - self.epsilon) * P + (self.epsilon / (C - 1)) * (1 - P)
 
     def predict_log_density(self, Y, f):
-        return np.log(np.take_along_axis(self._probabilities(f), np.asarray(Y, np.intp)[None], axis=0)[0])
+        return np.log(np.take_along_axis(self._probabilities(f), in_numbers(Y, np.intp)[None], axis=0)[0])
 
 
 @record
@@ -91,26 +92,28 @@ class Softmax(Multiclass):
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with nothing left to cancel.
-        Y = np.asarray(Y, np.intp)
+        Y = in_numbers(Y, np.intp)
         relative = f.mean - np.take_along_axis(f.mean, Y[None], axis=0)
-        points = kernels.normal_points(self.num_classes, self.num_samples, rng)
+        points = kernels.normal_points(self.num_classes, self.num_samples, rng, f.mean)
         value, d_mean, d_var = kernels.expected_logsumexp(relative, f.var, points, need)
         ell = -total(value)
         if not need:
             return ell, None, None
         np.negative(d_mean, out=d_mean)
         np.negative(d_var, out=d_var)
-        d_mean[Y, np.arange(Y.size)] += 1
+        d_mean[Y, np.arange(Y.size, like=Y)] += 1
         return ell, Marginals(d_mean, d_var), self
 
     def _probabilities(self, f):
         # d/df_c log-sum-exp = softmax_c, so the derivative in mean_c is the average softmax
-        return kernels.expected_logsumexp(f.mean, f.var, kernels.normal_points(self.num_classes, self.num_samples, None))[1]
+        points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean)
+        return kernels.expected_logsumexp(f.mean, f.var, points)[1]
 
     def predict_log_density(self, Y, f):
         # The logarithm of the average softmax at the points of ``_probabilities``, which underflow far from the label.
-        Y, points = np.asarray(Y, np.intp), kernels.normal_points(self.num_classes, self.num_samples, None).T[:, :, None]
-        sd, out = np.sqrt(f.var, dtype=np.float64), np.empty(Y.shape, f.mean.dtype)
+        Y = in_numbers(Y, np.intp)
+        points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean).T[:, :, None]
+        sd, out = np.sqrt(f.var, dtype=np.float64), np.empty(Y.shape, f.mean.dtype, like=f.mean)
         for start in range(0, Y.size, CHUNK):
             here = slice(start, start + CHUNK)
             F = f.mean[:, None, here] + sd[:, None, here] * points

@@ -5,7 +5,7 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, POSITIVE, Likelihood, in_chunks, not_whole, refuse, sum_outputs, total
+from .base import NODES, POSITIVE, Likelihood, in_chunks, in_numbers, not_whole, refuse, sum_outputs, total
 
 SMALLEST = 1e-100  # what a variance of zero is taken for where it is divided by
 
@@ -55,8 +55,8 @@ class Poisson(Likelihood):
         # -h'' = (1 + w) / v. With d_k = d + sqrt(b) z_k, b = v / (1 + w), the integral is
         # sum_k w_k exp(h(d_k) + z_k^2 / 2) sqrt(b / v).
         y, mean, v = y.astype(np.float64), mean.astype(np.float64), np.maximum(var, SMALLEST, dtype=np.float64)
-        z = kernels.gauss_hermite_nodes(np.zeros(1), np.ones(1), self.num_nodes)
-        omega = scipy.special.wrightomega(float(np.log(self.exposure)) + np.log(v) + mean + v * y)
+        z = kernels.gauss_hermite_nodes(np.zeros_like(mean[:1]), np.ones_like(mean[:1]), self.num_nodes)
+        omega = wright_omega(float(np.log(self.exposure)) + np.log(v) + mean + v * y)
         d = (v * y - omega) + np.sqrt(v / (1 + omega)) * z
         log_rate = float(np.log(self.exposure)) + mean + d
         with np.errstate(over="ignore"):
@@ -64,7 +64,23 @@ class Poisson(Likelihood):
         return kernels.log_gauss_hermite(h + 0.5 * z * z) - 0.5 * np.log1p(omega)
 
     def check_targets(self, Y, name="Y"):
-        Y = np.asarray(Y)
+        Y = in_numbers(Y)
         refuse(name, Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+
+
+def wright_omega(x):
+    """w > 0 with w + log w = x, elementwise on any device; relative error of some eps times max(1, |log w|).
+
+    Starts from exp(x) on the left and x - log x on the right. A step of Fritsch, Shafer and Crowley (1973, algorithm 443) raises
+    the error to the fourth power. It is taken in log w, so that nothing is lost where w is tiny.
+    """
+    right = np.maximum(x, 1)
+    log_w = np.where(x > 1, np.log(right - np.log(right) * right / (1 + right)), x - np.log1p(np.exp(np.minimum(x, 1))))
+    for _ in range(3):
+        w = np.exp(log_w)
+        r = x - w - log_w
+        e, s = r / (1 + w), 1 + w + 2 / 3 * r
+        log_w = log_w + np.log1p(e * (s - 0.5 * e) / (s - e))
+    return np.exp(log_w)

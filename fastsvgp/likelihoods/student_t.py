@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
-from .base import CHUNK, NODES, POSITIVE, Likelihood, in_chunks, log_sum_exp, sum_outputs, total
+from .base import CHUNK, NODES, POSITIVE, Likelihood, in_chunks, in_dtype, log, log_sum_exp, number, sum_outputs, total
 
 
 @record
@@ -30,27 +30,27 @@ class StudentT(Likelihood):
 
     def _log_normaliser(self):
         nu = float(self.df)
-        return math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi) - math.log(self.scale)
+        return math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi) - log(number(self.scale))
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and log p = const - (df + 1) / 2
         # log(1 + r^2). With R the expectation of that logarithm, R_m and R_v its derivatives at (m, v):
         #   d/dmean = R_m / c,   d/dvar = R_v / c^2,   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
-        c, half = float(self.scale) * float(np.sqrt(self.df)), -0.5 * (self.df + 1)
+        c, half = number(self.scale) * float(np.sqrt(self.df)), -0.5 * (self.df + 1)
         m, v = np.subtract(f.mean, Y, dtype=np.float64) / c, np.divide(f.var, c * c, dtype=np.float64)
         R, R_m, R_v = kernels.expectation("log1p_square", m, v, self.num_nodes, need)
         ell = R.size * self._log_normaliser() + half * total(R)
         if not need:
             return ell, None, None
         dtype = f.mean.dtype
-        scale_bar = -(R.size + half * total(R_m * m + 2 * R_v * v)) / float(self.scale)
+        scale_bar = -(R.size + half * total(R_m * m + 2 * R_v * v)) / number(self.scale)
         f_bar = Marginals((R_m * (half / c)).astype(dtype, copy=False), (R_v * (half / (c * c))).astype(dtype, copy=False))
-        return ell, f_bar, StudentT(dtype.type(scale_bar), df=self.df, num_nodes=self.num_nodes)
+        return ell, f_bar, StudentT(in_dtype(scale_bar, dtype), df=self.df, num_nodes=self.num_nodes)
 
     def predict_mean_and_var(self, f):
         """Mean and variance of y; the variance is infinite for ``df`` <= 2, the "mean" is the centre for ``df`` <= 1."""
         noise = self.scale * self.scale * (self.df / (self.df - 2)) if self.df > 2 else np.inf
-        return f.mean, f.var + f.mean.dtype.type(noise)
+        return f.mean, f.var + in_dtype(noise, f.mean.dtype)
 
     def predict_log_density(self, Y, f):
         return sum_outputs(in_chunks(self._log_density, Y, f, CHUNK // 8))  # some hundred nodes
@@ -61,12 +61,14 @@ class StudentT(Likelihood):
         # and the integrand is smooth in u on the scale of 1 / sqrt(1 + a) however sharp the density is beside q(f): the
         # trapezoidal rule converges geometrically. Its mode lies between -log(1 + r^2 / (df scale^2)) and 0; it falls off like
         # exp((a + 1/2) u) on the left, exp(a (u - exp u)) on the right, and not before exp(-a u^2 / 2): cut at exp(-32).
-        a, scale = 0.5 * float(self.df), float(self.scale)
+        a, scale = 0.5 * float(self.df), number(self.scale)
         square = np.subtract(y, mean, dtype=np.float64) ** 2
         top = float(np.log1p(8 / np.sqrt(a) + 32 / a))
-        bottom = -float(np.log1p(square.max(initial=0) / (self.df * scale * scale))) - 32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
+        # (on a device, the one copy to the host that predictions need beside that of their checks)
+        bottom = -float(np.log1p(square.max() / (self.df * scale * scale))) - 32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
         step = 0.4 / float(np.sqrt(1 + 0.25 * a))
-        u = top - step * np.arange(2 + int((top - bottom) / step))[:, None]  # the same nodes however the data are cut in pieces
+        # the same nodes however the data are cut in pieces
+        u = top - step * np.arange(2 + int((top - bottom) / step), like=mean)[:, None]
         T = var + scale * scale * np.exp(-u)
         log_gamma = a * float(np.log(a)) - math.lgamma(a) + a * (u - np.exp(u))
         return float(np.log(step / np.sqrt(2 * np.pi))) + log_sum_exp(log_gamma - 0.5 * (np.log(T) + square / T))

@@ -7,6 +7,7 @@ import numpy as np
 from .. import check
 from ..bounds.elbo import sweep
 from ..errors import NotPositiveDefinite
+from ..kernels import verdicts
 from ..records import replace
 from .base import Diverged
 
@@ -21,6 +22,7 @@ class NaturalStepInfo(NamedTuple):
     backed_off: bool
 
 
+@verdicts.retried
 def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None):
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 

@@ -10,6 +10,28 @@ from fastsvgp.kernels.cuda import loader
 # The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a multiprocessor, 80 three,
 # 128 two.
 BUDGET = {
+    "checks": {"find_outside": 40},
+    "cholesky": {"check_pivots": 40, "clear_upper": 40},
+    "packing": {"pack": 40, "unpack": 40},
+    "products": {
+        "column_moments": 48,
+        "scale_columns": 40,
+        "combine_rows": 40,
+        "add_scaled": 40,
+        "add_scaled_by": 40,
+        "row_squares": 40,
+        "sum_rows": 40,
+        "symmetrise": 40,
+        "tril_update": 48,
+    },
+    "quadrature": {
+        "expectation_log_ndtr": 64,
+        "expectation_log_sigmoid": 64,
+        "expectation_log1p_square": 64,
+        "largest": 112,
+        "expected_logsumexp": 80,
+    },
+    "updates": {"adam": 40},
     "chevron": {
         "multiply_1": 64,
         "multiply_4": 96,

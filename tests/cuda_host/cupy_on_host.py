@@ -244,7 +244,8 @@ def _asnumpy(a):
     return a.get()
 
 
-cupy = types.SimpleNamespace(
+cupy = types.ModuleType("cupy")
+cupy.__dict__.update(
     **{name: Ufunc(getattr(np, name)) for name in UFUNCS},
     **{name: _on_device(getattr(np, name)) for name in FUNCTIONS if name != "count_nonzero"},
     ndarray=ndarray,
@@ -270,6 +271,6 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
                 raise _refused(a)
         module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], order=order)
 
-    replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors}
+    replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0}
     with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
         yield cupy

@@ -5,37 +5,18 @@ its derivative in the variance divides by the standard deviation. The fused kern
 first-level cache, nodes outside, data inside, so that every inner loop is a contiguous row.
 """
 
-import functools
-
 import numpy as np
 from numba import njit
-from numpy.polynomial.hermite_e import hermegauss
-from scipy.linalg import cholesky, solve_triangular
-from scipy.special import ndtri
 
+from ..rules import points as points_of
+from ..rules import raised, rule, seed_of
 from . import tails
 from .threads import over_rows
 from .vmath import exp
 
-FLOOR = np.finfo(np.float64).eps ** (2 / 3)
 FUNCTIONS = {"log_ndtr": 0, "log_sigmoid": 1, "log1p_square": 2}
 f8 = np.float64
 LOOPS = {"nogil": True, "cache": True, "fastmath": {"contract", "nsz", "arcp"}, "error_model": "numpy"}
-
-
-@functools.lru_cache
-def rule(num):
-    """Nodes z and weights w with sum_k w_k g(z_k) ~ E g(z), z ~ N(0, 1); symmetric to the last bit."""
-    z, w = hermegauss(num)
-    z, w = (z - z[::-1]) / 2, w + w[::-1]
-    w /= w.sum()
-    z.flags.writeable = w.flags.writeable = False
-    return z, w
-
-
-def raised(mean, var):
-    """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``."""
-    return np.maximum(var, FLOOR * np.maximum(1, np.square(mean, dtype=np.float64)))
 
 
 def gauss_hermite_nodes(mean, var, num):
@@ -175,25 +156,8 @@ def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
                     d_var[y[j], i + j] += f8(0.5) * own[j] * z[k] / s_y[j]
 
 
-@functools.lru_cache(maxsize=8)
-def _normal_points(dim, num, seed):
-    from scipy.stats import qmc  # half a second: only those who sample pay for it
-
-    u = qmc.Sobol(dim, seed=np.random.default_rng(seed)).random(num // 2)
-    half = ndtri(np.clip(u, 2.0**-40, 1 - 2.0**-40))
-    if num >= 4 * dim:
-        factor = cholesky(half.T @ half / len(half), lower=True)
-        half = np.ascontiguousarray(solve_triangular(factor, half.T, lower=True).T)
-    else:
-        half /= np.sqrt((half * half).mean(axis=0))
-    points = np.concatenate([half, -half])
-    points.flags.writeable = False
-    return points
-
-
 def normal_points(dim, num, rng):
-    seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else 0 if rng is None else int(rng)
-    return _normal_points(dim, num, seed)
+    return points_of(dim, num, seed_of(rng))
 
 
 def expected_logsumexp(mean, var, points, need):

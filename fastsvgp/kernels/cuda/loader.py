@@ -77,14 +77,15 @@ def _device_facts(device):
     return ARCHITECTURE.get(capability, capability), device.attributes["MultiProcessorCount"]
 
 
-def _current_device():
+def current_device():
+    """The number of the current device; ``RuntimeError`` where there is none."""
     _require_device()
     return cupy().cuda.get_device_id()
 
 
 def multiprocessors():
     """How many multiprocessors the current device has."""
-    return _device_facts(_current_device())[1]
+    return _device_facts(current_device())[1]
 
 
 # --- sources and cubins --------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def launch(stem, kernel, dtype, grid, block, arguments):
     grid, block : tuples of up to three int
     arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
     """
-    device = _current_device()
+    device = current_device()
     for argument in arguments:
         home = getattr(argument, "device", None)
         if hasattr(argument, "__cuda_array_interface__") and home.id != device:

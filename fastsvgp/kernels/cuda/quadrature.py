@@ -1,0 +1,106 @@
+"""CUDA twin of ``quadrature``: the fused rules of ``kernels_cuda/quadrature.cu``, and array code where the integrand is any.
+
+Everything runs in float64 whatever comes in. Nodes and points are copied to a device once.
+"""
+
+import functools
+
+import numpy as np
+
+from .. import rules
+from . import loader
+
+BLOCK = 256  # as in quadrature.cu
+NULL = np.uint64(0)
+FLOOR = np.float64(rules.FLOOR)
+
+
+def _launch(kernel, dtype, blocks, *arguments):
+    loader.launch("quadrature", kernel, dtype, (blocks,), (BLOCK,), arguments)
+
+
+@functools.lru_cache(maxsize=32)
+def _rule(cp, device, num):
+    return tuple(cp.asarray(np.array(part)) for part in rules.rule(num))
+
+
+@functools.lru_cache(maxsize=8)
+def _points(cp, device, dim, num, seed):
+    return cp.asarray(np.array(rules.points(dim, num, seed)))
+
+
+def _nodes(num):
+    """Nodes and weights on the current device."""
+    cp = loader.cupy()
+    return _rule(cp, loader.current_device(), num)
+
+
+def _contiguous(*arrays):
+    return [loader.cupy().ascontiguousarray(a) for a in arrays]
+
+
+def gauss_hermite_nodes(mean, var, num):
+    z = _nodes(num)[0].reshape(num, *(1,) * mean.ndim)
+    return mean + np.sqrt(rules.raised(mean, var)) * z
+
+
+def _weighted(weights, G):
+    """The sum over k of weights[k] G[k]."""
+    return (weights.reshape(-1, *(1,) * (G.ndim - 1)) * G).sum(axis=0)
+
+
+def gauss_hermite(G):
+    return _weighted(_nodes(len(G))[1], G)
+
+
+def log_gauss_hermite(log_G):
+    top = log_G.max(axis=0)
+    top = loader.cupy().where(np.isfinite(top), top, 0)  # every g may be 0
+    return top + np.log(gauss_hermite(np.exp(log_G - top)))
+
+
+def gauss_hermite_vjp(e_bar, G_prime, mean, var):
+    z, w = _nodes(len(G_prime))
+    slope = _weighted(w * z, G_prime) / (2 * np.sqrt(rules.raised(mean, var)))
+    return tuple((e_bar * bar).astype(mean.dtype, copy=False) for bar in (_weighted(w, G_prime), slope))
+
+
+def _outputs(mean, need, *shapes):
+    """The arrays to fill; pointers to nothing in place of all but the first where no derivative is asked for."""
+    return [loader.cupy().empty(shape, mean.dtype) if need or i == 0 else NULL for i, shape in enumerate(shapes)]
+
+
+def _results(outputs, need):
+    return tuple(outputs) if need else (outputs[0], None, None)
+
+
+def expectation(function, mean, var, num, need):
+    outputs = _outputs(mean, need, mean.shape, mean.shape, mean.shape)
+    if mean.size:
+        given = *_contiguous(mean, var), np.int64(mean.size), *_nodes(num), np.int32(num), FLOOR
+        _launch(f"expectation_{function}", mean.dtype, -(-mean.size // BLOCK), *given, *outputs)
+    return _results(outputs, need)
+
+
+def largest(Y, mean, var, num, need):
+    cp, (C, N) = loader.cupy(), mean.shape
+    outputs = _outputs(mean, need, N, (C, N), (C, N))
+    if N:
+        labels = cp.ascontiguousarray(Y, dtype=np.int64)
+        given = labels, *_contiguous(mean, var), np.int32(C), np.int64(N), *_nodes(num), np.int32(num), FLOOR
+        _launch("largest", mean.dtype, -(-N // BLOCK), *given, cp.empty((5, C, N)), *outputs)
+    return _results(outputs, need)
+
+
+def normal_points(dim, num, rng):
+    cp = loader.cupy()
+    return _points(cp, loader.current_device(), dim, num, rules.seed_of(rng))
+
+
+def expected_logsumexp(mean, var, points, need):
+    cp, (C, N) = loader.cupy(), mean.shape
+    outputs = _outputs(mean, need, N, (C, N), (C, N))
+    if N:
+        given = *_contiguous(mean, var), np.int32(C), np.int64(N), cp.ascontiguousarray(points), np.int32(len(points)), FLOOR
+        _launch("expected_logsumexp", mean.dtype, N, *given, cp.empty((2, C, N)), *outputs)
+    return _results(outputs, need)

@@ -1,0 +1,47 @@
+"""Nodes and points that averages are taken over, as NumPy arrays: the same ones for both twins of ``quadrature``."""
+
+import functools
+
+import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
+
+FLOOR = np.finfo(np.float64).eps ** (2 / 3)
+
+
+@functools.lru_cache
+def rule(num):
+    """Nodes z and weights w with sum_k w_k g(z_k) ~ E g(z), z ~ N(0, 1); symmetric to the last bit."""
+    z, w = hermegauss(num)
+    z, w = (z - z[::-1]) / 2, w + w[::-1]
+    w /= w.sum()
+    z.flags.writeable = w.flags.writeable = False
+    return z, w
+
+
+def raised(mean, var):
+    """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``. float64."""
+    return np.maximum(var, FLOOR * np.maximum(1, np.square(mean, dtype=np.float64)))
+
+
+def seed_of(rng):
+    """The seed of the points that ``rng`` asks for: see ``normal_points``."""
+    return int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else 0 if rng is None else int(rng)
+
+
+@functools.lru_cache(maxsize=8)
+def points(dim, num, seed):
+    """The points of ``normal_points``."""
+    from scipy.linalg import cholesky, solve_triangular
+    from scipy.special import ndtri
+    from scipy.stats import qmc  # half a second: only those who sample pay for it
+
+    u = qmc.Sobol(dim, seed=np.random.default_rng(seed)).random(num // 2)
+    half = ndtri(np.clip(u, 2.0**-40, 1 - 2.0**-40))
+    if num >= 4 * dim:
+        factor = cholesky(half.T @ half / len(half), lower=True)
+        half = np.ascontiguousarray(solve_triangular(factor, half.T, lower=True).T)
+    else:
+        half /= np.sqrt((half * half).mean(axis=0))
+    points = np.concatenate([half, -half])
+    points.flags.writeable = False
+    return points

@@ -1,0 +1,207 @@
+// Gauss-Hermite rules and averages over points, in float64 whatever comes in: see fastsvgp/kernels/cpu/quadrature.py.
+#include "shared.cuh"
+
+constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr unsigned FULL = 0xffffffffu;
+constexpr double SQRT_HALF = 0.70710678118654752440, SQRT_2_PI = 2.50662827463100050242;
+
+// exp(x^2) erfc(x) for x >= 0, by the series of fastsvgp/kernels/cpu/tails.py.
+__device__ __forceinline__ double scaled_erfc(double x) {
+  const double q = (x - 3.75) / (x + 3.75), z = q * q;
+  double even = -2.623107347133476e-09, odd = -1.9551358868985616e-09;
+  even = fma(even, z, 3.197926671666804e-08), odd = fma(odd, z, 1.879082322370048e-08);
+  even = fma(even, z, -2.4857126248016745e-07), odd = fma(odd, z, -5.084465378687302e-08);
+  even = fma(even, z, 1.7419821586224816e-06), odd = fma(odd, z, -9.792625707303523e-07);
+  even = fma(even, z, -1.1438048033346894e-05), odd = fma(odd, z, 2.2387565714911816e-05);
+  even = fma(even, z, 5.164652974177416e-05), odd = fma(odd, z, -0.00029015535246077655);
+  even = fma(even, z, 0.000293714378044958), odd = fma(odd, z, 0.0017556261651970652);
+  even = fma(even, z, -0.009746579683265262), odd = fma(odd, z, 0.02836227737211114);
+  even = fma(even, z, -0.05869339857664934), odd = fma(odd, z, 0.09230432116428125);
+  even = fma(even, z, -0.10880393014244462), odd = fma(odd, z, 0.08227673848999506);
+  even = fma(even, z, 0.0035854154854790257), odd = fma(odd, z, -0.14024059858554525);
+  even = fma(even, z, 1.2375126308378275);
+  return fma(q, odd, even) / (1 + 2 * x);
+}
+
+struct tangent_t {
+  double value, slope;
+};
+
+__device__ __forceinline__ tangent_t log_ndtr(double x) {
+  const double half = 0.5 * scaled_erfc(fabs(x) * SQRT_HALF), square = 0.5 * x * x, e = exp(-square);
+  const bool left = x < 0;
+  const double tail = half * e, y = left ? half : 1 - tail;
+  return {left ? log(y) - square : log1p(-tail), (left ? 1.0 : e) / (SQRT_2_PI * y)};
+}
+__device__ __forceinline__ tangent_t log_sigmoid(double x) {
+  const double e = exp(-fabs(x));
+  return {fmin(x, 0.0) - log1p(e), (x < 0 ? 1.0 : e) / (1 + e)};
+}
+__device__ __forceinline__ tangent_t log1p_square(double x) { return {log1p(x * x), 2 * x / (1 + x * x)}; }
+__device__ __forceinline__ tangent_t ndtr(double x) {
+  const double e = exp(-0.5 * x * x), tail = 0.5 * scaled_erfc(fabs(x) * SQRT_HALF) * e;
+  return {x < 0 ? tail : 1 - tail, e / SQRT_2_PI};
+}
+
+__device__ __forceinline__ double raised(double mean, double var, double floor) { return fmax(var, floor * fmax(1.0, mean * mean)); }
+
+// The rule and its derivatives, a thread for each datum.
+template <class F>
+__device__ __forceinline__ void expectation(F g, const real* __restrict__ mean, const real* __restrict__ var, index_t count,
+                                            const double* __restrict__ z, const double* __restrict__ w, int num, double floor,
+                                            real* __restrict__ value, real* __restrict__ d_mean, real* __restrict__ d_var) {
+  const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (i >= count) return;
+  const double m = mean[i], v = var[i], at = raised(m, v, floor), root = sqrt(at);
+  double sum = 0, first = 0, second = 0;
+  for (int k = 0; k < num; ++k) {
+    const tangent_t t = g(m + root * z[k]);
+    sum += w[k] * t.value;
+    first += w[k] * t.slope;
+    second += w[k] * z[k] * t.slope;
+  }
+  second /= 2 * root;
+  value[i] = static_cast<real>(sum + (v - at) * second);  // the linear continuation below the floor; 0 above it
+  if (!d_mean) return;
+  d_mean[i] = static_cast<real>(first);
+  d_var[i] = static_cast<real>(second);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+expectation_log_ndtr(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
+                     const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
+                     real* __restrict__ d_var) {
+  expectation([](double x) { return log_ndtr(x); }, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+expectation_log_sigmoid(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
+                        const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
+                        real* __restrict__ d_var) {
+  expectation([](double x) { return log_sigmoid(x); }, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK)
+expectation_log1p_square(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
+                         const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
+                         real* __restrict__ d_var) {
+  expectation([](double x) { return log1p_square(x); }, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+}
+
+// Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see `_largest` on the CPU. A thread is a
+// datum; `scratch` (5, C, N) holds the products before each class, Phi and phi of a node, and the sums of the derivatives.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real* __restrict__ var, int C, index_t N,
+        const double* __restrict__ z, const double* __restrict__ w, int num, double floor, double* __restrict__ scratch,
+        real* __restrict__ p, real* __restrict__ d_mean, real* __restrict__ d_var) {
+  const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
+  if (i >= N) return;
+  const index_t plane = C * N;
+  double *before = scratch + i, *Phi = before + plane, *phi = Phi + plane, *sum_mean = phi + plane, *sum_var = sum_mean + plane;
+  const index_t label = Y[i] < 0 ? 0 : Y[i] < C ? Y[i] : C - 1;  // a wrong one is reported by the checks
+  const double m = mean[label * N + i], root = sqrt(raised(m, var[label * N + i], floor));
+  double total = 0, own_mean = 0, own_var = 0;
+  for (int c = 0; c < C; ++c) sum_mean[c * N] = sum_var[c * N] = 0;
+  for (int k = 0; k < num; ++k) {
+    const double x = m + root * z[k];
+    double product = w[k];
+    for (int c = 0; c < C; ++c) {
+      before[c * N] = product;
+      if (c == label) continue;
+      const double m_c = mean[c * N + i], s_c = sqrt(raised(m_c, var[c * N + i], floor));
+      const tangent_t t = ndtr((x - m_c) / s_c);
+      Phi[c * N] = t.value;
+      phi[c * N] = t.slope / s_c;
+      product *= t.value;
+    }
+    total += product;
+    if (!d_mean) continue;
+    double after = 1, own = 0;
+    for (int c = C - 1; c >= 0; --c) {
+      if (c == label) continue;
+      const double m_c = mean[c * N + i], v_c = raised(m_c, var[c * N + i], floor);
+      const double d = phi[c * N] * before[c * N] * after;
+      after *= Phi[c * N];
+      own += d;
+      sum_mean[c * N] -= d;
+      sum_var[c * N] -= 0.5 * d * (x - m_c) / v_c;
+    }
+    own_mean += own;
+    own_var += 0.5 * own * z[k] / root;
+  }
+  p[i] = static_cast<real>(total);
+  if (!d_mean) return;
+  for (int c = 0; c < C; ++c) {
+    d_mean[c * N + i] = static_cast<real>(c == label ? own_mean : sum_mean[c * N]);
+    d_var[c * N + i] = static_cast<real>(c == label ? own_var : sum_var[c * N]);
+  }
+}
+
+__device__ __forceinline__ double sum_lanes(double sum) {
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
+  return sum;
+}
+
+// Average over points of log sum_c exp(mean_c + sqrt(var_c) point_c), and its derivatives. A block is a datum: its threads take the
+// points of a chunk, then its warps take the classes. `sums` (2, C, N) collects the derivatives over chunks.
+extern "C" __global__ void __launch_bounds__(BLOCK, 3)
+expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, int C, index_t N, const double* __restrict__ points,
+                   int count, double floor, double* __restrict__ sums, real* __restrict__ value, real* __restrict__ d_mean,
+                   real* __restrict__ d_var) {
+  __shared__ double tops[BLOCK];
+  __shared__ double shares[BLOCK];
+  __shared__ double parts[WARPS];
+  const index_t i = blockIdx.x;
+  const int thread = threadIdx.x, lane = thread % WARP, warp = thread / WARP;
+  double *sum_mean = sums + i, *sum_var = sum_mean + C * N, sum = 0;
+  for (int first = 0; first < count; first += BLOCK) {
+    const int s = first + thread, here = min(BLOCK, count - first);
+    if (s < count) {
+      double top = -1.7976931348623157e308, total = 0;
+      for (int c = 0; c < C; ++c) {
+        const double m = mean[c * N + i];
+        top = fmax(top, m + sqrt(raised(m, var[c * N + i], floor)) * points[static_cast<index_t>(s) * C + c]);
+      }
+      for (int c = 0; c < C; ++c) {
+        const double m = mean[c * N + i];
+        total += exp(m + sqrt(raised(m, var[c * N + i], floor)) * points[static_cast<index_t>(s) * C + c] - top);
+      }
+      sum += top + log1p(total - 1);
+      tops[thread] = top;
+      shares[thread] = 1 / (total * count);
+    }
+    __syncthreads();
+    for (int c = warp; c < C; c += WARPS) {
+      const double m = mean[c * N + i], root = sqrt(raised(m, var[c * N + i], floor));
+      double average = 0, moment = 0;
+      for (int p = lane; p < here; p += WARP) {
+        const double point = points[static_cast<index_t>(first + p) * C + c], share = exp(m + root * point - tops[p]) * shares[p];
+        average += share;
+        moment += share * point;
+      }
+      average = sum_lanes(average), moment = sum_lanes(moment);
+      if (lane == 0) {
+        sum_mean[c * N] = first ? sum_mean[c * N] + average : average;
+        sum_var[c * N] = first ? sum_var[c * N] + moment : moment;
+      }
+    }
+    __syncthreads();
+  }
+  sum = sum_lanes(sum);
+  if (lane == 0) parts[warp] = sum;
+  __syncthreads();
+  if (thread) return;
+  sum = 0;
+#pragma unroll
+  for (int q = 0; q < WARPS; ++q) sum += parts[q];
+  sum /= count;
+  for (int c = 0; c < C; ++c) {
+    const double m = mean[c * N + i], v = var[c * N + i], at = raised(m, v, floor), slope = sum_var[c * N] / (2 * sqrt(at));
+    sum += (v - at) * slope;
+    if (!d_mean) continue;
+    d_mean[c * N + i] = static_cast<real>(sum_mean[c * N]);
+    d_var[c * N + i] = static_cast<real>(slope);
+  }
+  value[i] = static_cast<real>(sum);
+}
