@@ -9,6 +9,8 @@ from .. import check
 from ..bounds.collapsed import SGPR
 from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths
+from ..optim.inverse_updates import InverseUpdates
+from ..optim.inverse_updates import inverse_updates as default_updates
 from ..optim.schedules import as_schedule, check_smoothing
 from ..records import is_record, replace, tree_map
 from .batches import Batches
@@ -27,6 +29,8 @@ def fit(
     batch_size=None,
     optimiser=None,
     natural_step_size=None,
+    inverse_updates=None,
+    probes=None,
     fixed=(),
     jitter=None,
     rng=None,
@@ -59,10 +63,17 @@ def fit(
     batch_size : int
         Rows a step, without replacement in shuffled epochs; default min(1024, N).
     optimiser : Optimiser
-        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``.
+        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``. ``fs.by_field(...)`` is several of them, each with fields of
+        its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors.
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
+    inverse_updates : InverseUpdates or False, optional
+        For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is brought up to date after each
+        step, made by ``fs.inverse_updates(...)``, which is also the default. It is then not in the hands of ``optimiser``;
+        with False it is.
+    probes : int, optional
+        Random probes a step for the traces of a ``Relaxed`` posterior, as in ``elbo_and_grad``; new ones at each step.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
     jitter : float, optional
@@ -125,7 +136,7 @@ def fit(
         checkpoint_every = 10 if collapsed else 1000
     if collapsed:
         _refuse(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
-                patience=patience, validate=validate)  # fmt: skip
+                inverse_updates=inverse_updates, probes=probes, patience=patience, validate=validate)  # fmt: skip
         batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else check.whole("steps", steps, 0)
     else:
         batches = Batches(X, Y, check.whole("batch_size", 1024 if batch_size is None else batch_size), _seed(rng))
@@ -140,12 +151,13 @@ def fit(
         validate_every=batches.per_epoch if validate_every is None else check.whole("validate_every", validate_every),
         checkpoint=checkpoint,
         checkpoint_every=check.whole("checkpoint_every", checkpoint_every),
+        probes=None if probes is None else check.whole("probes", probes),
     )
     start = _fit_collapsed if collapsed else _fit_minibatches
-    return start(model, batches, as_names(fixed), jitter, plan, resume, optimiser, natural_step_size).run()
+    return start(model, batches, as_names(fixed), jitter, plan, resume, optimiser, natural_step_size, inverse_updates).run()
 
 
-def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, natural_step_size):
+def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, natural_step_size, inverse_updates):
     optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
     natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
     if natural is not None:
@@ -153,6 +165,9 @@ def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, nat
         if held:
             raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
         optimiser = optimiser.fixing("posterior")
+    inverse = _updates(model, optimiser, inverse_updates)
+    if inverse is not None:
+        optimiser = optimiser.fixing(f"posterior.{model.posterior.inverse_field}")
     if natural is None and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     state = TrainingState(
@@ -164,7 +179,21 @@ def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, nat
         batches = batches.reseeded(state.seed)
     dtype = check.svgp(state.model, *batches.at(state.step))[-1]
     state = replace(state, model=_settled(state.model, dtype))
-    return Trainer(state, batches, optimiser, natural, plan, check.jitter_amount(jitter, dtype), dtype)
+    return Trainer(state, batches, optimiser, natural, inverse, plan, check.jitter_amount(jitter, dtype), dtype)
+
+
+def _updates(model, optimiser, asked):
+    """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
+    field = getattr(model.posterior, "inverse_field", None)
+    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+        raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
+    if asked is False or (asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))):
+        return None
+    updates = default_updates() if asked is None else asked
+    updates.check_model(model)
+    if f"posterior.{field}" not in optimiser.paths(model):
+        raise ValueError(f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it; drop one")
+    return updates
 
 
 def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):

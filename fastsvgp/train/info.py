@@ -24,6 +24,8 @@ class StepInfo:
         Those of this step; the natural one as it was accepted.
     jitter : float
         What the step was computed with.
+    inverse : InverseFactorInfo or None
+        How the factor of an inverse was brought up to date after the step, where the posterior has one.
     """
 
     model: Any
@@ -33,6 +35,7 @@ class StepInfo:
     step_size: float | None
     natural_step_size: float | None
     jitter: float
+    inverse: Any = None
 
 
 @dataclass(frozen=True)

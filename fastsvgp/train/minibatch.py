@@ -32,6 +32,7 @@ class Plan:
     validate_every: int
     checkpoint: Any
     checkpoint_every: int
+    probes: int | None = None
 
 
 class Trainer:
@@ -41,10 +42,10 @@ class Trainer:
     leaves a state that is true: a step either happened or did not.
     """
 
-    def __init__(self, state, batches, optimiser, natural, plan, jitter, dtype):
+    def __init__(self, state, batches, optimiser, natural, inverse, plan, jitter, dtype):
         self.state, self._batches, self._plan = state, batches, plan
         self._optimiser, self._natural, self._jitter, self._dtype = optimiser, natural, jitter, dtype
-        self._paths = optimiser.paths(state.model)
+        self._inverse, self._warned = inverse, False
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
         self._begun, self._saved = state.step, None
@@ -97,11 +98,15 @@ class Trainer:
         """One step; returns a function that makes its ``StepInfo``."""
         state, batches = self.state, self._batches
         X, Y = batches.at(state.step)
-        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step
-        rng = int(np.random.SeedSequence([state.seed, 1, state.step // 16]).generate_state(1)[0])
+        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step; probes are cheap
+        epoch_of_draws = state.step // (1 if self._plan.probes else 16)
+        rng = int(np.random.SeedSequence([state.seed, 1, epoch_of_draws]).generate_state(1)[0])
         shared = {"num_data": batches.num_data, "rng": rng}
         model, natural, optimised = state.model, state.natural, state.optimiser
-        value = natural_size = step_size = None
+        value = natural_size = step_size = inverse = None
+        if state.step == 0:
+            model, _ = self._refreshed(model, X)
+        paths = self._optimiser.moving(model, optimised)
         used = self._jitter
         if self._natural is not None:
             asked = self._natural.size(state.step, natural)
@@ -110,17 +115,18 @@ class Trainer:
             value, natural_size = taken.value, taken.step_size
             if taken.backed_off:
                 log.info("step %d: the natural step of %g would leave the cone; took %g", state.step + 1, asked, taken.step_size)
-        if self._paths:
-            (value, grad), also_used = self._safely(elbo_and_grad, model, X, Y, wrt=self._paths, **shared)
+        if paths or value is None:
+            (value, grad), also_used = self._safely(elbo_and_grad, model, X, Y, wrt=paths, probes=self._plan.probes, **shared)
             used = max(used, also_used)
         if not math.isfinite(value):
             raise Diverged(
                 f"fit: the bound is {value} at step {state.step + 1}, though all parameters are finite. Likely causes, in order: "
                 "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
             )
-        if self._paths:
+        if self._optimiser.paths(model):
             step_size = self._optimiser.step_size_at(optimised)
             model, optimised = self._optimiser.step(model, grad, optimised, value)
+            model, inverse = self._refreshed(model, X)
         if self._natural is not None:
             natural = self._natural.observe(natural, value)
         self._values.append(value)
@@ -136,9 +142,24 @@ class Trainer:
         def info():
             epoch = step * batches.size / batches.num_data
             seconds = time.perf_counter() - self._started
-            return StepInfo(model, trend.smoothed, seconds, epoch, step_size, natural_size, used)
+            return StepInfo(model, trend.smoothed, seconds, epoch, step_size, natural_size, used, inverse)
 
         return info
+
+    def _refreshed(self, model, X):
+        """The model with its factor of an inverse up to date, and how that went; None where there is none to update."""
+        if self._inverse is None:
+            return model, None
+        model, outcome = self._inverse.refreshed(model, self._jitter, X, self._batches.num_data)
+        if not outcome.converged:
+            log.log(
+                logging.DEBUG if self._warned else logging.WARNING,
+                "step %d: the factor of the inverse is not as near as asked for: %s after %d updates, normalised residual %.2g%s",
+                self.state.step + 1, outcome.reason, outcome.steps, outcome.residual,
+                "" if self._warned else " (further such steps are logged at level DEBUG)",
+            )  # fmt: skip
+            self._warned = True
+        return model, outcome
 
     def _safely(self, function, *args, **kwargs):
         def compute(jitter):

@@ -93,5 +93,7 @@ def _shape(state):
     """What must agree between the states of one optimiser."""
     if state is None:
         return None
+    if hasattr(state, "parts"):  # several in one
+        return tuple(map(_shape, state.parts))
     sizes = [None if m is None else m.shape for m in (state.first, state.second)]
     return (*sizes, *(type(s) for s in state.schedules))
