@@ -76,7 +76,9 @@ def relative_error(value, truth):
     return float(np.abs(value - truth).max(initial=0) / max(1, np.abs(truth).max(initial=0)))
 
 
-def record(benchmark, call, flops=None, bytes=None, error=None, floor_flops=None, gemm=None, unit=None, seconds=1.5):
+def record(
+    benchmark, call, flops=None, bytes=None, error=None, floor_flops=None, gemm=None, unit=None, seconds=1.5, floor_seconds=None
+):
     """Time ``call()`` under pytest-benchmark and store what belongs beside the time in ``benchmark.extra_info``.
 
     Parameters
@@ -98,6 +100,9 @@ def record(benchmark, call, flops=None, bytes=None, error=None, floor_flops=None
         Bytes of the unit in which the peak extra memory is stated too (``peak_units``).
     seconds : float
         About how long to go on; at least five rounds, at most 400.
+    floor_seconds : function without arguments
+        For a call bound by something else: what the floor is, measured. It is asked before and after the timed calls, and
+        between them where ``gemm`` would be measured; the median counts.
     """
     call()
     start = time.perf_counter()
@@ -108,7 +113,7 @@ def record(benchmark, call, flops=None, bytes=None, error=None, floor_flops=None
     info["peak_extra"] = peak_extra(call)
     if unit is not None:
         info["peak_units"] = info["peak_extra"] / unit
-    rates = []
+    rates, floors = [], []
     rounds = int(np.clip(seconds / max(once, 1e-7), 5, 400))
     seen = 0
 
@@ -117,6 +122,9 @@ def record(benchmark, call, flops=None, bytes=None, error=None, floor_flops=None
         if gemm is not None and seen % 8 == 0:
             rates.append(gemm_rate(*gemm))
             call()  # the product emptied the caches; the call that counts finds them as a training loop leaves them
+        if floor_seconds is not None and seen % 8 == 0:
+            floors.append(floor_seconds())
+            call()
         seen += 1
 
     benchmark.pedantic(call, setup=between, rounds=rounds, iterations=1, warmup_rounds=1)
@@ -125,6 +133,8 @@ def record(benchmark, call, flops=None, bytes=None, error=None, floor_flops=None
         rates.append(gemm_rate(*gemm))
         info["gemm_rate"] = float(np.median(rates))
     floor = floor_flops / info["gemm_rate"] if gemm is not None and floor_flops else bytes / copy_rate() if bytes else None
+    if floor_seconds is not None:
+        floor = float(np.median([*floors, floor_seconds()]))
     stats = benchmark.stats.stats if benchmark.stats is not None else None  # None under --benchmark-disable
     if floor is not None and stats is not None:
         info.update(floor=floor, ratio=stats.median / floor, ratio_best=stats.min / floor)

@@ -1,0 +1,118 @@
+"""Products with random Fourier features, and next to them the feature matrix written out and its product.
+
+The floor is the vectorised cosines and sines of all pairs of point and frequency, alone and in the cache, and the flops of the
+products (phases, right-hand sides, contractions) at the rate of gemm: both measured between the timed calls. Drawing the
+frequencies is not in it. Error: of some of the results against features in extended precision.
+"""
+
+import time
+
+import numpy as np
+import pytest
+from harness import gemm_rate, record, relative_error
+from numba import njit
+from oracles import fourier as oracle
+from scipy.linalg import blas
+
+from fastsvgp import kernels
+from fastsvgp.kernels.cpu.threads import over_rows
+from fastsvgp.kernels.cpu.vmath import cos_sin
+
+every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
+sizes = pytest.mark.parametrize("N, n, D", [(500, 10_000, 8), (500, 10_000, 64), (500, 2_000, 784)])
+sides = pytest.mark.parametrize("count", [1, 4])
+SEEN, NUM = 10, 1_000_000  # points or frequencies that are compared; frequencies of the model
+
+
+@njit(nogil=True)
+def _waves(start, stop, t):
+    """Cosines and sines of the same row, again and again."""
+    c, s = np.empty_like(t), np.empty_like(t)
+    for _ in range(start, stop):
+        for i in range(t.size):
+            c[i], s[i] = cos_sin(t[i])
+    return c[0] + s[0]
+
+
+def floor_of(N, n, D, count, dtype, reverse=False):
+    """A function that measures the floor: the best of three for the waves, and the products by the rate of gemm."""
+    t = np.linspace(-3, 3, 2048 // np.dtype(dtype).itemsize, dtype=dtype)
+    flops = N * n * (2 * D + 4 * count + (2 * D + 6 * count if reverse else 0))
+    over_rows(_waves, 1, 1, t)
+
+    def measure():
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            over_rows(_waves, N * n // t.size, N * n, t)
+            times.append(time.perf_counter() - start)
+        return min(times) + flops / gemm_rate(1000, 1000, dtype)
+
+    return measure
+
+
+def problem(rng, N, n, D, count, dtype):
+    X, W, U = (rng.standard_normal(shape).astype(dtype) for shape in ((N, D), (count, 2 * n), (count, N)))
+    return X, W, U, ("rbf", 1, rng.integers(0, NUM, n), NUM, 1.0, np.full(D, np.sqrt(D)).astype(dtype))
+
+
+def seen(X, model, points, frequencies):
+    """Those rows and columns of the feature matrix, in extended precision."""
+    family, seed, indices, num, variance, lengthscales = model
+    omega = kernels.fourier_frequencies(family, seed, indices[frequencies], X.shape[1]).astype(np.longdouble)
+    return oracle.features(omega, X[points].astype(np.longdouble), num, variance, lengthscales.astype(np.longdouble))
+
+
+def forward_error(result, X, W, model):
+    return relative_error(np.sqrt(NUM) * result[:, :SEEN], np.sqrt(NUM) * (W @ seen(X, model, slice(SEEN), slice(None)).T))
+
+
+def backward_error(result, X, U, model):
+    return relative_error(np.sqrt(NUM) * result[:, : 2 * SEEN], np.sqrt(NUM) * (U @ seen(X, model, slice(None), slice(SEEN))))
+
+
+@every_dtype
+@sides
+@sizes
+def bench_multiply(benchmark, rng, N, n, D, count, dtype):
+    X, W, _, model = problem(rng, N, n, D, count, dtype)
+    call = lambda: kernels.fourier_multiply(X, W, *model)  # noqa: E731
+    record(benchmark, call, error=forward_error(call(), X, W, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
+
+
+@every_dtype
+@sides
+@sizes
+def bench_multiply_transposed(benchmark, rng, N, n, D, count, dtype):
+    X, _, U, model = problem(rng, N, n, D, count, dtype)
+    call = lambda: kernels.fourier_multiply(X, U, *model, transpose=True)  # noqa: E731
+    record(benchmark, call, error=backward_error(call(), X, U, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
+
+
+@every_dtype
+@sides
+@sizes
+def bench_multiply_vjp(benchmark, rng, N, n, D, count, dtype):
+    X, W, U, model = problem(rng, N, n, D, count, dtype)
+    call = lambda: kernels.fourier_multiply_vjp(U, X, W, *model)  # noqa: E731
+    floor = floor_of(N, n, D, count, dtype, reverse=True)
+    record(benchmark, call, error=backward_error(call()[1], X, U, model), floor_seconds=floor, seconds=0.5)
+
+
+@every_dtype
+@sides
+@sizes
+def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
+    """NumPy's cosines and sines of a matrix of phases, and gemm; the frequencies are given."""
+    X, W, _, model = problem(rng, N, n, D, count, dtype)
+    omega = np.asfortranarray(kernels.fourier_frequencies(*model[:3], D, dtype).T)
+    gemm = blas.dgemm if dtype == "float64" else blas.sgemm
+    scaled, weights = np.asfortranarray(X / model[-1]), np.asfortranarray(np.concatenate([W[:, ::2], W[:, 1::2]], axis=1).T)
+
+    def call():
+        phases, Phi = gemm(1, scaled, omega), np.empty((N, 2 * n), dtype, order="F")
+        np.cos(phases, out=Phi[:, :n])
+        np.sin(phases, out=Phi[:, n:])
+        return gemm(1 / np.sqrt(NUM), Phi, weights).T
+
+    record(benchmark, call, error=forward_error(call(), X, W, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
