@@ -203,7 +203,7 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
     step_size : g, a number or (...)
         The diagonal stays positive where g (L' A L - I)_ii < 2.
     overwrite_d : bool
-        The result takes the place of D (where D is C-contiguous and of the shape of the result).
+        D may be lost: on the CPU the result takes its place (where D is C-contiguous and of the shape of the result).
 
     Returns
     -------

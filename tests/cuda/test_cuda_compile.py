@@ -56,6 +56,12 @@ BUDGET = {
         "sum_parts": 40,
         "column_products": 40,
     },
+    "newton_schulz": {
+        "sum_deviations": 40,
+        "sum_inner": 40,
+        "symmetric_times": 40,
+        "sum_parts": 40,
+    },
     "pairwise": {
         "matrix": 128,
         "inner": 128,
@@ -63,6 +69,18 @@ BUDGET = {
         "contract_both": 128,
         "sum_sides": 40,
         "sum_parts": 40,
+    },
+    "pairwise_wide": {
+        "invert": 40,
+        "centre": 40,
+        "move": 40,
+        "finish": 80,
+        "weigh": 80,
+        "add_near": 128,
+    },
+    "tiled": {  # blocks of 128 threads: two fit in float64, three in float32
+        "multiply": 208,
+        "finish": 160,
     },
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))

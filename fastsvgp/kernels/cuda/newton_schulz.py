@@ -1,0 +1,168 @@
+"""CUDA twin of ``newton_schulz``: triangular products by tiles, their norms in the same pass; nothing waits for the device.
+
+The flops are those of the CPU twin. Step sizes may live on the device.
+"""
+
+import math
+
+import numpy as np
+
+from . import loader, tiled
+from .tiled import (
+    BETWEEN,
+    DEVIATION,
+    EVERYTHING,
+    FROM_ROW,
+    HALF,
+    INNER,
+    LOWER,
+    MIRRORED,
+    NN,
+    NT,
+    ROWS_UP_TO_ROW,
+    TN,
+    UNTOUCHED,
+    UP_TO_COLUMN,
+    WHOLE,
+    ZEROS,
+)
+
+BLOCK, TILE = 256, 64  # as in newton_schulz.cu
+
+
+def _launch(kernel, dtype, blocks, *arguments):
+    loader.launch("newton_schulz", kernel, dtype, (blocks,), (BLOCK,), arguments)
+
+
+def _batch(*arrays, axes=2):
+    return np.broadcast_shapes(*(X.shape[:-axes] for X in arrays))
+
+
+def _empty(batch, like):
+    return loader.cupy().empty((*batch, *like.shape[-2:]), like.dtype)
+
+
+def _contiguous(X):
+    return loader.cupy().ascontiguousarray(X)
+
+
+def _sizes(step_size, batch):
+    """``(sizes, factor)``: an array on the device, or a number."""
+    if not hasattr(step_size, "ndim") or (step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")):
+        return None, float(step_size)
+    cp = loader.cupy()
+    return cp.ascontiguousarray(cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)), 1.0
+
+
+def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
+    """P Q, lower, with zeros above the diagonal."""
+    out = _empty(batch, P)
+    tiled.multiply(NN, P, Q, out, BETWEEN, batch=batch, left_kind=p_kind, right_kind=q_kind, upper=ZEROS)
+    return out
+
+
+def newton_schulz_gram(A, L, out=None):
+    cp, batch = loader.cupy(), _batch(A, L)
+    D = _empty(batch, L) if out is None else out
+    stats = cp.empty((*batch, 4), np.float64)
+    if D.size:
+        Y = _product_of_lower(A, L, batch, p_kind=HALF)
+        sums = tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
+                              epilogue=DEVIATION)  # fmt: skip
+        _launch("sum_deviations", L.dtype, len(sums), sums, np.int32(sums.shape[1]), stats)
+    return D, stats
+
+
+def newton_schulz_update(L, D, step_size, overwrite_d=False, out=None):
+    # L - g L Phi(D). D is read until the end, so the result has memory of its own
+    batch = np.broadcast_shapes(L.shape[:-2], D.shape[:-2], np.shape(step_size))
+    sizes, factor = _sizes(step_size, batch)
+    out = _empty(batch, D) if out is None else out
+    tiled.multiply(NN, L, D, out, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=L, sizes=sizes, factor=-factor,
+                   upper=ZEROS)  # fmt: skip
+    return out
+
+
+def newton_schulz_step(A, L, step_size, out=None):
+    D, _ = newton_schulz_gram(A, L)
+    return newton_schulz_update(L, D, step_size, out=out)
+
+
+def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
+    # as in the CPU twin: C = L' G with G = tril(L_new_bar), S = Phi(C) + Phi(C)', whose lower triangle is that of C, and
+    #   A_bar = -g/2 L S L',    L_bar = tril(G - g G Phi(D)') - g tril(A L S).
+    batch = np.broadcast_shapes(L_new_bar.shape[:-2], np.shape(step_size))
+    sizes, factor = _sizes(step_size, batch)
+    scaled = dict(batch=batch, sizes=sizes)
+    S, A_bar, L_bar = _empty(batch, L), _empty(batch, L), None
+    tiled.multiply(TN, L, L_new_bar, S, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, upper=MIRRORED)
+    if "L" not in need:
+        _congruence(L, S, A_bar, MIRRORED, factor=-factor / 2, **scaled)
+        return _summed_to(A_bar, A), None
+    LS, L_bar = _empty(batch, L), _empty(batch, L)
+    tiled.multiply(NN, L, S, LS, ROWS_UP_TO_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
+    tiled.multiply(NT, L_new_bar, D, L_bar, UP_TO_COLUMN, left_kind=LOWER, right_kind=HALF, base=L_new_bar, factor=-factor,
+                   upper=ZEROS, **scaled)  # fmt: skip
+    cp = loader.cupy()
+    full = cp.tril(A) + cp.tril(A, -1).swapaxes(-1, -2)
+    tiled.multiply(NN, full, LS, L_bar, WHOLE, base=L_bar, factor=-factor, upper=ZEROS, **scaled)
+    if "A" in need:
+        tiled.multiply(NT, LS, L, A_bar, UP_TO_COLUMN, right_kind=LOWER, factor=-factor / 2, upper=MIRRORED, **scaled)
+        A_bar = _summed_to(A_bar, A)
+    else:
+        A_bar = None
+    return A_bar, _summed_to(L_bar, L)
+
+
+def _summed_to(bar, X):
+    """The sum over those leading axes that were broadcast from X."""
+    extra = bar.ndim - X.ndim
+    axes = tuple(i for i in range(bar.ndim - 2) if i < extra or X.shape[i - extra] != bar.shape[i])
+    return bar.sum(axis=axes, keepdims=True).reshape(X.shape) if axes else bar.reshape(X.shape)
+
+
+def _congruence(L, S, out, upper, **scale):
+    # S = B + B', B its lower triangle with half the diagonal: with Y = L B, lower, L S L' = L Y' + Y L'
+    Y = _product_of_lower(L, S, out.shape[:-2], q_kind=HALF)
+    tiled.multiply(NT, L, Y, out, UP_TO_COLUMN, left_kind=LOWER, right_kind=LOWER, both=True, upper=upper, **scale)
+
+
+def tril_congruence(L, S):
+    batch = _batch(L, S)
+    out = _empty(batch, S)
+    _congruence(L, S, out, UNTOUCHED, batch=batch)
+    return out
+
+
+def newton_schulz_curvature(A, L, D):
+    # <P, A P> = <P, (B + B') P> = 2 <P, B P>
+    batch = _batch(A, L, D)
+    P = _product_of_lower(L, D, batch, q_kind=HALF)
+    curvature = loader.cupy().zeros(batch, np.float64)
+    if P.size:
+        sums = tiled.multiply(NN, A, P, None, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, epilogue=INNER, base=P)
+        _launch("sum_inner", P.dtype, len(sums), sums, np.int32(sums.shape[1]), curvature)
+    return P, curvature
+
+
+def power_iteration(S, v, shift=0.0, iterations=3):
+    cp = loader.cupy()
+    batch = np.broadcast_shapes(S.shape[:-2], v.shape[:-1])
+    n, items = S.shape[-1], math.prod(batch)
+    S, _, item_size = tiled.items_of(_contiguous(S), batch)
+    v = cp.ascontiguousarray(cp.broadcast_to(v, (*batch, n)))
+    if iterations == 0 or not items:
+        return cp.zeros(batch, np.float64), v
+    high, pieces = -(-n // TILE), -(-n // BLOCK)
+    parts, none = cp.empty((items, high, n), np.float64), np.uint64(0)
+    squares, following = cp.empty((2, items, pieces), np.float64)
+    out = cp.empty(v.shape, v.dtype)
+    _launch("sum_parts", v.dtype, items * pieces, parts, np.int32(0), np.int32(n), v, np.float64(1), none, out, squares)
+    for _ in range(iterations):
+        v, out = out, cp.empty(v.shape, v.dtype)
+        tiles = items * high * (high + 1) // 2
+        _launch("symmetric_times", v.dtype, tiles, S, item_size, np.int32(n), v, squares, np.int32(pieces), parts)
+        both = np.int32(high), np.int32(n), v, np.float64(shift), squares
+        _launch("sum_parts", v.dtype, items * pieces, parts, *both, out, following)
+        squares, following = following, squares
+    return cp.sqrt(squares.sum(-1)).reshape(batch), out

@@ -1,0 +1,142 @@
+// What a Newton-Schulz iteration decides on: norms of the deviation L' A L - I, and products of a symmetric matrix with a vector. The
+// products of matrices are those of tiled.cu. See fastsvgp/kernels/cuda/newton_schulz.py.
+#include "shared.cuh"
+
+constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int TILE = 64;
+constexpr unsigned FULL = 0xffffffffu;
+
+// The sum of x over the threads of a block, for all of them; always in the same order.
+__device__ __forceinline__ double block_sum(double x, double* shared) {
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) x += __shfl_xor_sync(FULL, x, bits);
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
+  __syncthreads();
+  x = shared[0];
+#pragma unroll
+  for (int w = 1; w < WARPS; ++w) x += shared[w];
+  return x;
+}
+
+__device__ __forceinline__ double block_max(double x, double* shared) {
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) x = max(x, __shfl_xor_sync(FULL, x, bits));
+  __syncthreads();
+  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
+  __syncthreads();
+  x = shared[0];
+#pragma unroll
+  for (int w = 1; w < WARPS; ++w) x = max(x, shared[w]);
+  return x;
+}
+
+// One block an item. stats (items, 4): norm, smallest and largest diagonal entry, trace, from those of the tiles (items, tiles, 4).
+extern "C" __global__ void __launch_bounds__(BLOCK)
+sum_deviations(const double* __restrict__ sums, int tiles, double* __restrict__ stats) {
+  __shared__ double shared[WARPS];
+  const double* mine = sums + static_cast<index_t>(blockIdx.x) * tiles * 4;
+  double squares = 0, trace = 0, smallest = 1.7976931348623157e308, largest = -smallest;
+  for (int t = threadIdx.x; t < tiles; t += BLOCK) {
+    squares += mine[t * 4], trace += mine[t * 4 + 3];
+    smallest = min(smallest, mine[t * 4 + 1]), largest = max(largest, mine[t * 4 + 2]);
+  }
+  squares = block_sum(squares, shared), trace = block_sum(trace, shared);
+  smallest = -block_max(-smallest, shared), largest = block_max(largest, shared);
+  if (threadIdx.x) return;
+  double* out = stats + static_cast<index_t>(blockIdx.x) * 4;
+  out[0] = sqrt(squares), out[1] = smallest, out[2] = largest, out[3] = trace;
+}
+
+// out[item] = twice the sum over the tiles of what they left (items, tiles, 4).
+extern "C" __global__ void __launch_bounds__(BLOCK) sum_inner(const double* __restrict__ sums, int tiles, double* __restrict__ out) {
+  __shared__ double shared[WARPS];
+  const double* mine = sums + static_cast<index_t>(blockIdx.x) * tiles * 4;
+  double sum = 0;
+  for (int t = threadIdx.x; t < tiles; t += BLOCK) sum += mine[t * 4];
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) out[blockIdx.x] = 2 * sum;
+}
+
+// 1 / |v| from sums of squares of its parts, or 1 where that is 0; every thread of a block finds it for itself.
+__device__ __forceinline__ double scale_of(const double* __restrict__ squares, int parts) {
+  double sum = 0;
+  for (int p = 0; p < parts; ++p) sum += squares[p];
+  return sum > 0 ? 1 / sqrt(sum) : sum == 0 ? 1 : sum;
+}
+
+// What one lower tile (i, j) of a symmetric S gives to S v / |v|: its rows to place j of `parts` (items, tiles of n, n), its columns
+// to place i. Each half of the matrix is read once, whole lines of it at a time.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+symmetric_times(const real* __restrict__ S, index_t item_size, int n, const real* __restrict__ v, const double* __restrict__ squares,
+                int pieces, double* __restrict__ parts) {
+  __shared__ double columns[WARPS][TILE];
+  __shared__ double rows[TILE];
+  const int high = (n + TILE - 1) / TILE, tiles = high * (high + 1) / 2, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const index_t item = blockIdx.x / tiles;
+  const int tile = blockIdx.x % tiles;
+  int i = static_cast<int>((sqrtf(8.0f * tile + 1.0f) - 1.0f) / 2.0f);
+  while ((i + 1) * (i + 2) / 2 <= tile) ++i;
+  while (i * (i + 1) / 2 > tile) --i;
+  const int j = tile - i * (i + 1) / 2;
+  const real* vector = v + item * n;
+  const double scale = scale_of(squares + item * pieces, pieces);
+  real weight[2];
+  double column[2] = {};
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const int c = j * TILE + lane + e * WARP;
+    weight[e] = c < n ? static_cast<real>(vector[c] * scale) : real(0);
+  }
+#pragma unroll 4
+  for (int q = 0; q < TILE / WARPS; ++q) {
+    const int r = i * TILE + q * WARPS + warp;
+    const real own = r < n ? static_cast<real>(vector[r] * scale) : real(0);
+    double row = 0;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int c = j * TILE + lane + e * WARP;
+      const real x = r < n && c <= r ? S[item * item_size + static_cast<index_t>(r) * n + c] : real(0);
+      row += static_cast<double>(x) * weight[e];
+      if (c < r) column[e] += static_cast<double>(x) * own;
+    }
+#pragma unroll
+    for (int bits = WARP / 2; bits; bits /= 2) row += __shfl_xor_sync(FULL, row, bits);
+    if (lane == 0) rows[q * WARPS + warp] = row;
+  }
+#pragma unroll
+  for (int e = 0; e < 2; ++e) columns[warp][lane + e * WARP] = column[e];
+  __syncthreads();
+  if (threadIdx.x >= TILE) return;
+  double sum = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) sum += columns[w][threadIdx.x];
+  const int r = i * TILE + threadIdx.x, c = j * TILE + threadIdx.x;
+  double* place = parts + item * high * n;
+  if (i == j) {
+    if (r < n) place[static_cast<index_t>(j) * n + r] = rows[threadIdx.x] + sum;
+  } else {
+    if (r < n) place[static_cast<index_t>(j) * n + r] = rows[threadIdx.x];
+    if (c < n) place[static_cast<index_t>(i) * n + c] = sum;
+  }
+}
+
+// out = the sum of `high` parts (items, high, n), plus shift v / |v|; and the sum of squares of each 256 of its entries. Without
+// squares_in, |v| counts as 1.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+sum_parts(const double* __restrict__ parts, int high, int n, const real* __restrict__ v, double shift,
+          const double* __restrict__ squares_in, real* __restrict__ out, double* __restrict__ squares_out) {
+  __shared__ double shared[WARPS];
+  const int pieces = (n + BLOCK - 1) / BLOCK, r = blockIdx.x % pieces * BLOCK + threadIdx.x;
+  const index_t item = blockIdx.x / pieces;
+  const double scale = squares_in ? scale_of(squares_in + item * pieces, pieces) : 1;
+  real x = 0;
+  if (r < n) {
+    double sum = shift * static_cast<real>(v[item * n + r] * scale);
+#pragma unroll 4
+    for (int t = 0; t < high; ++t) sum += parts[(item * high + t) * n + r];
+    out[item * n + r] = x = static_cast<real>(sum);
+  }
+  const double squares = block_sum(static_cast<double>(x) * x, shared);
+  if (threadIdx.x == 0) squares_out[blockIdx.x] = squares;
+}

@@ -1,0 +1,336 @@
+// Products of matrices of which some are triangular: out = base + alpha sum_k left[i, k] right[k, j], for the tiles of the result and
+// the ranges of k that are not zero anyway. See fastsvgp/kernels/cuda/tiled.py.
+//
+// A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which two buffers in shared memory
+// hold in turn. Long sums are cut into slices, one block each, whose parts `finish` adds in a fixed order. What a triangular operand
+// has above its diagonal is never used, and read only where the memory is.
+#include "mma.cuh"
+
+constexpr int WARP = 32, WARPS = 4, BLOCK = WARP * WARPS;
+constexpr int TILE = 64, DEPTH = 16;
+constexpr int PITCH_K = 20, PITCH_X = sizeof(real) == 8 ? 68 : 72;  // no two lanes meet in a bank when a warp reads its fragments
+constexpr int BUFFER = TILE * PITCH_K;
+constexpr int VECTORS = TILE * DEPTH / WIDTH / BLOCK;  // of a thread, in 16 values of k of an operand
+constexpr int RESIDENT = sizeof(real) == 8 ? 2 : 3;     // blocks of a multiprocessor: what the registers allow
+constexpr int HIGH = 2, WIDE = 4;                      // products of 16 x 8 that make the 32 x 32 of a warp
+constexpr unsigned FULL_MASK = 0xffffffffu;
+
+enum form_t { NN, TN, NT };                                         // left right, left' right, left right'
+enum kind_t { FULL, LOWER, HALF };                                  // lower triangle; with half its diagonal
+enum range_t { BETWEEN, FROM_ROW, UP_TO_COLUMN, WHOLE, ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE };  // of k; the last three: all tiles
+enum upper_t { UNTOUCHED, ZEROS, MIRRORED, EVERYTHING };            // what is written above the diagonal
+enum epilogue_t { STORE, DEVIATION, INNER };
+
+typedef real tile_t[HIGH][WIDE][4];
+
+struct operand_t {
+  const real* at;
+  index_t stride;
+  int rows, columns, kind;
+};
+
+struct place_t {
+  int row, column, begin, end;  // in tiles; the last two of k
+};
+
+__device__ __forceinline__ bool is_aligned(const operand_t& m) {
+  return reinterpret_cast<unsigned long long>(m.at) % 16 == 0 && m.stride % WIDTH == 0;
+}
+
+// The n-th tile of the result, those with the longest sums first. a >= b with n = a (a + 1) / 2 + b go through the lower tiles.
+__device__ __forceinline__ place_t place_of(int range, int n, int high, int wide, int deep) {
+  if (range >= ROWS_UP_TO_ROW) {
+    const int a = n / wide, column = n % wide;
+    if (range == ROWS_UP_TO_ROW) return {high - 1 - a, column, 0, high - a};
+    if (range == ROWS_FROM_ROW) return {a, column, a, deep};
+    return {a, column, 0, deep};
+  }
+  int a = static_cast<int>((sqrtf(8.0f * n + 1.0f) - 1.0f) / 2.0f);
+  while ((a + 1) * (a + 2) / 2 <= n) ++a;
+  while (a * (a + 1) / 2 > n) --a;
+  const int b = n - a * (a + 1) / 2;
+  if (range == BETWEEN) return {high - 1 - a + b, b, b, high - a + b};
+  if (range == FROM_ROW) return {a, b, a, deep};
+  if (range == UP_TO_COLUMN) return {high - 1 - a + b, high - 1 - a, 0, high - a};
+  return {a, b, 0, deep};
+}
+
+// 16 values of k of an operand, for 64 of its rows (left) or columns (right) from x0. K_FAST: k runs along the rows in memory.
+template <bool K_FAST>
+__device__ __forceinline__ void load(const operand_t& m, int x0, int k0, bool aligned, vector_t (&v)[VECTORS]) {
+  constexpr int HEIGHT = K_FAST ? TILE : DEPTH, BREADTH = K_FAST ? DEPTH : TILE, LINE = BREADTH / WIDTH;
+  const int r0 = K_FAST ? x0 : k0, c0 = K_FAST ? k0 : x0;
+  const bool below = m.kind == FULL || c0 + BREADTH <= r0;
+  const bool whole = aligned && below && r0 + HEIGHT <= m.rows && c0 + BREADTH <= m.columns;
+#pragma unroll
+  for (int p = 0; p < VECTORS; ++p) {
+    const int q = threadIdx.x + p * BLOCK, r = r0 + q / LINE, c = c0 + q % LINE * WIDTH;
+    const real* place = m.at + r * m.stride + c;
+    if (whole) {
+      v[p] = *reinterpret_cast<const vector_t*>(place);
+    } else {
+#pragma unroll
+      for (int e = 0; e < WIDTH; ++e) {
+        real x = 0;
+        if (r < m.rows && c + e < m.columns && (below || c + e <= r)) x = place[e];
+        v[p].e[e] = m.kind == HALF && c + e == r ? x / 2 : x;
+      }
+    }
+  }
+}
+
+template <bool K_FAST>
+__device__ __forceinline__ void put(real* buffer, const vector_t (&v)[VECTORS]) {
+  constexpr int LINE = (K_FAST ? DEPTH : TILE) / WIDTH, PITCH = K_FAST ? PITCH_K : PITCH_X;
+#pragma unroll
+  for (int p = 0; p < VECTORS; ++p) {
+    const int q = threadIdx.x + p * BLOCK;
+    *reinterpret_cast<vector_t*>(buffer + q / LINE * PITCH + q % LINE * WIDTH) = v[p];
+  }
+}
+
+template <bool K_FAST>
+__device__ __forceinline__ real at(const real* buffer, int x, int k) {
+  return buffer[K_FAST ? x * PITCH_K + k : k * PITCH_X + x];
+}
+
+__device__ __forceinline__ int first_row() { return threadIdx.x / WARP / 2 * 32 + threadIdx.x % WARP / 4; }
+__device__ __forceinline__ int first_column() { return threadIdx.x / WARP % 2 * 32 + threadIdx.x % 4 * 2; }
+
+// sum += the product of what the buffers hold.
+template <bool LEFT_K_FAST, bool RIGHT_K_FAST>
+__device__ __forceinline__ void add_product(const real* left, const real* right, tile_t& sum) {
+  if constexpr (TENSOR_CORES) {
+    const int row = first_row(), column = threadIdx.x / WARP % 2 * 32 + threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    tile_t part = {};  // float32: a sum leaves the tensor core after 16 values of k
+    tile_t& target = sizeof(real) == 4 ? part : sum;
+#pragma unroll
+    for (int k = t; k < DEPTH; k += 8) {
+      parts_t<real, 4> a[HIGH];
+      parts_t<real, 2> b[WIDE];
+#pragma unroll
+      for (int p = 0; p < HIGH; ++p)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) a[p].set(e, at<LEFT_K_FAST>(left, row + 16 * p + e % 2 * 8, k + e / 2 * 4));
+#pragma unroll
+      for (int q = 0; q < WIDE; ++q)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) b[q].set(e, at<RIGHT_K_FAST>(right, column + 8 * q, k + e * 4));
+#pragma unroll
+      for (int p = 0; p < HIGH; ++p)
+#pragma unroll
+        for (int q = 0; q < WIDE; ++q) multiply_add(target[p][q], a[p], b[q]);
+    }
+    if constexpr (sizeof(real) == 4) {
+#pragma unroll
+      for (int p = 0; p < HIGH; ++p)
+#pragma unroll
+        for (int q = 0; q < WIDE; ++q)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) sum[p][q][e] += part[p][q][e];
+    }
+  } else {
+    const int row = first_row(), column = first_column();
+#pragma unroll 4
+    for (int k = 0; k < DEPTH; ++k)
+#pragma unroll
+      for (int p = 0; p < HIGH; ++p)
+#pragma unroll
+        for (int q = 0; q < WIDE; ++q)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            sum[p][q][e] += at<LEFT_K_FAST>(left, row + 16 * p + e / 2 * 8, k) * at<RIGHT_K_FAST>(right, column + 8 * q + e % 2, k);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void exchange(T& a, T& b) {
+  const T c = a;
+  a = b, b = c;
+}
+
+__device__ __forceinline__ void exchange(operand_t& a, operand_t& b) {  // part by part: it stays in registers
+  exchange(a.at, b.at), exchange(a.stride, b.stride), exchange(a.rows, b.rows), exchange(a.columns, b.columns), exchange(a.kind, b.kind);
+}
+
+// The chunks `first` to `last` of 16 values of k; with two segments the operands change places for the second one.
+template <bool LEFT_K_FAST, bool RIGHT_K_FAST>
+__device__ __forceinline__ void sum_products(operand_t left, operand_t right, const place_t& place, int chunks, int first, int last,
+                                             real (*buffers)[2][BUFFER], tile_t& sum) {
+  const bool aligned = is_aligned(left) && is_aligned(right);
+  vector_t a[VECTORS], b[VECTORS];
+  int k = place.begin * TILE + first * DEPTH, until = place.begin * TILE + chunks * DEPTH;
+  const auto fetch = [&] {
+    if (k >= until) {
+      k -= chunks * DEPTH, until = 0x7fffffff;
+      exchange(left, right);
+    }
+    load<LEFT_K_FAST>(left, place.row * TILE, k, aligned, a);
+    load<RIGHT_K_FAST>(right, place.column * TILE, k, aligned, b);
+    k += DEPTH;
+  };
+  const auto keep = [&](int chunk) {
+    put<LEFT_K_FAST>(buffers[chunk % 2][0], a);
+    put<RIGHT_K_FAST>(buffers[chunk % 2][1], b);
+    __syncthreads();
+  };
+  fetch();
+  keep(first);
+#pragma unroll 1
+  for (int chunk = first; chunk < last; ++chunk) {
+    const bool more = chunk + 1 < last;
+    if (more) fetch();
+    add_product<LEFT_K_FAST, RIGHT_K_FAST>(buffers[chunk % 2][0], buffers[chunk % 2][1], sum);
+    if (more) keep(chunk + 1);
+  }
+}
+
+// f(row, column, sum) for the thread's elements of a tile that the result has.
+template <class F>
+__device__ __forceinline__ void for_elements(const place_t& place, int rows, int columns, tile_t& sum, F f) {
+  const int row = place.row * TILE + first_row(), column = place.column * TILE + first_column();
+#pragma unroll
+  for (int p = 0; p < HIGH; ++p)
+#pragma unroll
+    for (int q = 0; q < WIDE; ++q)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int i = row + 16 * p + e / 2 * 8, j = column + 8 * q + e % 2;
+        if (i < rows && j < columns) f(i, j, sum[p][q][e]);
+      }
+}
+
+__device__ __forceinline__ double sum_of(double x) {
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) x += __shfl_xor_sync(FULL_MASK, x, bits);
+  return x;
+}
+
+// What becomes of the sums. DEVIATION takes one off the diagonal and leaves, for each tile, the sum of squares of the symmetric result,
+// the extremes of its diagonal before, and the sum after; INNER leaves the sum of products with the lower triangle of base alone.
+__device__ __forceinline__ void conclude(int epilogue, const place_t& place, int rows, int columns, const real* base, real alpha,
+                                         int upper, real* out, index_t stride, double* sums, tile_t& sum) {
+  const bool crossing = upper != EVERYTHING && place.row == place.column, mirrored = upper == MIRRORED;
+  const auto write = [&](int i, int j, real x) {
+    if (crossing && j > i) {
+      if (upper == ZEROS) out[i * stride + j] = 0;
+      return;
+    }
+    out[i * stride + j] = x;
+    if (i != j && (mirrored || (upper == ZEROS && !crossing))) out[j * stride + i] = mirrored ? x : real(0);
+  };
+  if (epilogue == STORE) {
+    for_elements(place, rows, columns, sum, [&](int i, int j, real x) {
+      const bool counts = base && !(crossing && j > i);
+      write(i, j, counts ? base[i * stride + j] + alpha * x : alpha * x);
+    });
+    return;
+  }
+  __shared__ double shared[WARPS][4];
+  double squares = 0, smallest = 1.7976931348623157e308, largest = -smallest, trace = 0;
+  for_elements(place, rows, columns, sum, [&](int i, int j, real x) {
+    if (epilogue == INNER) {
+      if (j <= i) squares += static_cast<double>(x) * base[i * stride + j];
+      return;
+    }
+    if (i == j) {
+      smallest = x < smallest ? x : smallest, largest = x > largest ? x : largest;
+      x -= 1;
+      trace += x;
+    }
+    if (j <= i) squares += (i == j ? 1 : 2) * static_cast<double>(x) * x;
+    write(i, j, x);
+  });
+  squares = sum_of(squares), trace = sum_of(trace);
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) {
+    smallest = min(smallest, __shfl_xor_sync(FULL_MASK, smallest, bits));
+    largest = max(largest, __shfl_xor_sync(FULL_MASK, largest, bits));
+  }
+  if (threadIdx.x % WARP == 0) {
+    double* mine = shared[threadIdx.x / WARP];
+    mine[0] = squares, mine[1] = smallest, mine[2] = largest, mine[3] = trace;
+  }
+  __syncthreads();
+  if (threadIdx.x) return;
+#pragma unroll
+  for (int w = 1; w < WARPS; ++w) {
+    squares += shared[w][0], smallest = min(smallest, shared[w][1]);
+    largest = max(largest, shared[w][2]), trace += shared[w][3];
+  }
+  sums[0] = squares, sums[1] = smallest, sums[2] = largest, sums[3] = trace;
+}
+
+// What a block is there for: a tile of an item, and how its sum is cut.
+struct work_t {
+  place_t place;
+  index_t item, tile;   // the item, and the tile among all of them
+  int chunks, slices;   // of 16 values of k, in one segment; slices of all segments
+  bool over;            // nothing to do for this item
+};
+
+__device__ __forceinline__ work_t work_of(int rows, int columns, int depth, int range, int segments, int slice, const int* over) {
+  const int high = (rows + TILE - 1) / TILE, wide = (columns + TILE - 1) / TILE, deep = (depth + TILE - 1) / TILE;
+  const unsigned tiles = range >= ROWS_UP_TO_ROW ? high * wide : high * (high + 1) / 2;
+  work_t w;
+  w.tile = blockIdx.x, w.item = blockIdx.x / tiles;
+  w.place = place_of(range, blockIdx.x % tiles, high, wide, deep);
+  const int end = w.place.end * TILE < depth ? w.place.end * TILE : depth;
+  w.chunks = (end - w.place.begin * TILE + DEPTH - 1) / DEPTH;
+  w.slices = (w.chunks * segments + slice - 1) / slice;
+  w.over = over && over[w.item];
+  return w;
+}
+
+// One block for each tile of each item (x) and each slice (y). Stored operands: left (rows, depth) or (depth, rows), right (depth,
+// columns) or (columns, depth), rows `..._stride` apart and items `..._item`. base and out have `out_stride`. alpha is `factor`, times
+// sizes[item] where there are sizes. Sums in several slices go to `parts` (tiles, slices, 64 x 64). Items whose `over` is set are
+// left alone.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+multiply(int form, int rows, int columns, int depth, int range, int segments, int slice, const int* __restrict__ over,
+         const real* __restrict__ left, index_t left_stride, index_t left_item, int left_kind, const real* __restrict__ right,
+         index_t right_stride, index_t right_item, int right_kind, int epilogue, const real* base, index_t base_item,
+         const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
+         double* __restrict__ sums, real* __restrict__ parts) {
+  __shared__ __align__(16) real buffers[2][2][BUFFER];
+  const work_t w = work_of(rows, columns, depth, range, segments, slice, over);
+  const int first = blockIdx.y * slice;
+  if (w.over || static_cast<int>(blockIdx.y) >= w.slices) return;
+  const int last = min(first + slice, w.chunks * segments);
+  const bool turned_left = form == TN, turned_right = form == NT;
+  const operand_t a = {left + w.item * left_item, left_stride, turned_left ? depth : rows, turned_left ? rows : depth, left_kind};
+  const operand_t b = {right + w.item * right_item, right_stride, turned_right ? columns : depth, turned_right ? depth : columns,
+                       right_kind};
+  tile_t sum = {};
+  if (form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+  else if (form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+  else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
+  if (gridDim.y > 1) {
+    real* part = parts + (w.tile * gridDim.y + blockIdx.y) * (TILE * TILE) + threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < TILE * TILE / BLOCK; ++e) part[e * BLOCK] = sum[e / 4 / WIDE][e / 4 % WIDE][e % 4];
+    return;
+  }
+  const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
+  conclude(epilogue, w.place, rows, columns, base ? base + w.item * base_item : base, alpha, upper, out + w.item * out_item, out_stride,
+           sums + w.tile * 4, sum);
+}
+
+// The slices of each tile, in their order, and what becomes of them.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+finish(int rows, int columns, int depth, int range, int segments, int slice, const int* __restrict__ over, int epilogue, const real* base,
+       index_t base_item, const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
+       double* __restrict__ sums, const real* __restrict__ parts, int pitch) {
+  const work_t w = work_of(rows, columns, depth, range, segments, slice, over);
+  if (w.over) return;
+  tile_t sum = {};
+#pragma unroll 1
+  for (int s = 0; s < w.slices; ++s) {
+    const real* part = parts + (w.tile * pitch + s) * (TILE * TILE) + threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] += part[e * BLOCK];
+  }
+  const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
+  conclude(epilogue, w.place, rows, columns, base ? base + w.item * base_item : base, alpha, upper, out + w.item * out_item, out_stride,
+           sums + w.tile * 4, sum);
+}

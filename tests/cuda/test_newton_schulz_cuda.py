@@ -1,0 +1,119 @@
+"""The CUDA twin of the Newton-Schulz family, on the emulation or a device: the demands on the CPU twin, and its results."""
+
+import functools
+import pathlib
+
+import newton_schulz_problems as problems
+import numpy as np
+import pytest
+from cuda_host import emulated as emulation
+from cuda_host import sanitized
+from cuda_host.host_module import HostModule
+from oracles import inverse_factor as oracle
+
+from fastsvgp.kernels.cpu import newton_schulz as cpu
+from fastsvgp.kernels.cuda import loader
+
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+@every_dtype
+@pytest.mark.parametrize("M, batch", problems.SHAPES)
+def test_against_dense_matrices(twin_of, rng, M, batch, dtype):
+    problems.check_all(twin_of("newton_schulz"), rng, M, batch, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("M, batch", [(17, (2,)), (100, ())])
+def test_equals_the_cpu_twin(twin_of, rng, M, batch, dtype):
+    arrays = problems.problem(rng, M, batch, dtype)
+    results = [problems.results_of(twin, *arrays, 0.7) for twin in (twin_of("newton_schulz"), cpu)]
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=32 * np.finfo(dtype).eps * max(1, np.abs(other).max()))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_without_tensor_cores(rng, dtype, monkeypatch):
+    """What runs on devices older than sm_80."""
+
+    @functools.cache
+    def module_of(stem, dtype, sanitizer):
+        path = pathlib.Path(loader.source_folder()) / f"{stem}.cu"
+        return HostModule(path, [f"-DREAL={loader.C_NAMES[dtype]}", "-DPLAIN_FMA"], sanitizer)
+
+    monkeypatch.setattr(emulation, "module_of", module_of)
+    with emulation.emulated() as twin_of:
+        problems.check_all(twin_of("newton_schulz"), rng, 130, (), dtype)
+
+
+def test_step_sizes_and_broadcasting(twin_of, rng):
+    A, L, _, bar, _ = problems.problem(rng, 20, (3,), np.float64)
+    twin, sizes = twin_of("newton_schulz"), np.array([0.2, 1.0, 1.5])
+    stepped = twin.newton_schulz_step(A, L[0], sizes)
+    for i, g in enumerate(sizes):
+        np.testing.assert_allclose(stepped[i], oracle.step(A[i], L[0], g), rtol=0, atol=1e-12)
+    D, _ = twin.newton_schulz_gram(A, L[0])
+    for one, other in zip(*(t.newton_schulz_step_vjp(bar, A, L[0], D, sizes) for t in (twin, cpu)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    for need in (("A",), ("L",)):
+        for one, other in zip(*(t.newton_schulz_step_vjp(bar, A, L[0], D, 0.3, need) for t in (twin, cpu)), strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+
+
+def test_strided_arguments_and_given_results(twin_of, rng):
+    A, L, *_ = problems.problem(rng, 70, (), np.float64)
+    wide = np.zeros((140, 140))
+    wide[::2, ::2] = A
+    twin = twin_of("newton_schulz")
+    expected = twin.newton_schulz_step(A, L, 1.0)
+    np.testing.assert_array_equal(twin.newton_schulz_step(wide[::2, ::2], np.asfortranarray(L), 1.0), expected)
+    askew = np.empty(70 * 70 + 1)[1:].reshape(70, 70)  # rows that cannot be read 128 bits at a time
+    askew[:] = A
+    np.testing.assert_array_equal(twin.newton_schulz_step(askew, L, 1.0), expected)
+    if isinstance(twin, type(cpu)):  # results come back from a device as new arrays
+        out = np.full((70, 70), np.nan)
+        assert twin.newton_schulz_gram(A, L, out)[0] is out
+        assert twin.newton_schulz_step(A, L, 1.0, out) is out
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_nothing_at_all(twin_of):
+    twin, none = twin_of("newton_schulz"), np.zeros((0, 5, 5))
+    D, stats = twin.newton_schulz_gram(none, none)
+    assert D.shape == (0, 5, 5) and stats.shape == (0, 4)
+    assert twin.newton_schulz_step(none, none, 1.0).shape == (0, 5, 5)
+    assert twin.power_iteration(none, np.zeros((0, 5)))[0].shape == (0,)
+
+
+def test_infinity_shows_in_the_norms(twin_of, rng):
+    A, L, *_ = problems.problem(rng, 70, (), np.float64)
+    L[60, 3] = np.inf
+    assert not np.isfinite(twin_of("newton_schulz").newton_schulz_gram(A, L)[1][0])
+
+
+def test_the_order_of_threads_changes_no_bit(rng):
+    arrays = problems.problem(rng, 100, (), np.float32)
+    results = []
+    for order in ("forward", "reverse", "random"):
+        with emulation.emulated(order) as twin_of:
+            results.append(problems.results_of(twin_of("newton_schulz"), *arrays, 0.7))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_how_sums_are_cut_changes_rounding_alone(rng):
+    """Few multiprocessors: whole sums. Many: slices that are added up afterwards."""
+    arrays, results = problems.problem(rng, 200, (), np.float64), []
+    for multiprocessors in (1, 1000):
+        with emulation.emulated(multiprocessors=multiprocessors) as twin_of:
+            results.append(problems.results_of(twin_of("newton_schulz"), *arrays, 0.7))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-13 * max(1, np.abs(other).max()))
+
+
+def test_clean_under_sanitizers(sanitizer):
+    done = sanitized.run(sanitizer, "cuda_host.emulated", sanitizer, "newton_schulz")
+    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])
