@@ -314,6 +314,7 @@ def result(value, model):
     if not isinstance(value, float):
         value, clamped = verdicts.settle(value)
         report_clamped(clamped)
+    value = float(value)
     if not math.isfinite(value):
         for path, kind, array in leaves(model):
             if array is not None:

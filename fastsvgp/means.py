@@ -34,6 +34,11 @@ class Mean:
         """Raise ``ValueError`` unless the fields fit inputs with D columns and ``outputs``, () or (P,)."""
 
 
+def _column(leaf):
+    """One number for all data, or one a row of (P, N)."""
+    return leaf[..., None] if np.ndim(leaf) else leaf
+
+
 def _check_shape(mean, name, allowed):
     shape = np.shape(getattr(mean, name))
     if shape not in allowed:
@@ -59,8 +64,7 @@ class ConstantMean(Mean):
     value: Any = leaf(default=0.0)
 
     def __call__(self, X):
-        shape = np.shape(self.value)
-        return np.full((*shape, len(X)), np.asarray(self.value)[..., None], dtype=X.dtype)
+        return np.zeros((*np.shape(self.value), len(X)), X.dtype, like=X) + _column(self.value)
 
     def vjp(self, mean_bar, X, need=NEED):
         bar = None
@@ -82,7 +86,7 @@ class LinearMean(Mean):
     def __call__(self, X):
         mean = kernels.inner(np.atleast_2d(self.weights), X, 1)
         mean = mean[0] if np.ndim(self.weights) == 1 else mean
-        return mean + np.asarray(self.bias, X.dtype)[..., None]
+        return mean + _column(self.bias)
 
     def vjp(self, mean_bar, X, need=NEED):
         lead = np.shape(self.weights)[:-1]

@@ -25,7 +25,7 @@ class Transform(NamedTuple):
 
 
 def _floating(values):
-    values = np.asarray(values)
+    values = values if hasattr(values, "dtype") else np.asarray(values)
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from .. import check, kernels
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
+from ..likelihoods.base import in_dtype, log, number, total
 from ..posteriors import Whitened
 from ..records import Blocks, leaf, record, restricted
 from .elbo import SVGP, covariance_need
@@ -87,12 +88,13 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     P, N = s.y.shape
     M = s.L.shape[0]
     beta, real = s.beta, s.y.dtype.type
+    real_beta = in_dtype(beta, s.y.dtype)
     w = kernels.solve_triangular(s.L, kernels.solve_triangular(s.R, s.c, transpose=True), transpose=True)  # (M, P)
     e = s.y - kernels.matmul(w, s.blocks.Kuf, transpose_a=True)  # (P, N)
     B_inverse = kernels.cholesky_inverse(s.R)
     s.R = None
-    trace = float(np.trace(B_inverse, dtype=float))
-    noise_bar = 0.5 * beta**2 * (float(np.sum(np.square(e, dtype=float))) + P * s.t) - 0.5 * beta * P * (N - M + trace)
+    trace = np.trace(B_inverse, dtype=float)
+    noise_bar = 0.5 * beta**2 * (total(np.square(e, dtype=float)) + P * s.t) - 0.5 * beta * P * (N - M + trace)
     covariance_bar = Z_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
     need = covariance_need(wrt)
@@ -106,17 +108,17 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
         for weight in w.T:
             kernels.add_outer(Kuu_bar, real(-0.5) * weight, weight)
         _add_to_diagonal(B_inverse, -1)
-        B_inverse *= real(-P * beta)  # P beta (I - B^-1)
+        B_inverse *= -P * real_beta  # P beta (I - B^-1)
         F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
         Kuf_bar = kernels.matmul(F, s.Lam)
         s.Lam = F = None
         for weight, residual in zip(w.T, e, strict=True):
-            kernels.add_outer(Kuf_bar, real(beta) * weight, residual)
-        bars = Blocks(Kuu_bar, Kuf_bar, np.full(N, -0.5 * beta * P, s.y.dtype))
+            kernels.add_outer(Kuf_bar, real_beta * weight, residual)
+        bars = Blocks(Kuu_bar, Kuf_bar, np.full(N, -0.5 * beta * P, s.y.dtype, like=s.y))
         covariance_bar, Z_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
     if sgpr.mean is not None and "mean" in roots:
-        mean_bar, _ = sgpr.mean.vjp((real(beta) * e).reshape(s.shape), X, ("mean",))
-    grad = SGPR(covariance_bar, Z_bar, real(noise_bar) if "noise_variance" in roots else None, mean_bar)
+        mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
+    grad = SGPR(covariance_bar, Z_bar, in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None, mean_bar)
     return check.result(s.value, sgpr), restricted(grad, wrt)
 
 
@@ -134,10 +136,11 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None):
     """
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     s = _forward(sgpr, X, Y, jitter)
+    check.result(s.value, sgpr)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
     if len(s.shape) == 2:
-        posterior = Whitened(np.ascontiguousarray(mean.T), np.repeat(tril[None], s.shape[0], axis=0))
+        posterior = Whitened(np.ascontiguousarray(mean.T, like=mean), np.repeat(tril[None], s.shape[0], axis=0))
     else:
         posterior = Whitened(mean[:, 0].copy(), tril)
     return SVGP(sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean)
@@ -153,20 +156,19 @@ def _forward(sgpr, X, Y, jitter):
     s = _State()
     y = Y if sgpr.mean is None else Y - sgpr.mean(X)
     s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
-    s.beta = 1.0 / float(sgpr.noise_variance)
+    s.beta = 1.0 / number(sgpr.noise_variance)
     s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
     s.L = kernels.cholesky(s.blocks.Kuu, jitter)
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
-    real = s.y.dtype.type
-    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype)))
-    s.t = float(np.sum(s.blocks.kff, dtype=float)) - float(np.trace(s.B, dtype=float)) / s.beta
+    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype, like=s.y)))
+    s.t = total(s.blocks.kff) - np.trace(s.B, dtype=float) / s.beta
     _add_to_diagonal(s.B, 1)
     s.R = kernels.cholesky(s.B)
-    s.c = kernels.solve_triangular(s.R, real(s.beta) * kernels.matmul(s.Lam, s.y, transpose_b=True))  # (M, P)
+    s.c = kernels.solve_triangular(s.R, in_dtype(s.beta, s.y.dtype) * kernels.matmul(s.Lam, s.y, transpose_b=True))  # (M, P)
     P, N = s.y.shape
-    fit = float(np.sum(np.square(s.c, dtype=float))) - s.beta * float(np.sum(np.square(s.y, dtype=float)))
-    log_det = N * np.log(2 * np.pi / s.beta) + 2 * float(np.sum(np.log(np.diagonal(s.R), dtype=float)))
-    s.value = float(0.5 * (fit - P * (log_det + s.beta * s.t)))
+    fit = total(np.square(s.c, dtype=float)) - s.beta * total(np.square(s.y, dtype=float))
+    log_det = N * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
+    s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
     return s
 
 
@@ -178,8 +180,10 @@ def _checked(sgpr, X, Y, jitter):
     if not isinstance(sgpr, SGPR):
         raise TypeError(f"`sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
     check.parts(sgpr)
+    verdicts.begin(X, sgpr.inducing)
     X = check.inputs("X", X)
     Y = check.as_array("Y", Y)
+    check.one_device(("X", X), ("Y", Y))
     sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
     _, D = check.inducing(sgpr)
     sgpr.covariance.check_dim(D)
@@ -189,5 +193,5 @@ def _checked(sgpr, X, Y, jitter):
     check.finite("Y", Y)
     if sgpr.mean is not None:
         sgpr.mean.check_shapes(D, Y.shape[1:])
-    Y = np.ascontiguousarray(Y.T, dtype)
+    Y = np.ascontiguousarray(Y.T, dtype, like=Y)
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
