@@ -3,7 +3,7 @@
 import argparse
 
 from .errors import UsageError
-from .names import COVARIANCES, LIKELIHOODS
+from .names import COVARIANCES, LIKELIHOODS, METHODS
 
 
 class Parser(argparse.ArgumentParser):
@@ -105,10 +105,11 @@ def _add_fit(commands):
     model.add_argument("--inducing", metavar="M", type=_count, default=256, help="number of inducing inputs (default 256)")
     model.add_argument(
         "--method",
-        choices=("svgp", "sgpr"),
+        choices=METHODS,
         default="svgp",
-        help="svgp: minibatches, any likelihood (default); sgpr: the collapsed bound on all data at once, "
-        "gaussian only, by L-BFGS",
+        help="svgp: minibatches, any likelihood (default); lsvgp: the same with fewer parameters and the fewest operations "
+        "a step; rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently; sgpr: the collapsed bound "
+        "on all data at once, gaussian only, by L-BFGS",
     )
 
     training = fit.add_argument_group("training")
@@ -121,8 +122,7 @@ def _add_fit(commands):
         "--natural-step",
         metavar="S",
         type=_number(float, 0, 1.0000001),
-        default=0.1,
-        help="step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves it too)",
+        help="svgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves it too)",
     )
     training.add_argument(
         "--jitter", metavar="J", type=_positive, help="added to the diagonal of Kuu (default 1e-6, in float32 1e-4)"

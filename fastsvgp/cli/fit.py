@@ -10,7 +10,7 @@ from . import metrics, report
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
-from .names import LIKELIHOODS
+from .names import LIKELIHOODS, METHODS
 from .outputs import default_folder, output_folder, writing
 from .task import Standardisation, load_task, split
 from .training import build, train
@@ -58,6 +58,8 @@ def fit_task(task, args, folder, title):
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
         )
+    if args.natural_step and args.method in ("lsvgp", "rsvgp"):
+        raise UsageError(f"--natural-step is for --method svgp; with {args.method} Adam moves the posterior too: leave it out")
     say = _silent if args.quiet else print
     if args.resume and not os.path.isdir(folder):
         raise UsageError(f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out")
@@ -131,7 +133,7 @@ def _target_words(task):
 def _model_words(task, args):
     covariance = {"rbf": "RBF", "matern12": "Matérn 1/2", "matern32": "Matérn 3/2", "matern52": "Matérn 5/2"}[args.covariance]
     lengthscales = "" if task.X.shape[1] == 1 else " ARD" if args.ard else " with one lengthscale"
-    return f"{args.method.upper()}, {covariance}{lengthscales}"
+    return f"{METHODS[args.method]}, {covariance}{lengthscales}"
 
 
 def _describe(task, args, trained, seconds, fitted, title):

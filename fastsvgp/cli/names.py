@@ -5,6 +5,7 @@ REGRESSION = {"gaussian": "Gaussian", "student-t": "StudentT", "laplace": "Lapla
 COUNTS = {"poisson": "Poisson"}
 BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLogit"}
 MULTICLASS = {"robustmax": "RobustMax", "softmax": "Softmax"}
+METHODS = {"svgp": "SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "sgpr": "SGPR"}
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS
 
 

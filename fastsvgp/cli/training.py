@@ -1,4 +1,4 @@
-"""The untrained model of a task, and its training by either method."""
+"""The untrained model of a task, and its training by any of the methods."""
 
 import math
 import os
@@ -15,7 +15,10 @@ from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS
 from .progress import Progress
 
-STEPS = {"svgp": 2000, "sgpr": 200}
+STEPS = {"svgp": 2000, "lsvgp": 2000, "rsvgp": 2000, "sgpr": 200}
+NATURAL_STEP = 0.1
+REST = 1000, 10  # rsvgp: the inducing inputs rest for so many steps, or for one in so many steps of a short training,
+GENTLE = 0.2  # and then move by this part of the learning rate
 JITTER = {"float64": 1e-6, "float32": 1e-4}
 NOISE = 0.1  # variance at the start, of targets with variance 1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
@@ -55,11 +58,20 @@ def build(task, scale, args):
     inducing = fs.kmeans_inducing(X, args.inducing, rng=rng)
     if args.method == "sgpr":
         return fs.SGPR(covariance, inducing, noise_variance=NOISE)
-    M = len(inducing)
     outputs = (len(task.classes),) if task.kind == "multiclass" else ()
-    start = np.tile(np.eye(M, dtype=args.dtype), (*outputs, 1, 1))
-    posterior = fs.Whitened(mean=np.zeros((*outputs, M), args.dtype), scale_tril=start)
+    posterior = _posterior(args.method, np.zeros((*outputs, len(inducing)), args.dtype), len(X))
     return fs.SVGP(covariance=covariance, inducing=inducing, posterior=posterior, likelihood=_likelihood(task))
+
+
+def _posterior(method, mean, num_data):
+    """The prior, but for ``lsvgp`` and ``rsvgp``, whose pseudo-observations stand for an equal share of the data each."""
+    M, dtype = mean.shape[-1], mean.dtype
+    if method == "svgp":
+        return fs.Whitened(mean=mean, scale_tril=np.tile(np.eye(M, dtype=dtype), (*mean.shape[:-1], 1, 1)))
+    variance = np.full(M, NOISE * M / num_data, dtype)
+    if method == "lsvgp":
+        return fs.LikelihoodForm(mean=mean, variance=variance)
+    return fs.Relaxed(mean=mean, variance=variance, inverse_tril=np.eye(M, dtype=dtype))  # ``fit`` begins with its inverse
 
 
 def _likelihood(task):
@@ -90,17 +102,18 @@ def train(fitted, task, args, folder):
     if args.resume:
         _check_resume(checkpoint, fitted.model, args)
         settings["resume"] = checkpoint
-    if args.method == "svgp":
-        settings |= {"batch_size": args.batch_size, "optimiser": fs.adam(args.learning_rate, transform="log")}
-        if args.natural_step:
-            settings["natural_step_size"] = _natural_schedule(task, args.natural_step)
+    if args.method != "sgpr":
+        settings |= {"batch_size": args.batch_size, "optimiser": _optimiser(args, total)}
+    if args.method == "svgp" and args.natural_step != 0:
+        settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
     stale = os.path.exists(checkpoint) and not args.resume
     with closing(Progress(total, args.quiet)) as progress:
         try:
             model, info = fs.fit(fitted.model, X, y, callback=progress, **settings)
         except (ValueError, ArithmeticError) as error:
             there = "" if stale or not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
-            steps = "a smaller --learning-rate or --natural-step, or " if args.method == "svgp" else ""
+            natural = " or --natural-step" if args.method == "svgp" else ""
+            steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
     return _finished(model, info, X, y, args, checkpoint)
@@ -109,7 +122,15 @@ def train(fitted, task, args, folder):
 def _total_steps(args, num_data):
     if args.epochs is None:
         return args.steps or STEPS[args.method]
-    return math.ceil(args.epochs * (num_data / min(args.batch_size, num_data) if args.method == "svgp" else 1))
+    return math.ceil(args.epochs * (num_data / min(args.batch_size, num_data) if args.method != "sgpr" else 1))
+
+
+def _optimiser(args, total):
+    everything = fs.adam(args.learning_rate, transform="log")
+    if args.method != "rsvgp":
+        return everything
+    rest = min(REST[0], total // REST[1])
+    return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * args.learning_rate)
 
 
 def _natural_schedule(task, size):
@@ -138,7 +159,7 @@ def _check_resume(checkpoint, model, args):
     state = fs.load(checkpoint)
     if not hasattr(state, "model") or not hasattr(state, "seed"):
         raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
-    before, now = _essence(state.model, state.seed), _essence(model, args.seed if args.method == "svgp" else state.seed)
+    before, now = _essence(state.model, state.seed), _essence(model, args.seed if args.method != "sgpr" else state.seed)
     if before != now:
         differences = ", ".join(f"{name} {before[name]} then, {now[name]} now" for name in now if before.get(name) != now[name])
         raise UsageError(f"--resume: {checkpoint} belongs to another fit ({differences}); give the same arguments again")
@@ -148,6 +169,7 @@ def _essence(model, seed):
     """What must be the same for a checkpoint to fit."""
     return {
         "method": type(model).__name__,
+        "posterior": type(getattr(model, "posterior", None)).__name__,
         "covariance": type(model.covariance).__name__,
         "likelihood": type(getattr(model, "likelihood", None)).__name__,
         "inducing inputs": np.shape(model.inducing),

@@ -51,6 +51,7 @@ def refused(capsys, *argv):
         (["fit", "good.csv", "--learning-rate", "-1"], ["--learning-rate", "above 0", "'-1'"]),
         (["fit", "good.csv", "--learning-rate", "nan"], ["--learning-rate", "'nan'"]),
         (["fit", "good.csv", "--natural-step", "1.5"], ["--natural-step", "'1.5'"]),
+        (["fit", "good.csv", "--natural-step", "0.1", "--method", "lsvgp"], ["--natural-step", "--method svgp"]),
         (["fit", "good.csv", "--test-fraction", "1"], ["--test-fraction", "below 1"]),
         (["fit", "good.csv", "--steps", "5", "--epochs", "2"], ["--epochs", "--steps"]),
         (["fit", "good.csv", "--frobnicate"], ["--frobnicate"]),

@@ -102,7 +102,7 @@ def test_one_seed_one_result(wave, capsys):
 def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, options):
     X = rng.standard_normal((90, 3))
     write_csv("many.csv", "a,b,c,y", *X.T, X[:, 0] - X[:, 1] ** 2 + rng.normal(0, 0.1, 90))
-    for method in ("sgpr", "svgp"):
+    for method in ("sgpr", "svgp", "lsvgp", "rsvgp"):
         if method == "sgpr" and "--natural-step" in options:
             continue
         run(capsys, "fit", "many.csv", *FEW, "--method", method, "--out", method, *options)
@@ -124,6 +124,8 @@ def blobs(rng, names):
     "names, options, likelihood",
     [
         (["no", "yes"], [], "BernoulliProbit"),
+        (["no", "yes"], ["--method", "lsvgp"], "BernoulliProbit"),
+        (["red", "green", "dark blue"], ["--method", "rsvgp"], "Softmax"),
         (["0", "1"], ["--likelihood", "bernoulli-logit"], "BernoulliLogit"),
         (["red", "green", "dark blue"], [], "Softmax"),
         (["1", "2", "3"], ["--likelihood", "robustmax"], "RobustMax"),
@@ -197,16 +199,20 @@ def test_demo_without_scikit_learn(here, capsys, monkeypatch):
     assert "scikit-learn, which is not installed" in err and "pip install" in err and os.listdir() == []
 
 
-def test_resume_ends_where_an_uninterrupted_run_ends(wave, capsys, monkeypatch):
-    run(capsys, "fit", wave, *FEW, "--quiet", "--out", "whole")
+@pytest.mark.parametrize("method", ["svgp", "lsvgp", "rsvgp"])
+def test_resume_ends_where_an_uninterrupted_run_ends(wave, capsys, monkeypatch, method):
+    few, other = [*FEW, "--method", method], "lsvgp" if method == "svgp" else "svgp"
+    run(capsys, "fit", wave, *few, "--quiet", "--out", "whole")
     stop_after(monkeypatch, 20)
-    assert main(["fit", wave, *FEW, "--quiet", "--out", "parts"]) == 130
+    assert main(["fit", wave, *few, "--quiet", "--out", "parts"]) == 130
     assert "after 20 steps is kept in parts/model.npz" in capsys.readouterr().err
     assert sorted(os.listdir("parts")) == ["checkpoint.npz", "fit.png", "metrics.json", "model.npz", "training.png"]
     monkeypatch.setattr(Progress, "__call__", lambda *_: None)
-    assert main(["fit", wave, *FEW, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"]) == 2
+    assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"]) == 2
     assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err
-    run(capsys, "fit", wave, *FEW, "--quiet", "--out", "parts", "--resume")
+    assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--method", other]) == 2
+    assert "--resume" in (err := capsys.readouterr().err) and "posterior" in err and "then" in err
+    run(capsys, "fit", wave, *few, "--quiet", "--out", "parts", "--resume")
     assert not os.path.exists("parts/checkpoint.npz")
     for name in ("whole", "parts"):
         assert json.loads(pathlib.Path(name, "metrics.json").read_text())["steps"] == 60
