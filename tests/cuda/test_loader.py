@@ -34,7 +34,14 @@ class OnDevice:
 
 def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
     """What the loader needs of CuPy; ``launched`` holds the launches."""
-    launched = []
+    launched, asked = [], []
+
+    class Function:
+        def __init__(self, *origin):
+            self.origin = self.ptr = origin
+
+        def __call__(self, grid, block, arguments, shared_mem=0):
+            launched.append((*self.origin, grid, block, arguments, shared_mem))
 
     class Module:
         def load(self, cubin):
@@ -43,7 +50,7 @@ def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
             self.cubin = cubin
 
         def get_function(self, name):
-            return lambda grid, block, arguments: launched.append((self.cubin, name, grid, block, arguments))
+            return Function(self.cubin, name)
 
     def device_count():
         if devices is None:
@@ -57,12 +64,16 @@ def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
             getDeviceCount=device_count,
             CUDARuntimeError=RuntimeTrouble,
         ),
-        driver=types.SimpleNamespace(CUDADriverError=DriverTrouble),
+        driver=types.SimpleNamespace(
+            CUDADriverError=DriverTrouble,
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
+            funcSetAttribute=lambda *arguments: asked.append(arguments),
+        ),
         function=types.SimpleNamespace(Module=Module),
         get_device_id=lambda: 0,
-        Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes={"MultiProcessorCount": 132}),
+        Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes={"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": 232448}),
     )
-    return types.SimpleNamespace(cuda=cuda, launched=launched)
+    return types.SimpleNamespace(cuda=cuda, launched=launched, asked=asked)
 
 
 @pytest.fixture
@@ -108,8 +119,17 @@ def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
         loader.launch("stem", kernel, np.dtype("float32"), (2,), (32,), (array, np.float32(2)))
     assert asked == [("stem", "float32", "90a")]  # one module for all, and the architecture-specific code
     assert [entry[1] for entry in module.launched] == ["scale", "shift", "scale"]
-    assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)))
-    assert loader.multiprocessors() == 132
+    assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)), 0)
+    assert loader.multiprocessors() == 132 and loader.shared_memory_limit() == 232448
+
+
+def test_much_shared_memory_is_asked_for_once(pretend, monkeypatch):
+    module = pretend()
+    monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
+    for size in (1000, 60_000, 50_000, 90_000, 90_000):
+        loader.launch("stem", "solve", "float64", (1,), (1,), (), size)
+    assert [entry[-1] for entry in module.launched] == [1000, 60_000, 50_000, 90_000, 90_000]
+    assert module.asked == [((b"cubin", "solve"), 8, 60_000), ((b"cubin", "solve"), 8, 90_000)]
 
 
 def test_arrays_of_another_device_are_refused(pretend):

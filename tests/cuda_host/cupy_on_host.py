@@ -265,12 +265,13 @@ special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for
 def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
     """While this lasts, the CUDA twins run on the arrays of this module. Gives the module."""
 
-    def launch(stem, kernel, dtype, grid, block, arguments):
+    def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
         for a in arguments:
             if isinstance(a, np.ndarray):
                 raise _refused(a)
-        module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], order=order)
+        module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], shared_memory, order)
 
-    replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0}
+    replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
+                "device": lambda number: contextlib.nullcontext()}  # fmt: skip
     with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
         yield cupy

@@ -32,13 +32,15 @@ def module_of(stem, dtype, sanitizer):
 
 
 @contextlib.contextmanager
-def emulated(order="forward", sanitizer=None, multiprocessors=2):
+def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=227 * 1024):
     """While this lasts, the modules of ``fastsvgp.kernels.cuda`` take NumPy arrays; threads run in the given order."""
 
-    def launch(stem, kernel, dtype, grid, block, arguments):
-        module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, arguments, order=order, seed=len(kernel))
+    def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
+        module = module_of(stem, str(dtype), sanitizer)
+        module.launch(kernel, grid, block, arguments, shared_memory, order, seed=len(kernel))
 
-    replaced = {"cupy": lambda: ARRAYS, "launch": launch, "multiprocessors": lambda: multiprocessors}
+    limits = {"multiprocessors": lambda: multiprocessors, "shared_memory_limit": lambda: shared_memory}
+    replaced = {"cupy": lambda: ARRAYS, "launch": launch, **limits}
     with mock.patch.multiple(loader, **replaced):
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
 

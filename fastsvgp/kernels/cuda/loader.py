@@ -16,6 +16,7 @@ from importlib import resources
 
 ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
 OPTIONS = ("-std=c++17", "-default-device")
+FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
 C_NAMES = {"float32": "float", "float64": "double"}
 
 _functions = {}
@@ -74,7 +75,9 @@ def _dotted(version):
 def _device_facts(device):
     device = cupy().cuda.Device(device)
     capability = device.compute_capability
-    return ARCHITECTURE.get(capability, capability), device.attributes["MultiProcessorCount"]
+    attributes = device.attributes
+    shared = attributes.get("MaxSharedMemoryPerBlockOptin", FREELY_SHARED)
+    return ARCHITECTURE.get(capability, capability), attributes["MultiProcessorCount"], shared
 
 
 def current_device():
@@ -83,9 +86,20 @@ def current_device():
     return cupy().cuda.get_device_id()
 
 
+def device(number):
+    """The context in which a device is the current one."""
+    _require_device()
+    return cupy().cuda.Device(number)
+
+
 def multiprocessors():
     """How many multiprocessors the current device has."""
     return _device_facts(current_device())[1]
+
+
+def shared_memory_limit():
+    """How many bytes of shared memory a block may have on the current device."""
+    return _device_facts(current_device())[2]
 
 
 # --- sources and cubins --------------------------------------------------------------------------------------------------
@@ -187,7 +201,7 @@ def _load_module(stem, dtype, architecture):
     return module
 
 
-def launch(stem, kernel, dtype, grid, block, arguments):
+def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
     """Launch ``kernel`` of ``stem.cu`` on the current device and stream; returns at once.
 
     Parameters
@@ -195,6 +209,7 @@ def launch(stem, kernel, dtype, grid, block, arguments):
     dtype : the elements that the family is compiled for
     grid, block : tuples of up to three int
     arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
+    shared_memory : bytes of dynamic shared memory
     """
     device = current_device()
     for argument in arguments:
@@ -208,4 +223,8 @@ def launch(stem, kernel, dtype, grid, block, arguments):
     function = _functions.get((*key, kernel))
     if function is None:
         function = _functions[(*key, kernel)] = module.get_function(kernel)
-    function(grid, block, arguments)
+    if shared_memory > FREELY_SHARED and shared_memory > _functions.get((*key, kernel, "shared"), 0):
+        driver = cupy().cuda.driver
+        driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory)
+        _functions[(*key, kernel, "shared")] = shared_memory
+    function(grid, block, arguments, shared_memory)
