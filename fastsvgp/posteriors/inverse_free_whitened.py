@@ -40,13 +40,13 @@ Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes",
 the implicit step, and the bound of the last term, are added to it here.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import kernels
+from ..kernels import verdicts
 from ..records import Marginals, leaf, record
 from .base import ALL, Posterior, check_mean_and_tril, wanted
 from .pseudo_data import with_noise
@@ -158,7 +158,7 @@ class InverseFreePass:
         """``(Marginals, Part)``. M^2 N flops, and 2 M^2 N an output."""
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
         P, N = len(self.means), Lam.shape[1]
-        mean, var, C_Lam = np.empty((P, N), Lam.dtype), np.empty((P, N), Lam.dtype), []
+        mean, var, C_Lam = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
         for p in range(P):
             C_Lam.append(kernels.matmul(self.C[p], Lam))
             mean[p], explained = kernels.column_moments(Lam, self.means[p])
@@ -171,7 +171,7 @@ class InverseFreePass:
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
         N = Lam.shape[1]
         prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
-        cov = np.empty((len(self.means), N, N), Lam.dtype)
+        cov = np.empty((len(self.means), N, N), Lam.dtype, like=Lam)
         for p, C in enumerate(self.C):
             np.add(prior, kernels.matmul(Lam, kernels.matmul(C, Lam), transpose_a=True), out=cov[p])
             np.multiply(np.add(cov[p], cov[p].T), 0.5, out=cov[p])
@@ -186,8 +186,8 @@ class InverseFreePass:
         moved = np.sum(self.means * kernels.matmul(self.means, self.D), dtype=float)
         inner = sum(np.sum(kernels.column_moments(C, self.means[0], self.D)[1], dtype=float) for C in self.C)
         log_diagonals = np.sum(np.log(np.diagonal(self.trils, axis1=-2, axis2=-1), dtype=float))
-        rest = P * (-d - math.log1p(-d)) / 2
-        return float(0.5 * (squares + moved + inner - self.means.size - P * self.trace) - log_diagonals + rest)
+        rest = P * (-d - np.log1p(-d)) / 2
+        return 0.5 * (squares + moved + inner - self.means.size - P * self.trace) - log_diagonals + rest
 
     def pull(self, part, f_bar, need_tril, need_root, need_blocks):
         """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
@@ -196,7 +196,7 @@ class InverseFreePass:
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
         first, through_T = self.Lam_a is None, need_root or need_blocks
         if first:
-            self.Lam_a = np.zeros((P, M), Lam.dtype)
+            self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
             if through_T:
                 self.T_bar = kernels.empty((M, M), Lam)
             if through_T or need_tril:  # the sum over outputs will do for D_bar
@@ -242,7 +242,7 @@ class InverseFreePass:
         if kl_bar:
             shrunk = 1 + 1 / (1 - self._distance())
             twice += kl_bar * (kernels.matmul(self.means, self.means, transpose_a=True) + self.C.sum(axis=0))
-            twice += (kl_bar * len(self.means) * shrunk) * self.D
+            twice += self.D * (kl_bar * len(self.means) * shrunk).astype(self.D.dtype)
             twice.reshape(-1)[:: M + 1] -= kl_bar * len(self.means)
         T_D = kernels.multiply_triangular(self.T, twice, overwrite_b=True)  # 2 T D_bar
         kernels.tril_product(self.K, T_D.T, out=self.T_bar, add=True)
@@ -254,9 +254,9 @@ class InverseFreePass:
 
     def _distance(self):
         """|D|_F, where it is less than one."""
-        if self.d >= 1:
+        if not verdicts.none(self.d >= 1):
             raise ValueError(
-                f"`posterior.inverse_root` is too far from a factor of the inverse of Kuu: |R' Kuu R - I| is {self.d:.3g} after "
+                f"`posterior.inverse_root` is too far from a factor of the inverse of Kuu: |R' Kuu R - I| is {float(self.d):.3g} after "
                 "a Newton-Schulz step, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, inverse_root)"
             )
-        return float(self.d)
+        return self.d
