@@ -256,7 +256,8 @@ class InverseFreePass:
         """|D|_F, where it is less than one."""
         if not verdicts.none(self.d >= 1):
             raise ValueError(
-                f"`posterior.inverse_root` is too far from a factor of the inverse of Kuu: |R' Kuu R - I| is {float(self.d):.3g} after "
-                "a Newton-Schulz step, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, inverse_root)"
+                "`posterior.inverse_root` is too far from a factor of the inverse of Kuu: after a Newton-Schulz step "
+                f"|R' Kuu R - I| is {float(self.d):.3g}, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, "
+                "inverse_root)"
             )
         return self.d
