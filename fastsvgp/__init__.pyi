@@ -67,6 +67,12 @@ from .covariances import (
 from .covariances import (
     Sum as Sum,
 )
+from .devices import (
+    to_device as to_device,
+)
+from .devices import (
+    to_host as to_host,
+)
 from .errors import (
     DataFileError as DataFileError,
 )

@@ -28,9 +28,10 @@ MAY_IMPORT = {
     "initialise": FLOOR | {"kernels"},
 }
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
+MAY_IMPORT["devices"] = FLOOR | {"kernels"}
 MAY_IMPORT["bounds"] = FLOOR | {"kernels", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
 MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.

@@ -5,6 +5,7 @@ leave their verdicts there, and ``settle`` reads them together with the value. W
 bound again with checks that wait: the first that fails raises, with the same words as on the CPU. Outside a bound checks wait.
 """
 
+import contextlib
 import functools
 import threading
 
@@ -101,6 +102,16 @@ def settle(value):
     return value, int(clamped)
 
 
+@contextlib.contextmanager
+def waiting():
+    """While this lasts, each check waits for its outcome."""
+    _local.waiting = True
+    try:
+        yield
+    finally:
+        _local.waiting = False
+
+
 def retried(bound):
     """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
 
@@ -113,10 +124,7 @@ def retried(bound):
         except BaseException:
             _local.book = None
             raise
-        _local.waiting = True
-        try:
+        with waiting():
             return bound(*args, **kwargs)
-        finally:
-            _local.waiting = False
 
     return call

@@ -70,7 +70,7 @@ class Optimiser:
         """The state before the first step on ``model``. ``ValueError`` when a named field does not exist."""
         unravel = self._unravel(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
-        moments = [np.zeros(unravel.size) for _ in range(self.moments)]
+        moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
         return OptimiserState(0, *moments, schedules=tuple(s.init() for s in self._schedules()))
 
     def step(self, model, grad, state, value=None):
@@ -112,7 +112,7 @@ class Optimiser:
                 f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step {state.count + 1}. Likely causes, in "
                 "order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
             )
-        new = [np.empty(unravel.size) for _ in range(1 + len(moments))]
+        new = [np.empty(unravel.size, like=unravel.home) for _ in range(1 + len(moments))]
         schedules = self._schedules()
         sizes = [s.size(state.count, now) for s, now in zip(schedules, state.schedules, strict=True)]
         for at, which in self._segments(unravel):

@@ -5,7 +5,9 @@ import math
 import numpy as np
 
 from .. import kernels, records, transforms
+from ..kernels.verdicts import on_device
 
+_HOST = np.empty(0)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
@@ -90,17 +92,18 @@ class Unravel:
         free = set(self.paths)
         self._leaves = tuple(_Leaf(path, kind, value) for path, kind, value in records.leaves(model) if path in free)
         self.slices, self.size = {}, 0
-        positive, kinds = [], []
+        values = [value for path, _, value in records.leaves(model) if path in free]
+        self.home = next((value for value in values if on_device(value)), _HOST)
+        positive, limits = [], []
         for leaf in self._leaves:
             self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
             if unconstrained and leaf.kind != "real":
-                positive.append(self.size + leaf.positive())
-                kinds.append(leaf.dtype)
+                positive.append(self.size + leaf.positive(self.home))
+                info, count = np.finfo(leaf.dtype), positive[-1].size
+                limits.append([np.full(count, limit, np.float64, like=self.home) for limit in (info.tiny, info.max)])
             self.size += leaf.size
         self._positive = np.concatenate(positive) if positive else None
-        # positive and finite in each leaf's own dtype
-        counts = [p.size for p in positive]
-        self._limits = [np.repeat([getattr(np.finfo(k), name) for k in kinds], counts) for name in ("tiny", "max")]
+        self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]  # positive and finite in each leaf's dtype
 
     def __repr__(self):
         return f"Unravel({self.size} numbers: {', '.join(f'{p}[{s.start}:{s.stop}]' for p, s in self.slices.items())})"
@@ -120,7 +123,7 @@ class Unravel:
         vector = self._flatten(model)
         if self._positive is not None:
             positive = vector[self._positive]
-            if not positive.min() > 0:
+            if not on_device(positive) and not positive.min() > 0:  # a device is not asked: NaN goes on to the next bound
                 self._complain(vector)
             vector[self._positive] = self._transform.inverse(positive)
         return vector
@@ -141,7 +144,7 @@ class Unravel:
 
     def _flatten(self, tree):
         values = {path: value for path, _, value in records.leaves(tree)}
-        vector = np.empty(self.size)
+        vector = np.empty(self.size, like=self.home)
         for leaf in self._leaves:
             value = values.get(leaf.path)
             if value is None:
@@ -155,14 +158,16 @@ class Unravel:
     def _complain(self, vector):
         for leaf in self._leaves:
             if leaf.kind != "real":
-                values = vector[leaf.at][leaf.positive()]
+                values = vector[leaf.at][leaf.positive(self.home)]
                 wrong = values[~(values > 0)]
                 if wrong.size:
                     what = "its diagonal" if leaf.kind == "tril" else "it"
                     raise ValueError(f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}")
 
     def _checked(self, vector):
-        vector = np.ascontiguousarray(vector, dtype=np.float64)
+        vector = np.ascontiguousarray(vector, dtype=np.float64, like=vector if on_device(vector) else _HOST)
+        if on_device(vector) is not on_device(self.home):
+            raise TypeError("the vector must live where the model does that it was made for: both on the GPU, or both on the CPU")
         if vector.shape != (self.size,):
             raise ValueError(f"the vector must have shape ({self.size},) for this model, got {vector.shape}")
         return vector
@@ -188,7 +193,7 @@ class _Leaf:
     """Path, kind, shape and dtype of one leaf, and how it lies in its part of the flat vector."""
 
     def __init__(self, path, kind, value):
-        array = np.asarray(value)
+        array = value if on_device(value) else np.asarray(value)
         self.path, self.kind, self.shape = path, kind, array.shape
         self.python = type(value) in (int, float)  # a NumPy scalar is not one, though np.float64 is a subclass
         self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
@@ -197,25 +202,26 @@ class _Leaf:
             self.packed = self.shape[:-2] + (self.shape[-1] * (self.shape[-1] + 1) // 2,)
             self.size = math.prod(self.packed)
 
-    def positive(self):
-        """Which entries of the flat part are positive numbers."""
+    def positive(self, home):
+        """Which entries of the flat part are positive numbers, as an index on the device of ``home``."""
         if self.kind == "positive":
-            return np.arange(self.size)
-        diagonal = np.cumsum(np.arange(1, self.shape[-1] + 1)) - 1
-        return (np.arange(0, self.size, self.packed[-1])[:, None] + diagonal).ravel()
+            return np.arange(self.size, like=home)
+        row = np.arange(self.shape[-1], like=home)
+        diagonal = row * (row + 3) // 2
+        return (np.arange(0, self.size, self.packed[-1], like=home)[:, None] + diagonal).ravel()
 
     def flatten(self, value, part):
         if np.shape(value) != self.shape:
             raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
         if self.kind == "tril":
-            kernels.pack_tril(np.asarray(value), part.reshape(self.packed))
+            kernels.pack_tril(value if on_device(value) else np.asarray(value), part.reshape(self.packed))
         else:
             part.reshape(self.shape)[...] = value
 
     def unflatten(self, part):
         if self.kind == "tril":
             return kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
-        if self.python:
+        if self.python and not on_device(part):
             return float(part[0])
         part = part.reshape(self.shape).astype(self.dtype)
         return part if part.ndim else part[()]

@@ -5,15 +5,16 @@ import numbers
 
 import numpy as np
 
-from .. import check
+from .. import check, devices
 from ..bounds.collapsed import SGPR
+from ..kernels import verdicts
 from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths
 from ..optim.inverse_updates import InverseUpdates
 from ..optim.inverse_updates import inverse_updates as default_updates
 from ..optim.schedules import as_schedule, check_smoothing
 from ..records import is_record, replace, tree_map
-from .batches import Batches
+from .batches import Batches, OnDevice
 from .full_batch import CollapsedTrainer
 from .minibatch import Plan, Trainer
 from .state import TrainingState, check_folder, read
@@ -56,7 +57,8 @@ def fit(
     X : (N, D) array
     Y : (N,) or (N, P) array
         Arrays, ``numpy.memmap``, or anything else that takes a sorted array of row numbers (h5py, zarr). Only the rows of a
-        batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR.
+        batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR. With a model on a device
+        (``to_device``) they may be on the host: each batch is read one step ahead, and copied without a wait.
     steps, epochs : int, float
         How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
         beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
@@ -174,10 +176,14 @@ def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, nat
         model, optimiser.init(model), None if natural is None else natural.init(),
         seed=batches.seed, num_data=batches.num_data, batch_size=batches.size,
     )  # fmt: skip
+    home = devices.home_of(model)
     if resume is not None:
-        state = read(resume, state)
+        state = _moved(read(resume, state), home)
         batches = batches.reseeded(state.seed)
-    dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+    if home is not None:
+        batches = OnDevice(batches, home)
+    with verdicts.waiting():
+        dtype = check.svgp(state.model, *batches.at(state.step))[-1]
     state = replace(state, model=_settled(state.model, dtype))
     return Trainer(state, batches, optimiser, natural, inverse, plan, check.jitter_amount(jitter, dtype), dtype)
 
@@ -200,9 +206,10 @@ def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
     if not free_paths(model, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     state = TrainingState(model, num_data=batches.num_data, batch_size=batches.size)
+    home = devices.home_of(model)
     if resume is not None:
-        state = read(resume, state)
-    X, Y = batches.at(0)
+        state = _moved(read(resume, state), home)
+    X, Y = (devices.like(data, home) for data in batches.at(0))
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
     state = replace(state, model=_settled(state.model, dtype))
     return CollapsedTrainer(state, X, Y, fixed, plan, check.jitter_amount(jitter, dtype), dtype)
@@ -214,9 +221,19 @@ def _settled(model, dtype):
     def leaf(value):
         if type(value) in (int, float):
             return value
-        return np.ascontiguousarray(value, dtype) if np.ndim(value) else dtype.type(value)
+        if np.ndim(value):
+            return np.ascontiguousarray(value, dtype, like=value)
+        return value.astype(dtype) if hasattr(value, "astype") else dtype.type(value)
 
     return tree_map(leaf, model)
+
+
+def _moved(state, home):
+    """A state from a checkpoint, its models and moments on the device of ``home``."""
+    if home is None:
+        return state
+    parts = {name: getattr(state, name) for name in ("model", "optimiser", "best")}
+    return replace(state, **{name: devices.to_device(part) for name, part in parts.items() if part is not None})
 
 
 def _as_rows(name, data):

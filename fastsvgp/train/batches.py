@@ -1,6 +1,11 @@
-"""Minibatches of data that may be larger than memory."""
+"""Minibatches of data that may be larger than memory, or than the memory of a device."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+
+from .. import devices
+from ..kernels.verdicts import on_device
 
 
 class Batches:
@@ -30,20 +35,59 @@ class Batches:
     def at(self, step):
         """(X, Y) of a step, from 0."""
         if self.size == self.num_data:
-            return np.asarray(self._X), np.asarray(self._Y)
+            return _as_array(self._X), _as_array(self._Y)
         first = step * self.size
         epoch, position = divmod(first, self.num_data)
         rows = self._order(epoch)[position : position + self.size]
         if len(rows) == self.size:
             rows = np.sort(rows)
-            return np.asarray(self._X[rows]), np.asarray(self._Y[rows])
+            return _read(self._X, rows), _read(self._Y, rows)
         # across the seam a row may come twice; h5py wants row numbers that increase, so it is read once
         rows = np.concatenate([rows, self._order(epoch + 1)[: self.size - len(rows)]])
         rows, back = np.unique(rows, return_inverse=True)
-        return np.asarray(self._X[rows])[back], np.asarray(self._Y[rows])[back]
+        return tuple(_read(data, rows)[devices.like(back, data)] for data in (self._X, self._Y))
 
     def _order(self, epoch):
         if epoch not in self._orders:
             self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
             self._orders[epoch] = np.random.default_rng([self.seed, 0, epoch]).permutation(self.num_data)
         return self._orders[epoch]
+
+
+def _as_array(data):
+    return data if on_device(data) else np.asarray(data)
+
+
+def _read(data, rows):
+    return _as_array(data[devices.like(rows, data)])
+
+
+class OnDevice:
+    """The batches of ``Batches`` on the device of ``home``.
+
+    Data that live on the host are read one step ahead, while the device works, and copied without a wait. Only a batch is on the
+    device at a time; a batch of all rows stays there.
+    """
+
+    def __init__(self, batches, home):
+        self._batches, self._home, self.seed = batches, home, batches.seed
+        self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
+        self._reader = ThreadPoolExecutor(1)
+        self._step = self._ahead = self._kept = None
+
+    def reseeded(self, seed):
+        """The same data in the order of another seed."""
+        return OnDevice(self._batches.reseeded(seed), self._home)
+
+    def at(self, step):
+        """(X, Y) of a step, from 0."""
+        if self._kept is not None:
+            return self._kept
+        if self._step != step:
+            self._ahead = self._reader.submit(self._batches.at, step)  # after what may still be read
+        batch = tuple(devices.like(data, self._home) for data in self._ahead.result())
+        if self.size == self.num_data:
+            self._kept = batch
+        else:
+            self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)
+        return batch

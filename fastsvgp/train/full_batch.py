@@ -6,8 +6,10 @@ import time
 
 import numpy as np
 
+from .. import devices
 from ..bounds.collapsed import collapsed_bound_and_grad
 from ..errors import NotPositiveDefinite
+from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
 from ..records import replace
 from . import state as states
@@ -27,7 +29,8 @@ class CollapsedTrainer:
     def __init__(self, state, X, Y, fixed, plan, jitter, dtype):
         self.state, self._X, self._Y, self._plan = state, X, Y, plan
         self._jitter, self._dtype = jitter, dtype
-        self._vector, self._unravel = ravel(state.model, fixed=fixed)
+        vector, self._unravel = ravel(state.model, fixed=fixed)
+        self._vector = self._host(vector)
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
         self._retried, self._reference = False, None
@@ -71,13 +74,18 @@ class CollapsedTrainer:
         if path is not None and states.write(path, self.snapshot()):
             self._saved = self.state.step
 
+    @staticmethod
+    def _host(vector):
+        """SciPy's line search runs on the host."""
+        return vector.get() if on_device(vector) else vector
+
     def _loss(self, vector):
         """Minus the bound, and its gradient.
 
         A trial point of the line search where the bound cannot be computed, even with more jitter, gets a value that is worse
         than the best so far by as much as that is worth: the line search then comes back.
         """
-        model = self._unravel(vector)
+        model = self._unravel(devices.like(vector, self._unravel.home))
 
         def compute(jitter):
             return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, wrt=self._unravel.paths)
@@ -85,7 +93,7 @@ class CollapsedTrainer:
         try:
             (value, grad), used = with_more_jitter(compute, self._jitter, self._dtype, self.state.step + 1)
             self._retried |= used > self._jitter
-            flat = -self._unravel.pullback(vector, grad)
+            flat = -self._host(self._unravel.pullback(devices.like(vector, self._unravel.home), grad))
             if math.isfinite(value) and np.isfinite(flat).all():
                 self._reference = -value if self._reference is None else self._reference
                 return -value, flat
@@ -103,7 +111,7 @@ class CollapsedTrainer:
         """After each iteration; SciPy passes an OptimizeResult to an argument of this name."""
         plan, state, value = self._plan, self.state, -float(intermediate_result.fun)
         self._reference = -value
-        model = self._unravel(intermediate_result.x)
+        model = self._unravel(devices.like(intermediate_result.x, self._unravel.home))
         self._values.append(value)
         trend = state.trend.observe(value, 0.0, 0.0)
         self.state = replace(state, model=model, trend=trend, step=state.step + 1, retries=state.retries + self._retried)

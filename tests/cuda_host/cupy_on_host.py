@@ -272,6 +272,6 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
         module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], shared_memory, order)
 
     replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
-                "device": lambda number: contextlib.nullcontext()}  # fmt: skip
+                "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024}  # fmt: skip
     with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
         yield cupy
