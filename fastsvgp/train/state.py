@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 from ..errors import DataFileError
+from ..optim.by_field import ByFieldState
 from ..optim.trend import Trend
 from ..records import leaf, load_with_extra, record, save, static
 
@@ -93,7 +94,7 @@ def _shape(state):
     """What must agree between the states of one optimiser."""
     if state is None:
         return None
-    if hasattr(state, "parts"):  # several in one
+    if isinstance(state, ByFieldState):
         return tuple(map(_shape, state.parts))
     sizes = [None if m is None else m.shape for m in (state.first, state.second)]
     return (*sizes, *(type(s) for s in state.schedules))
