@@ -139,11 +139,11 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     diagonal = np.diagonal(A, axis1=-2, axis2=-1)
     check.positive("diagonal of A", diagonal)
     batch = A.shape[:-2] if L is None else np.broadcast_shapes(A.shape[:-2], L.shape[:-2])
+    if not batch:
+        return descend(A, L, schedule, tolerance, limit, gap)
     many = np.broadcast_to(A, batch + A.shape[-2:])
     starts = None if L is None else np.broadcast_to(L, batch + L.shape[-2:])
     found = [descend(many[i], None if L is None else starts[i], schedule, tolerance, limit, gap) for i in np.ndindex(batch)]
-    if not batch:
-        return found[0]
     factors, infos = zip(*found, strict=True)
     fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
@@ -170,10 +170,15 @@ class _Point(NamedTuple):
 
 def _point(A, L):
     D, stats = kernels.newton_schulz_gram(A, L)
-    norm, smallest, largest, trace = (float(s) for s in stats)
-    diagonal = L.diagonal().astype(np.float64)
+    norm, smallest, largest, trace = stats.tolist()
+    diagonal = _on_host(L.diagonal())
     log_det = 2 * float(np.log(diagonal).sum()) if (diagonal > 0).all() else -math.inf
     return _Point(L, D, norm, smallest, largest, (trace - log_det) / 2, log_det)
+
+
+def _on_host(vector):
+    """A vector as float64 of NumPy, in one copy from wherever it is."""
+    return np.array(vector.tolist())
 
 
 def descend(A, L, schedule, tolerance, max_steps, gap=None):
@@ -183,8 +188,9 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
     """
     M = len(A)
     root = math.sqrt(M)
-    power = np.random.default_rng(0).standard_normal(M).astype(A.dtype)  # any start will do that favours no direction
-    now = None if L is None else _point(A, np.tril(L) * np.sign(L.diagonal()))
+    power = np.random.default_rng(0).standard_normal(M)  # any start will do that favours no direction
+    power = np.asarray(power, A.dtype, like=A)
+    now = None if L is None else _point(A, np.tril(L) * np.where(L.diagonal() < 0, -1, 1).astype(L.dtype))
     if now is None or not math.isfinite(now.norm) or now.smallest <= 0:  # L' A L overflows, or vanishes
         now = _point(A, _cold_start(A, power))
     state = None if schedule is None else schedule.init()
@@ -263,12 +269,13 @@ def _bound(d, g):
 
 def _line_search(A, L):
     """The exact minimiser along the natural gradient: (step size, new factor); (None, None) where A proves not to be definite."""
-    D, (norm, _, _, trace) = kernels.newton_schulz_gram(A, L)
+    D, stats = kernels.newton_schulz_gram(A, L)
+    norm, _, _, trace = stats.tolist()
     P, curvature = kernels.newton_schulz_curvature(A, L, D)
     curvature = float(curvature)
     if not curvature > 0:
         return None, None
-    phi = D.diagonal().astype(np.float64) / 2
+    phi = _on_host(D.diagonal()) / 2
     linear = norm**2 / 2 + trace / 2  # <E, Phi>
     top = max(float(phi.max()), 0.0)
 
@@ -289,17 +296,18 @@ def _cold_start(A, power):
     """a diag(A)^-1/2, with a such that the largest eigenvalue of L' A L is about one."""
     scale = 1 / np.sqrt(A.diagonal())
     top, _ = kernels.power_iteration(scale[:, None] * A * scale, power, iterations=5)
-    return np.diag(scale / A.dtype.type(math.sqrt(top)))
+    L = np.zeros(A.shape, A.dtype, like=A)
+    L.reshape(-1)[:: len(A) + 1] = scale / A.dtype.type(math.sqrt(float(top)))
+    return L
 
 
 def _condition(A, L, power):
     """About the condition number of A, from power iterations with A and with L L' in place of its inverse."""
     top, _ = kernels.power_iteration(A, power, iterations=5)
-    size = 0.0
     for _ in range(5):
-        power = power / np.linalg.norm(power)
+        power = power / np.sqrt(np.square(power).sum())
         power = (L * (power[:, None] * L).sum(0)).sum(1)
-        size = float(np.linalg.norm(power))
+    size = float(np.sqrt(np.square(power).sum()))
     return float(top) * size
 
 
