@@ -114,6 +114,25 @@ inline void unmap_pages(void* pages, size_t bytes) {
   munmap(pages, bytes);
 }
 
+// Stacks outlive a launch: to map, touch and unmap them for each would take longer than most kernels of the tests.
+UNSEEN inline std::vector<char*>& idle_stacks() {
+  static thread_local std::vector<char*> stacks;
+  return stacks;
+}
+UNSEEN inline char* take_stack() {
+  Quiet quiet;
+  auto& idle = idle_stacks();
+  if (idle.empty()) return map_pages(STACK);
+  char* stack = idle.back();
+  idle.pop_back();
+  return stack;
+}
+UNSEEN inline void give_back(char* stack) {
+  Quiet quiet;
+  __asan_unpoison_memory_region(stack, STACK);
+  idle_stacks().push_back(stack);
+}
+
 struct Block {  // the one that runs, and what the next one takes over
   uint3 index{};
   dim3 grid, shape;
@@ -134,7 +153,7 @@ struct Block {  // the one that runs, and what the next one takes over
   const void* bottom = nullptr;
   size_t size = 0;
   ~Block() {
-    for (auto& fiber : fibers) unmap_pages(fiber.stack, STACK);
+    for (auto& fiber : fibers) give_back(fiber.stack);
     if (arena) unmap_pages(arena, ARENA);
   }
 };

@@ -121,7 +121,7 @@ UNSEEN inline int run(const Launch& launch, char* error) {
   b.grid = launch.grid, b.shape = launch.shape, b.dynamic = launch.dynamic;
   b.entry = launch.entry, b.arguments = launch.arguments;
   b.fibers.resize(count);
-  for (auto& f : b.fibers) f.stack = map_pages(STACK);
+  for (auto& f : b.fibers) f.stack = take_stack();
   b.arena = map_pages(ARENA);
   std::mt19937 random(launch.seed);
   // The barrier of a block and those of its warps, two places each; no place serves two blocks: they are not ordered.
