@@ -8,7 +8,7 @@
 // Squared distances are sums of ((x' - x) / l)^2, with differences taken before anything is scaled: exact for near points, wherever
 // the origin is. That is 3 operations a feature and pair; with about 15 for the function itself and an issue rate of 31 float32 (or
 // float64) operations in the time that HBM3 takes for one entry of K, writing K and computing it meet at about 6 features.
-#include "shared.cuh"
+#include "stationary.cuh"
 
 constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int SIDE = 16, EACH = 4, TILE = SIDE * EACH;  // threads along an edge of a tile, rows and columns of a thread
@@ -18,7 +18,6 @@ constexpr int FEATURES = 16;         // in shared memory at a time, for a matrix
 constexpr int CHUNK = 8;             // likewise, for a contraction
 constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;  // blocks of a multiprocessor
 constexpr unsigned FULL = 0xffffffffu;
-enum { RBF, MATERN12, MATERN32, MATERN52 };
 
 // --- tiles -----------------------------------------------------------------------------------------------------------------
 
@@ -46,17 +45,6 @@ __device__ __forceinline__ void stage(real (&tile)[COUNT][PITCH], const real* __
     const int d = p % COUNT, n = p / COUNT;
     tile[d][place_of(n, aligned)] = first + d < D && first_row + n < N ? X[(first_row + n) * D + first + d] : real(0);
   }
-}
-
-// A number that is on the device (`at`, entry by entry or one for all) or came with the launch.
-__device__ __forceinline__ real parameter(const real* __restrict__ at, int step, real value, int d) { return at ? at[d * step] : value; }
-
-// The same for a lengthscale, but not so small that its inverse has no finite square: for anything smaller too, all that is not
-// equal is infinitely far apart. NaN stays.
-__device__ __forceinline__ real length(const real* __restrict__ at, int step, real value, int d) {
-  constexpr real smallest = real(WIDTH == 4 ? 1.0843e-19 : 1.4918e-154);
-  const real l = parameter(at, step, value, d);
-  return l < smallest ? smallest : l;
 }
 
 __device__ __forceinline__ void read(const real* place, int step, real (&v)[EACH]) {
@@ -136,36 +124,6 @@ __device__ __forceinline__ void load(const real* __restrict__ row, index_t first
 
 // --- functions of the squared distance ----------------------------------------------------------------------------------------
 
-// With x = factor r^2, t = x for the RBF and sqrt(x) for Matern functions, E = s exp(-t), and q = -2 dk / d(r^2):
-//   RBF        x = r^2 / 2    k = E                      q = E
-//   Matern12   x = r^2        k = E                      q = E / t, taken as 0 at t = 0
-//   Matern32   x = 3 r^2      k = E (1 + t)              q = 3 E
-//   Matern52   x = 5 r^2      k = E (1 + t + t^2 / 3)    q = (5/3) E (1 + t)
-// as k = E (1 + t (k1 + k2 t)) and q = E (q0 + q1 t + inverse / t). One form for all of them is a quarter of the code.
-struct Function {
-  real s, factor, k1, k2, q0, q1, inverse;
-  bool root;
-};
-__device__ __forceinline__ Function function_of(int family, real s) {
-  const bool polynomial = family == MATERN32 || family == MATERN52;
-  const real q1 = family == MATERN52 ? real(5.0 / 3) : real(0);
-  return {s,
-          family == RBF ? real(0.5) : family == MATERN12 ? real(1) : family == MATERN32 ? real(3) : real(5),
-          real(polynomial),
-          family == MATERN52 ? real(1.0 / 3) : real(0),
-          family == RBF ? real(1) : family == MATERN32 ? real(3) : q1,
-          q1,
-          real(family == MATERN12),
-          family != RBF};
-}
-
-// 1 / sqrt(x), 0 at 0, for x = factor r2 of a Matern function. x is at most 1e6 factor: there exp(-t) is 0, and infinity would
-// turn polynomials into NaN. NaN stays.
-__device__ __forceinline__ real inverse_root(real factor, real r2, real& x) {
-  x = factor * (r2 > real(1e6) ? real(1e6) : r2);
-  return x == 0 ? real(0) : rsqrt(x);
-}
-
 template <class F>
 __device__ __forceinline__ void for_pairs(F f) {
 #pragma unroll
@@ -176,28 +134,19 @@ __device__ __forceinline__ void for_pairs(F f) {
 
 // v := k from v = r^2.
 __device__ __forceinline__ void evaluate(const Function& f, real (&v)[EACH][EACH]) {
-  if (!f.root) return for_pairs([&](int p, int q) { v[p][q] = f.s * exp(-f.factor * v[p][q]); });
-  for_pairs([&](int p, int q) {
-    real x;
-    const real inverse = inverse_root(f.factor, v[p][q], x), t = x * inverse;
-    v[p][q] = f.s * (1 + t * (f.k1 + f.k2 * t)) * exp(-t);
-  });
+  if (f.root) for_pairs([&](int p, int q) { v[p][q] = value<true>(f, v[p][q]); });
+  else for_pairs([&](int p, int q) { v[p][q] = value<false>(f, v[p][q]); });
 }
 
 // For a row of pairs: v := K_bar q from v = r^2; returns the sum of K_bar k.
 __device__ __forceinline__ real weigh(const Function& f, const real (&bar)[EACH], real (&v)[EACH]) {
   real sum = 0;
-  if (!f.root) {
+  if (f.root) {
 #pragma unroll
-    for (int q = 0; q < EACH; ++q) v[q] = bar[q] * f.s * exp(-f.factor * v[q]), sum += v[q];
-    return sum;
-  }
+    for (int q = 0; q < EACH; ++q) v[q] = pull<true>(f, bar[q], v[q], sum);
+  } else {
 #pragma unroll
-  for (int q = 0; q < EACH; ++q) {
-    real x;
-    const real inverse = inverse_root(f.factor, v[q], x), t = x * inverse, k = bar[q] * f.s * exp(-t);
-    sum += k * (1 + t * (f.k1 + f.k2 * t));
-    v[q] = k * (f.q0 + f.q1 * t + f.inverse * inverse);
+    for (int q = 0; q < EACH; ++q) v[q] = pull<false>(f, bar[q], v[q], sum);
   }
   return sum;
 }

@@ -113,3 +113,8 @@ def small_run(twin):
     K = twin.stationary("rbf", X1, X2, 1.7, 2.0)
     X1_bar, *_ = twin.stationary_vjp(K_bar, "rbf", X1, X2, 1.7, 2.0, ("X1", "lengthscales"), K)
     assert np.isfinite(X1_bar).all() and np.isfinite(twin.inner(X1, X2, 0.5)).all()
+    with mock.patch.object(twin, "DIRECT_BELOW", 0):
+        X1, X2, K_bar = X1[:20], X2[:33], np.ascontiguousarray(K_bar[:20, :33])
+        K = twin.stationary("rbf", X1, None, 1.7, 2.0)
+        bars = twin.stationary_vjp(K_bar, "matern12", X1, X2, 1.7, 2.0, NAMES, None)
+        assert np.isfinite(K).all() and all(np.isfinite(bar).all() for bar in bars)

@@ -14,9 +14,17 @@ every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 every_family = pytest.mark.parametrize("family", problems.FAMILIES)
 
 
+@pytest.fixture(params=["direct", "wide"])
+def form(request, monkeypatch):
+    """Each way to the distances, whatever D; the reverse rule of the second in more than one row tile."""
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", 10_000 if request.param == "direct" else 0)
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise_wide.TILE", 0)
+    return request.param
+
+
 @every_dtype
 @every_family
-def test_matrices(twin_of, rng, family, dtype):
+def test_matrices(twin_of, form, rng, family, dtype):
     for number, shape in enumerate(problems.SHAPES):
         problems.check_matrix(twin_of("pairwise"), rng, family, *shape, dtype, shared=number % 2)
 
@@ -24,7 +32,14 @@ def test_matrices(twin_of, rng, family, dtype):
 @every_dtype
 @pytest.mark.parametrize("known", [False, True])
 def test_contractions(twin_of, rng, known, dtype):
-    problems.check_contractions(twin_of("pairwise"), rng, dtype, known)
+    problems.check_contractions(twin_of("pairwise"), rng, dtype, known, families=["rbf"] if known else problems.FAMILIES)
+
+
+@every_dtype
+def test_contractions_by_products(twin_of, rng, dtype, monkeypatch):
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", 0)
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise_wide.TILE", 0)
+    problems.check_contractions(twin_of("pairwise"), rng, dtype, False, families=("matern12", "matern52"))
 
 
 @every_dtype
@@ -60,7 +75,7 @@ def test_equals_the_cpu_twin(twin_of, rng, family, D, dtype):
 @every_family
 @pytest.mark.parametrize("shift, distance", [(0.0, 1e-9), (1e6, 1e-6), (-1e6, 1e-9)])
 @pytest.mark.parametrize("D", [1, 8, 40])
-def test_tiny_distances_far_from_the_origin(twin_of, rng, family, D, shift, distance):
+def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift, distance):
     cuda = twin_of("pairwise")
     X1, X2 = shift + rng.standard_normal((17, D)), shift + rng.standard_normal((65, D))
     X2[:17] = X1 + distance * rng.standard_normal((17, D))
@@ -77,7 +92,7 @@ def test_tiny_distances_far_from_the_origin(twin_of, rng, family, D, shift, dist
 
 
 @pytest.mark.parametrize("one", [False, True])
-def test_only_what_is_needed(twin_of, rng, one):
+def test_only_what_is_needed(twin_of, form, rng, one):
     cuda = twin_of("pairwise")
     X1, X2, *parameters = problems.problem(rng, 17, 17, 3, np.float64)
     arguments = problems.symmetric(rng, 17, np.float64), "matern52", X1, None if one else X2, *parameters
@@ -106,7 +121,7 @@ def test_no_features(twin_of):
     assert bars[0].shape == bars[1].shape == (5, 0) and bars[2] == 25 and bars[3] == 0
 
 
-def test_strides_and_orders(twin_of, rng):
+def test_strides_and_orders(twin_of, form, rng):
     cuda = twin_of("pairwise")
     X1, X2, *parameters = problems.problem(rng, 17, 64, 3, np.float64)
     K_bar = rng.standard_normal((17, 64))
@@ -131,7 +146,7 @@ def test_strides_and_orders(twin_of, rng):
 
 
 @every_dtype
-def test_leading_batch_axes(twin_of, rng, dtype):
+def test_leading_batch_axes(twin_of, form, rng, dtype):
     cuda = twin_of("pairwise")
     X1, X2 = rng.standard_normal((2, 3, 5, 2)).astype(dtype), rng.standard_normal((2, 3, 66, 2)).astype(dtype)
     parameters = dtype(1.3), np.array([0.7, 1.2], dtype)
@@ -150,7 +165,7 @@ def test_leading_batch_axes(twin_of, rng, dtype):
                     np.testing.assert_allclose(a, b, rtol=0, atol=64 * np.finfo(dtype).eps * max(1, np.abs(b).max()))
 
 
-def test_parameters_on_the_device(twin_of, rng):
+def test_parameters_on_the_device(twin_of, form, rng):
     """0-d arrays stay where they are and mean the same as numbers."""
     cuda = twin_of("pairwise")
     X1, X2, *numbers = problems.problem(rng, 9, 5, 3, np.float32, shared=True)
@@ -166,8 +181,9 @@ def test_parameters_on_the_device(twin_of, rng):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @every_family
-def test_nan_stays_in_its_row_and_column(twin_of, rng, family):
+def test_nan_stays_in_its_row_and_column(twin_of, form, rng, family):
     cuda = twin_of("pairwise")
     X1, X2, *parameters = problems.problem(rng, 17, 65, 3, np.float64)
     X1[4, -1] = np.nan
@@ -179,9 +195,10 @@ def test_nan_stays_in_its_row_and_column(twin_of, rng, family):
     assert all(np.isnan(bar).all() for bar in (X2_bar, *rest))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of NumPy's products, where it stands in for cuBLAS
 @every_dtype
 @every_family
-def test_distances_whose_square_overflows(twin_of, rng, family, dtype):
+def test_distances_whose_square_overflows(twin_of, form, rng, family, dtype):
     cuda = twin_of("pairwise")
     scale = np.sqrt(np.finfo(dtype).max)
     near = rng.standard_normal((8, 5)).astype(dtype)
@@ -195,9 +212,10 @@ def test_distances_whose_square_overflows(twin_of, rng, family, dtype):
         assert all(np.isfinite(bar).all() for bar in cuda.stationary_vjp(np.ones_like(K), *arguments, NAMES, known))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @every_dtype
 @every_family
-def test_tiny_lengthscales(twin_of, rng, family, dtype):
+def test_tiny_lengthscales(twin_of, form, rng, family, dtype):
     """Only equal points are related, and nothing but the variance pulls."""
     cuda = twin_of("pairwise")
     X1, X2, variance, _ = problems.problem(rng, 3, 5, 2, dtype)

@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 
-from . import loader
+from . import loader, pairwise_wide
+from .parameters import NULL, number, on_device, parameter
 
 BLOCK, TILE = 256, 64  # as in pairwise.cu: threads of a block, rows and columns of its tile
 BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
-WIDE = 64  # features from which inner products are cuBLAS's
+DIRECT_BELOW = 41  # features; from here on cuBLAS's products and the passes that they cost take less than direct differences
 FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
-NULL = np.uint64(0)
 
 
 def _launch(kernel, dtype, blocks, *arguments):
@@ -32,22 +32,6 @@ def _address(a):
 def _is_aligned(*matrices):
     """Whether the rows of C-contiguous matrices can be read and written 128 bits at a time."""
     return all(_address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in matrices)
-
-
-def _on_device(value):
-    return isinstance(value, loader.cupy().ndarray)
-
-
-def _parameter(value, dtype):
-    """A parameter () or (D,) as kernels take it: where it is, the step from feature to feature, and its value if it is here."""
-    if _on_device(value):
-        return loader.cupy().ascontiguousarray(value, dtype=dtype), np.int32(value.ndim), dtype.type(0)
-    return NULL, np.int32(0), dtype.type(value)
-
-
-def _number(value, dtype):
-    at, _, value = _parameter(value, dtype)
-    return at, value
 
 
 def _pair(X1, X2):
@@ -68,11 +52,15 @@ def _shape(X1, X2):
 
 
 def stationary(family, X1, X2, variance, lengthscales):
+    symmetric = X2 is None
     (X1, X2), lead = _pair(X1, X2)
     items, N1, dtype = len(X1), X1.shape[1], X1.dtype
     K = loader.cupy().empty((*lead, N1, X2.shape[1]), dtype)
-    if K.size:
-        parameters = *_number(variance, dtype), *_parameter(lengthscales, dtype)
+    if K.size and X1.shape[2] >= DIRECT_BELOW:
+        for x1, x2, k in zip(X1, X2, K.reshape(items, *K.shape[-2:]), strict=True):
+            pairwise_wide.matrix(FAMILIES[family], x1, x1 if symmetric else x2, variance, lengthscales, k)
+    elif K.size:
+        parameters = *number(variance, dtype), *parameter(lengthscales, dtype)
         blocks = items * _tiles(N1) * _tiles(X2.shape[1])
         _launch("matrix", dtype, blocks, np.int32(FAMILIES[family]), *_shape(X1, X2), *parameters, K, np.int32(_is_aligned(K)))
     return K
@@ -80,13 +68,13 @@ def stationary(family, X1, X2, variance, lengthscales):
 
 def inner(X1, X2, weights):
     cp, dtype, symmetric = loader.cupy(), X1.dtype, X2 is None
-    if not symmetric and X1.shape[1] >= WIDE:
+    if not symmetric and X1.shape[1] >= DIRECT_BELOW:
         return cp.matmul(X1 * _weak(weights, dtype), X2.T)
     X1 = cp.ascontiguousarray(X1)
     X2 = X1 if symmetric else cp.ascontiguousarray(X2)
     K = cp.empty((len(X1), len(X2)), dtype)
     if K.size:
-        arguments = *_shape(X1, X2), *_parameter(weights, dtype), np.int32(symmetric), K, np.int32(_is_aligned(K))
+        arguments = *_shape(X1, X2), *parameter(weights, dtype), np.int32(symmetric), K, np.int32(_is_aligned(K))
         _launch("inner", dtype, _tiles(len(X1)) * _tiles(len(X2)), *arguments)
     return K
 
@@ -125,9 +113,12 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
         for bar in (*sides.values(), *totals.values()):
             bar[...] = 0
     elif sides or totals:
-        K_bar = cp.ascontiguousarray(K_bar)
-        use = family == "rbf" and K is not None and K.flags.c_contiguous  # else K takes a read and saves no more than a function
-        _contract(K_bar, family, X1, X2, variance, lengthscales, K if use else NULL, sides, totals, 2 if symmetric else 1)
+        K_bar, factor = cp.ascontiguousarray(K_bar), 2 if symmetric else 1
+        if D >= DIRECT_BELOW:
+            _contract_wide(K_bar, family, X1, X1 if symmetric else X2, variance, lengthscales, sides, totals, factor)
+        else:
+            known = family == "rbf" and K is not None and K.flags.c_contiguous  # else reading K saves no more than it costs
+            _contract(K_bar, family, X1, X2, variance, lengthscales, K if known else NULL, sides, totals, factor)
     return *(sides.get(name) for name in ("X1", "X2")), *(totals.get(name) for name in ("variance", "lengthscales"))
 
 
@@ -141,8 +132,8 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
     side1, side2 = cp.empty((items, strips, features, N1)), cp.empty((items, bands, features if both else 0, N2))
     squares, total = cp.empty((blocks, features)), cp.empty(blocks)
     aligned = _is_aligned(K_bar) and (K is NULL or _is_aligned(K))
-    spread = _parameter(lengthscales, dtype)
-    given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *_number(variance, dtype), *spread
+    spread = parameter(lengthscales, dtype)
+    given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *number(variance, dtype), *spread
     split = np.int32(down), np.int32(across)
     if both:
         _launch("contract_both", dtype, blocks, *given, *split, side1, side2, squares, total)
@@ -154,8 +145,8 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
             sizes = np.int32(shares), np.int64(partial.shape[-1]), np.int32(D), np.float64(sign)
             _launch("sum_sides", dtype, -(-out.size // BLOCK), partial, *sizes, *spread, out, np.int64(out.size))
     if "variance" in totals:
-        number = _parameter(variance, dtype)
-        _launch("sum_parts", dtype, 1, total, np.int64(blocks), np.int32(1), *number, np.int32(0), totals["variance"])
+        s = parameter(variance, dtype)
+        _launch("sum_parts", dtype, 1, total, np.int64(blocks), np.int32(1), *s, np.int32(0), totals["variance"])
     if "lengthscales" in totals and totals["lengthscales"].size:
         out = totals["lengthscales"]
         columns = 1 if out.ndim == 0 else D  # one lengthscale for all: one sum over blocks and features
@@ -163,11 +154,24 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
         _launch("sum_parts", dtype, columns, squares, np.int64(rows), np.int32(columns), *spread, np.int32(1), out)
 
 
+def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals, factor):
+    for bar in totals.values():
+        bar[...] = 0
+    wanted = {**sides, **totals}
+    for i, (x1, k_bar) in enumerate(zip(X1, K_bar.reshape(len(X1), X1.shape[1], X2.shape[1]), strict=True)):
+        x2 = x1 if X2 is X1 else X2[i]
+        for name, bar in pairwise_wide.contract(k_bar, FAMILIES[family], x1, x2, variance, lengthscales, set(wanted)).items():
+            if name in sides:
+                sides[name].reshape(-1, *bar.shape)[i] = bar * factor if name == "X1" else bar
+            else:
+                totals[name] += bar.astype(totals[name].dtype)
+
+
 # --- inner products: their cotangents --------------------------------------------------------------------------------------
 
 
 def _weak(value, dtype):
-    return value if _on_device(value) else dtype.type(value)
+    return value if on_device(value) else dtype.type(value)
 
 
 def inner_vjp(K_bar, X1, X2, weights, need):
