@@ -260,4 +260,4 @@ class InverseFreePass:
                 f"|R' Kuu R - I| is {float(self.d):.3g}, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, "
                 "inverse_root)"
             )
-        return self.d
+        return np.minimum(self.d, 1 - 1e-15)  # on a device the verdict is read later, and logarithms are taken before

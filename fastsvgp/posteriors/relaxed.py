@@ -81,4 +81,4 @@ class Relaxed(PseudoData):
         return bar, Kuu_bar
 
     def inverse_of(self, Kuu, jitter):
-        return with_noise(Kuu, self.variance, jitter), float(self.variance.min()) + jitter
+        return with_noise(Kuu, self.variance, jitter), self.variance.min() + jitter
