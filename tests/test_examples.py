@@ -1,20 +1,24 @@
-"""The examples run: a few steps of MNIST, and the reader of IDX files."""
+"""The examples run: a few steps of MNIST and of the inverse-free posteriors, and the reader of IDX files."""
 
-import importlib.util
+import importlib
 import pathlib
 
 import numpy as np
 import pytest
 
-FILE = pathlib.Path(__file__).resolve().parents[1] / "examples" / "mnist.py"
+FOLDER = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
 
-@pytest.fixture(scope="module")
-def mnist():
-    spec = importlib.util.spec_from_file_location("mnist_example", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def mnist(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("mnist")
+
+
+@pytest.fixture
+def inverse_free(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("inverse_free")
 
 
 def test_idx_files(mnist, tmp_path):
@@ -34,3 +38,34 @@ def test_a_few_steps_on_the_digits(mnist, likelihood):
     scores = mnist.main(["--likelihood", likelihood, "--inducing", "20", "--batch-size", "64", "--epochs", "0.1"])
     assert scores["steps"] == 13
     assert scores["model"][1] < scores["trivial"][1] or likelihood == "robustmax"
+
+
+def skip_without(folder, *names):
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} in {folder}; set FASTSVGP_DATA")
+
+
+def test_traces_of_the_bound(inverse_free, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    skip_without(inverse_free.DATA, "snelson.csv.gz", "banana.X.csv", "banana.y.csv")
+    traces, _ = inverse_free.main(["snelson", "banana", "--steps", "60", "--out", str(tmp_path)])
+    for found in traces.values():
+        ends = {t.method: t.elbos[-1] for t in found}
+        assert all(t.elbos[-1] > t.elbos[0] and t.steps[-1] == 60 for t in found)
+        assert ends["R-SVGP"] == pytest.approx(ends["L-SVGP"], rel=0.01)
+    assert (tmp_path / "traces.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.count("| snelson |") == 4
+
+
+def test_methods_in_turns(inverse_free, tmp_path, capsys):
+    skip_without(inverse_free.DATA, "elevators.data.csv.gz", "elevators.test_mask.csv.gz")
+    command = ["elevators", "--inducing", "20", "--batch-size", "16", "--out", str(tmp_path), "--report-every", "30"]
+    inverse_free.main([*command, "--steps", "30"])
+    _, rows = inverse_free.main([*command, "--steps", "60", "--resume"])
+    assert [row.split(" | ")[1] for row in rows] == ["W-SVGP", "L-SVGP", "R-SVGP"]
+    scores = {row.split(" | ")[1]: float(row.split(" | ")[3]) for row in rows}
+    assert scores["R-SVGP"] == pytest.approx(scores["L-SVGP"], abs=0.01)
+    assert "step 60: RMSE and NLPD W-SVGP" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        inverse_free.main(["elevators", "--methods", "X"])
