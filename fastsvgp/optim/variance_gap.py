@@ -59,7 +59,7 @@ def variance_interval(A, L, Kuf, kff, smallest):
         raise ValueError(f"`kff` must have one entry for each column of `Kuf`, got {kff.shape} for {Kuf.shape}")
     check.finite("kff", kff)
     smallest = _floor(smallest)
-    A, L, Kuf, kff = (np.ascontiguousarray(array, np.float64) for array in (A, L, Kuf, kff))
+    A, L, Kuf, kff = (np.ascontiguousarray(array, np.float64, like=array) for array in (A, L, Kuf, kff))
     x, r = _solution_and_residual(A, L, Kuf)
     length = {name: np.sqrt(_squares(array)) for name, array in (("k", Kuf), ("x", x), ("r", r))}
     rate = math.sqrt(len(A)) * np.finfo(np.float64).eps
@@ -117,7 +117,7 @@ class VarianceGap:
         """The rule in the dtype of A; ``ValueError`` where it does not fit."""
         if A.ndim != 2 or len(A) != len(self.Kuf):
             raise ValueError(f"the `Kuf` {self.Kuf.shape} of `gap` belongs to a single matrix A of as many rows, got {A.shape}")
-        return VarianceGap(np.ascontiguousarray(self.Kuf, A.dtype), self.smallest, self.scale, self.limit)
+        return VarianceGap(np.ascontiguousarray(self.Kuf, A.dtype, like=A), self.smallest, self.scale, self.limit)
 
     def measure(self, A, L):
         """The sum of G_n over all data."""
@@ -132,12 +132,12 @@ def _solution_and_residual(A, L, Kuf):
 
 
 def _squares(A):
-    return kernels.column_moments(A, np.zeros(len(A), A.dtype))[1]
+    return _column_products(A, A)
 
 
 def _column_products(A, B):
     """sum_i A_ij B_ij of each column."""
-    return np.multiply(A, B).sum(axis=0)
+    return kernels.column_moments(A, np.zeros(len(A), A.dtype, like=A), B)[1]
 
 
 def _columns(Kuf, M):
