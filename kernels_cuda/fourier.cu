@@ -245,6 +245,7 @@ sum_parts(const real* __restrict__ parts, int number, index_t size, double facto
   const index_t e = static_cast<index_t>(blockIdx.x) * WARP + threadIdx.x % WARP;
   double sum = 0;
   if (e < size)
+#pragma unroll 8  // as many loads under way
     for (int part = threadIdx.x / WARP; part < number; part += WARPS) sum += parts[part * size + e];
   sums[threadIdx.x / WARP][threadIdx.x % WARP] = sum;
   __syncthreads();

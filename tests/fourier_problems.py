@@ -1,5 +1,7 @@
 """Problems of random Fourier features of awkward sizes, and what every twin of the family must say about them."""
 
+from unittest import mock
+
 import numpy as np
 from oracles import fourier as oracle
 
@@ -79,6 +81,10 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
 def small_run(twin):
     """Every kernel once, on more than one block, for runs that are slow."""
     rng = np.random.default_rng(1)
-    for D, count in ((2, 1), (17, 2)):
-        X, U, W, indices, variance, _ = problem(rng, 30, D, 20, count, np.float32)
+    for D, n, count in ((2, 17, 1), (17, 16, 2)):
+        X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, np.float32)
         check_products(twin, "matern32", X, U, W, indices, variance, np.float32(1.25))
+    X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, np.float32)
+    with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80):  # several tiles of points and stages for a block
+        for w, transpose in ((W, False), (U, True)):
+            twin.multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)

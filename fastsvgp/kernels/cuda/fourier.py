@@ -1,8 +1,8 @@
 """CUDA twin of ``fourier``: what ``kernels_cuda/fourier.cu`` is launched with; with many features cuBLAS makes the phases.
 
-Up to four right-hand sides share the cosines. Sums over points and over frequencies go through partial sums of blocks; how many
-depends on the shapes and on the device alone, so results are the same from run to run. Nothing waits for the device: parameters
-that live there stay there.
+Up to four right-hand sides (two in one of the reverse rules) share the cosines. Sums over points and over frequencies go through
+partial sums of blocks; how many depends on the shapes and on the device alone, so results are the same from run to run. Nothing
+waits for the device: parameters that live there stay there.
 """
 
 import functools
