@@ -82,6 +82,7 @@ BUDGET = {
         "multiply": 208,
         "finish": 160,
     },
+    "triangular": {"solve": 80},
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 

@@ -15,6 +15,9 @@ extern "C" __global__ void scale(real* out, real a) { out[threadIdx.x] *= a; }
 """
 
 
+ATTRIBUTES = {"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": 232448}
+
+
 class RuntimeTrouble(Exception):
     pass
 
@@ -71,7 +74,7 @@ def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
         ),
         function=types.SimpleNamespace(Module=Module),
         get_device_id=lambda: 0,
-        Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes={"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": 232448}),
+        Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes=ATTRIBUTES),
     )
     return types.SimpleNamespace(cuda=cuda, launched=launched, asked=asked)
 

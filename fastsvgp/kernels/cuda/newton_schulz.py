@@ -98,7 +98,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     tiled.multiply(TN, L, L_new_bar, S, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, upper=MIRRORED)
     if "L" not in need:
         _congruence(L, S, A_bar, MIRRORED, factor=-factor / 2, **scaled)
-        return _summed_to(A_bar, A), None
+        return tiled.summed_to(A_bar, A), None
     LS, L_bar = _empty(batch, L), _empty(batch, L)
     tiled.multiply(NN, L, S, LS, ROWS_UP_TO_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
     tiled.multiply(NT, L_new_bar, D, L_bar, UP_TO_COLUMN, left_kind=LOWER, right_kind=HALF, base=L_new_bar, factor=-factor,
@@ -108,17 +108,10 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     tiled.multiply(NN, full, LS, L_bar, WHOLE, base=L_bar, factor=-factor, upper=ZEROS, **scaled)
     if "A" in need:
         tiled.multiply(NT, LS, L, A_bar, UP_TO_COLUMN, right_kind=LOWER, factor=-factor / 2, upper=MIRRORED, **scaled)
-        A_bar = _summed_to(A_bar, A)
+        A_bar = tiled.summed_to(A_bar, A)
     else:
         A_bar = None
-    return A_bar, _summed_to(L_bar, L)
-
-
-def _summed_to(bar, X):
-    """The sum over those leading axes that were broadcast from X."""
-    extra = bar.ndim - X.ndim
-    axes = tuple(i for i in range(bar.ndim - 2) if i < extra or X.shape[i - extra] != bar.shape[i])
-    return bar.sum(axis=axes, keepdims=True).reshape(X.shape) if axes else bar.reshape(X.shape)
+    return A_bar, tiled.summed_to(L_bar, L)
 
 
 def _congruence(L, S, out, upper, **scale):

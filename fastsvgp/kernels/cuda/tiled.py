@@ -38,6 +38,13 @@ def items_of(X, batch):
     return X, np.int64(X.strides[-2] // size), np.int64(0 if single else X.strides[-3] // size)
 
 
+def summed_to(bar, X):
+    """The sum over those leading axes that were broadcast from X."""
+    extra = bar.ndim - X.ndim
+    axes = tuple(i for i in range(bar.ndim - 2) if i < extra or X.shape[i - extra] != bar.shape[i])
+    return bar.sum(axis=axes, keepdims=True).reshape(X.shape) if axes else bar.reshape(X.shape)
+
+
 def _tiles(n):
     return -(-n // TILE)
 

@@ -1,0 +1,197 @@
+"""CUDA twin of ``triangular``: small factors by ``kernels_cuda/triangular.cu``, products by tiles, large factors by cuBLAS.
+
+A factor of up to 128 rows lies in the shared memory of a block as a whole. Larger ones of a batch are cut into such blocks, with
+products of the whole batch between them; one large factor for all right-hand sides is a single call of cuBLAS.
+"""
+
+import math
+
+import numpy as np
+
+from . import blas, loader, tiled
+from .tiled import EVERYTHING, FROM_ROW, LOWER, NN, NT, ROWS_FROM_ROW, ROWS_UP_TO_ROW, ROWS_WHOLE, TN, WHOLE, ZEROS, items_of
+
+BLOCK, SQUARE, PANEL = 128, 32, 64  # as in triangular.cu
+MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # what stands on the right, as there
+MOST = 128  # rows of a factor in shared memory, where a device has enough of it
+NULL = np.uint64(0)
+
+
+def _shared_memory(n, dtype):
+    """Bytes that a block needs for a factor of n rows."""
+    squares = -(-n // SQUARE)
+    return (squares * (squares + 1) // 2 * SQUARE * (SQUARE + 1) + squares * SQUARE * PANEL) * dtype.itemsize
+
+
+def _rows_at_once(dtype):
+    """Rows of the largest factor for which a device has enough shared memory."""
+    rows = MOST
+    while _shared_memory(rows, dtype) > loader.shared_memory_limit():
+        rows -= SQUARE
+    return rows
+
+
+def _solve(L, B, X, transpose, given=MATRIX, columns=None, moments=None):
+    """``X = op(L)^-1 B`` for factors that fit; L, B and X (items, rows, columns), one item of L or B serves all.
+
+    With ``moments``, ``(x, means, squares)``, X is None and never written.
+    """
+    weights, weights_item, means, squares = NULL, np.int64(0), NULL, NULL
+    if moments is None:
+        (items, n, columns), target = X.shape, items_of(X, X.shape[:1])
+    else:
+        x, means, squares = moments
+        items, n, target = means.size // columns if columns else 0, B.shape[1], (NULL, np.int64(0), np.int64(0))
+        weights, _, weights_item = items_of(x, (items,))
+    if items * n * columns == 0:
+        return
+    batch = (items,)
+    right = (NULL, np.int64(0), np.int64(0)) if given == IDENTITY else items_of(B, batch)
+    arguments = (*items_of(L, batch), *right, np.int32(given), np.int32(n), np.int64(columns), np.int32(transpose), *target,
+                 weights, weights_item, means, squares)  # fmt: skip
+    blocks = items * -(-columns // PANEL)
+    loader.launch("triangular", "solve", L.dtype, (blocks,), (BLOCK,), arguments, _shared_memory(n, L.dtype))
+
+
+def _substitute(L, X, transpose, most):
+    """In place ``X = op(L)^-1 X`` by blocks of at most ``most`` rows; L and X (items, rows, columns)."""
+    n = X.shape[1]
+    size = -(-n // -(-n // most))
+    size = min(most, -(-size // SQUARE) * SQUARE)
+    starts = range(0, n, size)
+    for start in reversed(starts) if transpose else starts:
+        here = slice(start, min(start + size, n))
+        rest = slice(0, start) if transpose else slice(here.stop, n)
+        _solve(L[:, here, here], X[:, here], X[:, here], transpose)
+        left, target = L[:, here, rest] if transpose else L[:, rest, here], X[:, rest]
+        if target.size:
+            less = dict(batch=X.shape[:1], base=target, factor=-1.0, upper=EVERYTHING)
+            tiled.multiply(TN if transpose else NN, left, X[:, here], target, ROWS_WHOLE, **less)
+
+
+def _stack(A, batch):
+    """A as (items, rows, columns); a single item where one serves all."""
+    if math.prod(A.shape[:-2]) == 1:
+        return A.reshape(1, *A.shape[-2:])
+    return loader.cupy().broadcast_to(A, (*batch, *A.shape[-2:])).reshape(-1, *A.shape[-2:])
+
+
+def solve_triangular(L, B, transpose=False, overwrite_b=False):
+    cp = loader.cupy()
+    batch, (n, columns) = np.broadcast_shapes(L.shape[:-2], B.shape[:-2]), B.shape[-2:]
+    most, shape, items = _rows_at_once(B.dtype), (*batch, n, columns), math.prod(batch)
+    into_b = overwrite_b and B.flags.c_contiguous and B.shape == shape
+    if n <= most:
+        X = B if into_b else cp.empty(shape, B.dtype)
+        _solve(_stack(L, batch), _stack(B, batch), X.reshape(items, n, columns), transpose)
+        return X
+    if math.prod(L.shape[:-2]) == 1 and items > 1:
+        # one factor: all right-hand sides side by side are one call
+        wide = cp.array(cp.moveaxis(_stack(cp.broadcast_to(B, shape), batch), 0, 1), order="C")
+        blas.solve(L.reshape(n, n), wide.reshape(n, items * columns), transpose)
+        return cp.ascontiguousarray(cp.moveaxis(wide, 1, 0)).reshape(shape)
+    X = B if into_b else cp.array(cp.broadcast_to(B, shape), order="C")
+    if items == 1:
+        blas.solve(L.reshape(n, n), X.reshape(n, columns), transpose)
+    elif X.size:
+        _substitute(_stack(L, batch), X.reshape(items, n, columns), transpose, most)
+    return X
+
+
+def solve_moments(L, B, x):
+    cp = loader.cupy()
+    batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2], x.shape[:-1])
+    n, columns = B.shape[-2:]
+    if n > _rows_at_once(B.dtype):
+        X = solve_triangular(L, B)
+        sums = [(X * other).sum(-2, dtype=np.float64).astype(B.dtype) for other in (x[..., None], X)]
+        return tuple(cp.ascontiguousarray(cp.broadcast_to(a, (*batch, columns))) for a in sums)
+    means, squares = (cp.zeros((*batch, columns), B.dtype) for _ in range(2))
+    moments = _stack(x[..., None], batch), means, squares
+    _solve(_stack(L, batch), _stack(B, batch), None, False, columns=columns, moments=moments)
+    return means, squares
+
+
+def multiply_triangular(L, B, transpose=False, overwrite_b=False):
+    batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
+    out = loader.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
+    form, which = (TN, ROWS_FROM_ROW) if transpose else (NN, ROWS_UP_TO_ROW)
+    tiled.multiply(form, L, B, out, which, batch=batch, left_kind=LOWER, upper=EVERYTHING)
+    return out
+
+
+def _summed_products(A, B, L):
+    """Lower triangle of A B', summed over what was broadcast from L: for one factor the sum is part of the product."""
+    if L.ndim == 2 and A.ndim > 2:
+        cp, n = loader.cupy(), A.shape[-2]
+        A, B = (cp.moveaxis(X, -2, 0).reshape(n, -1) for X in (A, B))
+    return tiled.summed_to(tril_product(A, B), L)
+
+
+def solve_triangular_vjp(X_bar, L, X, transpose=False):
+    B_bar = solve_triangular(L, X_bar, transpose=not transpose)
+    L_bar = _summed_products(X, B_bar, L) if transpose else _summed_products(B_bar, X, L)
+    return -L_bar, B_bar
+
+
+def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
+    B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
+    return _summed_products(B, Y_bar, L) if transpose else _summed_products(Y_bar, B, L), B_bar
+
+
+def solve_tril(L, W):
+    batch, n = np.broadcast_shapes(L.shape[:-2], W.shape[:-2]), W.shape[-1]
+    if n > _rows_at_once(W.dtype):
+        return tril(solve_triangular(L, loader.cupy().tril(W), overwrite_b=True))
+    X = loader.cupy().empty((*batch, n, n), W.dtype)
+    _solve(_stack(L, batch), _stack(W, batch), X.reshape(-1, n, n), False, LOWER_MATRIX)
+    return X
+
+
+def solve_tril_vjp(X_bar, L, X):
+    S = solve_triangular(L, loader.cupy().tril(X_bar), transpose=True)
+    return -tiled.summed_to(tril_product(S, X), L), tril(S)
+
+
+def inverse_triangular(L, overwrite_l=False):
+    n, cp = L.shape[-1], loader.cupy()
+    if n > _rows_at_once(L.dtype):
+        one = cp.array(cp.broadcast_to(cp.eye(n, dtype=L.dtype), L.shape), order="C")
+        return tril(solve_triangular(L, one, overwrite_b=True))
+    X = cp.empty(L.shape, L.dtype)
+    _solve(L.reshape(-1, n, n), None, X.reshape(-1, n, n), False, IDENTITY)
+    return X
+
+
+def inverse_triangular_vjp(X_bar, X):
+    # -tril(X' X_bar X'): the first product takes the lower triangles as they are
+    cp = loader.cupy()
+    batch = np.broadcast_shapes(X_bar.shape[:-2], X.shape[:-2])
+    half, out = (cp.empty((*batch, *X.shape[-2:]), X.dtype) for _ in range(2))
+    tiled.multiply(TN, X, cp.tril(X_bar), half, ROWS_FROM_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
+    tiled.multiply(NT, half, X, out, tiled.UP_TO_COLUMN, batch=batch, right_kind=LOWER, factor=-1.0, upper=ZEROS)
+    return out
+
+
+def tril_gram(L, w=None):
+    out = loader.cupy().empty(L.shape, L.dtype)
+    weighted = L if w is None else L * w[:, None]
+    tiled.multiply(TN, L, weighted, out, FROM_ROW, batch=L.shape[:-2], left_kind=LOWER, right_kind=LOWER)
+    return out
+
+
+def tril_product(A, B, out=None, add=False):
+    batch = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    if out is None:
+        out, add = loader.cupy().empty((*batch, A.shape[-2], B.shape[-2]), A.dtype), False
+    if A.shape[-1] == 0 and add:
+        return tril(out)
+    tiled.multiply(NT, A, B, out, WHOLE, batch=batch, base=out if add else None, upper=ZEROS)
+    return out
+
+
+def tril(A):
+    M = A.shape[-1]
+    if A.size:
+        loader.launch("cholesky", "clear_upper", A.dtype, (A.size // M * -(-M // 256),), (256,), (A, np.int64(M)))
+    return A

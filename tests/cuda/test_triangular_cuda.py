@@ -1,0 +1,126 @@
+"""The CUDA twin of the triangular family, on the emulation or a device: the demands on the CPU twin, and its results."""
+
+import numpy as np
+import pytest
+import triangular_problems as problems
+from cuda_host import sanitized
+from cuda_host.cupy_on_host import cupy_on_host
+from cuda_host.emulated import emulated
+
+from fastsvgp.kernels.cpu import triangular as cpu
+
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+def assert_agree(ones, others, dtype, slack=64):
+    for one, other in zip(ones, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=slack * np.finfo(dtype).eps * max(1, np.abs(other).max()))
+
+
+@every_dtype
+@pytest.mark.parametrize("M, R, batch", problems.SHAPES)
+def test_against_dense_matrices(twin_of, rng, M, R, batch, dtype):
+    problems.check_all(twin_of("triangular"), rng, M, R, batch, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("M, R, batch", [(17, 5, (2,)), (100, 66, ())])
+def test_equals_the_cpu_twin(twin_of, rng, M, R, batch, dtype):
+    arrays = problems.problem(rng, M, R, batch, dtype)
+    assert_agree(*(problems.results_of(twin, *arrays) for twin in (twin_of("triangular"), cpu)), dtype)
+
+
+@pytest.mark.parametrize("batch_L, batch_B", [((), (4,)), ((4,), ()), ((2, 3), (3,)), ((1,), (4,)), ((), (2, 3))])
+def test_batches_broadcast(twin_of, rng, batch_L, batch_B):
+    L, B = problems.problem(rng, 33, 5, batch_L, float)[0], problems.problem(rng, 33, 5, batch_B, float)[2]
+    twin, x = twin_of("triangular"), rng.standard_normal(33)
+    for transpose in (False, True):
+        for name in ("solve_triangular", "multiply_triangular"):
+            one, other = (getattr(t, name)(problems.unread(L), B, transpose) for t in (twin, cpu))
+            assert_agree([one], [other], float)
+        X = one
+        bar = rng.standard_normal(X.shape)
+        for name in ("solve_triangular_vjp", "multiply_triangular_vjp"):
+            if batch_B == np.broadcast_shapes(batch_L, batch_B):
+                assert_agree(*(getattr(t, name)(bar, L, X, transpose) for t in (twin, cpu)), float)
+    assert_agree(*(t.solve_moments(L, B, x) for t in (twin, cpu)), float)
+
+
+def test_strided_arguments_and_given_results(twin_of, rng):
+    L, _, B, *_ = problems.problem(rng, 70, 9, (), float)
+    wide = np.zeros((140, 140))
+    wide[::2, ::2] = L
+    twin = twin_of("triangular")
+    for name in ("solve_triangular", "multiply_triangular"):
+        expected = getattr(twin, name)(L, B)
+        np.testing.assert_array_equal(getattr(twin, name)(wide[::2, ::2], np.asfortranarray(B)), expected)
+    if not isinstance(twin, type(cpu)):  # results come back from a device as new arrays
+        return
+    expected, copy = twin.solve_triangular(L, B), B.copy()
+    assert twin.solve_triangular(L, copy, overwrite_b=True) is copy
+    np.testing.assert_array_equal(copy, expected)
+    out = np.full((70, 70), np.nan)
+    assert twin.tril_product(B, B, out) is out
+    np.testing.assert_allclose(out, np.tril(B @ B.T), atol=1e-13)
+
+
+def test_nothing_at_all(twin_of, rng):
+    twin, L = twin_of("triangular"), problems.problem(rng, 5, 1, (), float)[0]
+    assert twin.solve_triangular(L, np.zeros((5, 0))).shape == (5, 0)
+    assert twin.solve_triangular(L, np.zeros((0, 5, 2))).shape == (0, 5, 2)
+    assert twin.multiply_triangular(L, np.zeros((5, 0))).shape == (5, 0)
+    assert twin.inverse_triangular(np.zeros((0, 5, 5))).shape == (0, 5, 5)
+    assert [a.shape for a in twin.solve_moments(L, np.zeros((5, 0)), np.ones(5))] == [(0,), (0,)]
+    none = np.zeros((5, 0))
+    np.testing.assert_array_equal(twin.tril_product(none, none), np.zeros((5, 5)))
+    np.testing.assert_array_equal(twin.tril_product(none, none, problems.unread(L), True), L)
+
+
+@pytest.mark.parametrize("batch_L, batch_B", [((), ()), ((), (3,)), ((3,), (3,)), ((3,), ())])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_large_factors(rng, batch_L, batch_B, transpose):
+    """One for all is cuBLAS's; those of a batch are cut into blocks."""
+    L, B = problems.problem(rng, 200, 5, batch_L, float)[0], problems.problem(rng, 200, 5, batch_B, float)[2]
+    with cupy_on_host() as cp:
+        from fastsvgp.kernels.cuda import triangular as twin
+
+        there = cp.asarray(problems.unread(L)), cp.asarray(B)
+        X = twin.solve_triangular(*there, transpose)
+        assert_agree([X.get()], [cpu.solve_triangular(L, B, transpose)], float)
+        np.testing.assert_array_equal(there[1].get(), B)
+        moments = twin.solve_moments(*there, cp.asarray(B[..., 0]))
+        assert_agree([a.get() for a in moments], cpu.solve_moments(L, B, B[..., 0]), float)
+        if batch_L == batch_B:
+            assert_agree([twin.solve_tril(there[0], there[0]).get(), twin.inverse_triangular(there[0]).get()],
+                         [np.broadcast_to(np.eye(200), L.shape), cpu.inverse_triangular(L)], float)  # fmt: skip
+            assert twin.solve_triangular(*there, transpose, overwrite_b=True) is there[1]
+            np.testing.assert_array_equal(there[1].get(), X.get())
+
+
+@pytest.mark.parametrize("kilobytes, blocks", [(227, 1), (99, 2), (64, 2)])
+def test_less_shared_memory(rng, kilobytes, blocks, monkeypatch):
+    """What devices other than those of data centres have."""
+    L, _, B, *_ = problems.problem(rng, 128, 5, (2,), float)
+    with emulated(shared_memory=kilobytes * 1024) as twin_of:
+        twin, launches = twin_of("triangular"), []
+        launch = twin.loader.launch
+        monkeypatch.setattr(twin.loader, "launch", lambda *call: launches.append(call) or launch(*call))
+        assert_agree([twin.solve_triangular(L, B)], [cpu.solve_triangular(L, B)], float)
+        solves = [call for call in launches if call[1] == "solve"]
+        assert len(solves) == blocks and all(call[-1] <= kilobytes * 1024 for call in solves)
+
+
+def test_the_order_of_threads_changes_no_bit(rng):
+    arrays = problems.problem(rng, 70, 9, (2,), np.float32)
+    results = []
+    for order in ("forward", "reverse", "random"):
+        with emulated(order) as twin_of:
+            results.append(problems.results_of(twin_of("triangular"), *arrays))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_clean_under_sanitizers(sanitizer):
+    done = sanitized.run(sanitizer, "cuda_host.emulated", sanitizer, "triangular")
+    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])

@@ -1,0 +1,77 @@
+"""Triangular problems of awkward sizes, and what every twin of the family must say about them."""
+
+import numpy as np
+from newton_schulz_problems import transposed, unread
+from numerics import assert_as_accurate_as
+
+SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 2)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]  # M, R, batch
+
+
+def problem(rng, M, R, batch, dtype):
+    """Two well-conditioned factors, three (M, R) matrices, weights, a vector and a square matrix."""
+    L, W = (np.tril(rng.standard_normal((*batch, M, M))) / np.sqrt(M) + 1.5 * np.eye(M) for _ in range(2))
+    B, bar, C = rng.standard_normal((3, *batch, M, R))
+    arrays = L, W, B, bar, C, rng.uniform(0.0, 2.0, M), rng.standard_normal((*batch, M)), rng.standard_normal(L.shape)
+    return tuple(a.astype(dtype) for a in arrays)
+
+
+def substituted(L, B):
+    """L^-1 B row by row, in any precision."""
+    X = np.zeros(np.broadcast_shapes(L.shape[:-2], B.shape[:-2]) + B.shape[-2:], B.dtype)
+    for i in range(L.shape[-1]):
+        X[..., i, :] = (B[..., i, :] - (L[..., i, :i, None] * X[..., :i, :]).sum(-2)) / L[..., i, i, None]
+    return X
+
+
+def solved(L, B, transpose=False):
+    if transpose:
+        return substituted(transposed(L)[..., ::-1, ::-1], B[..., ::-1, :])[..., ::-1, :]
+    return substituted(L, B)
+
+
+def definition(L, W, B, bar, C, w, x, square):
+    """Everything that the family computes, in the dtype of the arrays."""
+    X, Y = solved(L, B), solved(L, B, True)
+    S, inverse = solved(L, np.tril(square), True), solved(L, np.broadcast_to(np.eye(L.shape[-1], dtype=L.dtype), L.shape))
+    V = solved(L, W)
+    return [
+        X, Y, (X * x[..., None]).sum(-2), (X * X).sum(-2), L @ B, transposed(L) @ B,
+        -np.tril(solved(L, bar, True) @ transposed(X)), solved(L, bar, True),
+        -np.tril(Y @ transposed(solved(L, bar))), solved(L, bar),
+        np.tril(bar @ transposed(B)), transposed(L) @ bar, np.tril(B @ transposed(bar)), L @ bar,
+        V, -np.tril(S @ transposed(V)), np.tril(S),
+        inverse, -np.tril(transposed(inverse) @ np.tril(square) @ transposed(inverse)),
+        np.tril(transposed(L) @ L), np.tril(transposed(L) @ (w[:, None] * L)),
+        np.tril(B @ transposed(C)), np.tril(square + B @ transposed(C)),
+    ]  # fmt: skip
+
+
+def results_of(twin, L, W, B, bar, C, w, x, square):
+    """The same from a twin; unused triangles of arguments hold NaN."""
+    L, W, square = map(unread, (L, W, square))
+    X, Y = twin.solve_triangular(L, B), twin.solve_triangular(L, B, True)
+    V, inverse = twin.solve_tril(L, W), twin.inverse_triangular(L)
+    results = [
+        X, Y, *twin.solve_moments(L, B, x), twin.multiply_triangular(L, B), twin.multiply_triangular(L, B, True),
+        *twin.solve_triangular_vjp(bar, L, X), *twin.solve_triangular_vjp(bar, L, Y, True),
+        *twin.multiply_triangular_vjp(bar, L, B), *twin.multiply_triangular_vjp(bar, L, B, True),
+        V, *twin.solve_tril_vjp(square, L, V), inverse, twin.inverse_triangular_vjp(square, inverse),
+        np.tril(twin.tril_gram(L)), np.tril(twin.tril_gram(L, w)),
+        twin.tril_product(B, C), twin.tril_product(B, C, square.copy(), True),
+    ]  # fmt: skip
+    for lower in (V, inverse, *results[-2:]):
+        assert not np.triu(lower, 1).any()
+    return results
+
+
+def check_all(twin, rng, M, R, batch, dtype):
+    arrays = problem(rng, M, R, batch, dtype)
+    plain, truth = definition(*arrays), definition(*(a.astype(np.longdouble) for a in arrays))
+    for result, in_dtype, exact in zip(results_of(twin, *arrays), plain, truth, strict=True):
+        assert result.dtype == dtype and result.shape == exact.shape and result.flags.c_contiguous
+        assert_as_accurate_as(result, in_dtype, exact)
+
+
+def small_run(twin):
+    """Every kernel once, on more than one block, for runs that are slow."""
+    check_all(twin, np.random.default_rng(1), 40, 70, (), np.float32)
