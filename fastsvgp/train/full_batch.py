@@ -14,6 +14,7 @@ from ..optim.flat import ravel
 from ..records import replace
 from . import state as states
 from .info import FitInfo, StepInfo
+from .interrupts import remembered
 from .jitter import with_more_jitter
 
 log = logging.getLogger("fastsvgp")
@@ -34,7 +35,7 @@ class CollapsedTrainer:
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
         self._retried, self._reference = False, None
-        self._begun, self._saved = state.step, None
+        self._begun, self._saved, self._pressed = state.step, None, []
 
     def run(self):
         """Train until L-BFGS-B or the plan ends it: ``(model, FitInfo)``."""
@@ -44,9 +45,10 @@ class CollapsedTrainer:
         try:
             if self.state.step < plan.steps:
                 options = {"maxiter": plan.steps - self.state.step, "maxfun": 100 * plan.steps, "maxcor": 20}
-                found = minimize(
-                    self._loss, self._vector, jac=True, method="L-BFGS-B", callback=self._accepted, options=options
-                )
+                with remembered() as self._pressed:
+                    found = minimize(
+                        self._loss, self._vector, jac=True, method="L-BFGS-B", callback=self._accepted, options=options
+                    )
                 reason = "steps" if self.state.step >= plan.steps else "converged"
                 log.info("L-BFGS-B: %s", found.message)
         except _Enough:
@@ -123,3 +125,5 @@ class CollapsedTrainer:
             info = StepInfo(model, value, seconds, float(self.state.step), None, None, self._jitter)
             if plan.callback(self.state.step, value, info):
                 raise _Enough
+        if self._pressed:
+            raise KeyboardInterrupt

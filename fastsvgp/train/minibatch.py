@@ -14,6 +14,7 @@ from ..optim.natural import natural_step
 from ..records import replace
 from . import state as states
 from .info import FitInfo, StepInfo
+from .interrupts import remembered
 from .jitter import with_more_jitter
 
 log = logging.getLogger("fastsvgp")
@@ -55,16 +56,20 @@ class Trainer:
         plan = self._plan
         reason = "steps"
         try:
-            while self.state.step < plan.steps:
-                if self._out_of_patience():
-                    reason = "patience"
-                    break
-                step_info = self._step()
-                if self.state.step % plan.checkpoint_every == 0:
-                    self._save()
-                if plan.callback is not None and plan.callback(self.state.step, self._values[self.state.step - 1], step_info()):
-                    reason = "callback"
-                    break
+            with remembered() as pressed:
+                while self.state.step < plan.steps:
+                    if pressed:
+                        raise KeyboardInterrupt
+                    if self._out_of_patience():
+                        reason = "patience"
+                        break
+                    step_info = self._step()
+                    step = self.state.step
+                    if step % plan.checkpoint_every == 0:
+                        self._save()
+                    if plan.callback is not None and plan.callback(step, self._values[step - 1], step_info()):
+                        reason = "callback"
+                        break
         except KeyboardInterrupt:
             reason = "interrupted"
         except Exception as error:

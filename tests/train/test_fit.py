@@ -3,6 +3,8 @@
 import errno
 import logging
 import os
+import signal
+import weakref
 
 import numpy as np
 import pytest
@@ -170,6 +172,23 @@ def test_an_interrupt_inside_a_step_loses_only_that_step(rng, monkeypatch):
     got, info = fs.fit(model, X, Y, steps=10, batch_size=16, rng=0)
     assert info.interrupted and info.steps == 3
     assert_same(expected, got)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_python_drops_ends_the_training_all_the_same(rng):
+    def in_the_callback_of_a_weak_reference(step, value, info):
+        if step == 3:
+            thing = type("Thing", (), {})()
+            reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+            assert reference() is None
+
+    model, X, Y = problem(rng)
+    sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
+    for start, options in ((model, {"batch_size": 16, "rng": 0}), (sgpr, {})):
+        _, info = fs.fit(start, X, Y, steps=10, callback=in_the_callback_of_a_weak_reference, **options)
+        assert info.interrupted and info.steps == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_resume_a_finished_training_does_nothing(tmp_path, rng):
