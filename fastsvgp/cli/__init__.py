@@ -33,8 +33,8 @@ def main(argv=None):
         args = parser().parse_args(argv)
     except UsageError as error:
         return _fail("", error)
-    command = importlib.import_module(f"{__name__}.{args.command}")
     try:
+        command = importlib.import_module(f"{__name__}.{args.command}")
         with notes():
             code = command.run(args)
         sys.stdout.flush()

@@ -1,6 +1,7 @@
 """The arguments of every command, and nothing that needs an import beyond argparse: ``--help`` answers at once."""
 
 import argparse
+import math
 
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
@@ -23,17 +24,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _number(kind, low, high=None, *, open_low=False):
-    """A type for argparse: a number in [low, high), or in (low, high) with ``open_low``."""
+def _number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
+    """A type for argparse: a number in [low, high), or in (low, high) with ``open_low``, or [low, high] with ``closed_high``."""
     name = {int: "a whole number", float: "a number"}[kind]
-    bounds = f"{name} {'above' if open_low else 'from'} {low}" + (f" and below {high}" if high is not None else "")
+    bounds = f"{name} {'above' if open_low else 'from'} {low}"
+    if high < math.inf:
+        bounds += f" to {high}" if closed_high else f" and below {high}"
 
     def parse(text):
         try:
             value = kind(text)
         except ValueError:
             value = None
-        if value is None or not value >= low or (open_low and value == low) or value == float("inf") or (high and value >= high):
+        above = value is not None and (value > low if open_low else value >= low)
+        if not above or not (value <= high if closed_high else value < high):
             raise argparse.ArgumentTypeError(f"expected {bounds}, got {text!r}")
         return value
 
@@ -121,7 +125,7 @@ def _add_fit(commands):
     training.add_argument(
         "--natural-step",
         metavar="S",
-        type=_number(float, 0, 1.0000001),
+        type=_number(float, 0, 1, closed_high=True),
         help="svgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves it too)",
     )
     training.add_argument(

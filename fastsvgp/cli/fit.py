@@ -58,8 +58,9 @@ def fit_task(task, args, folder, title):
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
         )
-    if args.natural_step and args.method in ("lsvgp", "rsvgp"):
-        raise UsageError(f"--natural-step is for --method svgp; with {args.method} Adam moves the posterior too: leave it out")
+    if args.natural_step and args.method != "svgp":
+        mover = "L-BFGS moves all there is" if args.method == "sgpr" else "Adam moves the posterior too"
+        raise UsageError(f"--natural-step is for --method svgp; with {args.method} {mover}: leave it out")
     say = _silent if args.quiet else print
     if args.resume and not os.path.isdir(folder):
         raise UsageError(f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out")

@@ -39,6 +39,11 @@ class Progress:
             layout = "  training   {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} [{elapsed}, {remaining} left]{postfix}"
             self._bar = tqdm(total=total, bar_format=layout, mininterval=0.1, dynamic_ncols=True)
 
+    @property
+    def begun(self):
+        """Whether a step has been taken."""
+        return self._smooth is not None
+
     def _explain(self):
         _print("  note       the first run of each kind compiles its kernels, up to a minute in all; later ones do not")
 

@@ -198,6 +198,7 @@ def _read_npz(path):
             names = file.files
             keys = {name.lower(): name for name in names}
             X, y = (file[keys[key]] if key in keys else None for key in ("x", "y"))
+            y = np.char.decode(y, "utf-8") if y is not None and y.dtype.kind == "S" else y
     except DAMAGED as error:
         raise DataFileError(
             f"{path}: {error}; an npz file of data must be undamaged, with plain arrays of numbers or text and no pickled objects"
@@ -211,6 +212,8 @@ def _read_npz(path):
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.shape != (table.num_rows,):
             raise DataFileError(f"{path}: y has shape {y.shape}, but X has {table.num_rows} rows; y must be one value per row")
+        if y.dtype.kind not in "fiubU":
+            raise DataFileError(f"{path}: y must be numbers, booleans or text, got dtype {y.dtype}")
         table.target = y
     return table
 

@@ -206,7 +206,7 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
         task.test[order[:count]] = True
         task.split = f"a random {100 * fraction:g} % held out, seed {seed}" if count else "nothing held out"
     if num - task.test.sum() < 2:
-        raise UsageError(f"only {num - task.test.sum()} row is left for training; at least two are needed")
+        raise UsageError(f"rows left for training: {num - task.test.sum()}; at least two are needed")
     if len(np.unique(task.y[~task.test])) < 2:
         raise UsageError(
             f"the target {task.target_name!r} is constant over the training rows; choose another split (--seed, "
@@ -217,17 +217,17 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
 
 def _read_mask(argument, num):
     path, colon, column = argument.rpartition(":")
-    path, column = (path, column) if colon else (argument, None)
+    path = path if colon else argument
     table = read_table(path)
-    if column is None and table.num_columns > 1:
+    if not (colon and column) and table.num_columns > 1:
         raise UsageError(f"--test-mask: {path} has {table.num_columns} columns; say which, as in {path}:0")
-    index = table.index_of(column or "0", "--test-mask")
-    values = table.inputs([index])[:, 0]
+    column = column if colon and column else "0"
+    values = table.target_column(table.index_of(column, "--test-mask"))
     if table.num_rows != num:
         raise DataFileError(f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}")
-    if not np.isin(values, (0, 1)).all():
-        wrong = values[~np.isin(values, (0, 1))][0]
-        raise DataFileError(f"--test-mask: column {column or 0} of {path} must be 0 (train) or 1 (test), got {wrong:g}")
+    wrong = next((value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))), None)
+    if wrong is not None:
+        raise DataFileError(f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got {class_name(wrong)}")
     return values == 1
 
 

@@ -116,6 +116,10 @@ def train(fitted, task, args, folder):
             steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
+    if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
+        if not stale and not args.resume and os.path.exists(checkpoint):
+            os.unlink(checkpoint)
+        raise KeyboardInterrupt
     return _finished(model, info, X, y, args, checkpoint)
 
 

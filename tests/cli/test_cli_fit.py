@@ -15,6 +15,7 @@ import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
+from fastsvgp.train import full_batch, minibatch
 
 FEW = ["--steps", "60", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05"]
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -236,6 +237,18 @@ def test_ctrl_c_keeps_the_sgpr_so_far(wave, capsys, monkeypatch):
     assert main(["fit", wave, *FEW, "--method", "sgpr", "--out", "out"]) == 130
     out, err = capsys.readouterr()
     assert "interrupted" in err and "RMSE" in out and fs.load("out/model.npz").inducing.shape == (12, 1)
+
+
+@pytest.mark.parametrize("method", ["svgp", "sgpr"])
+def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, method):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(minibatch, "natural_step", interrupted)
+    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", interrupted)
+    before = sorted(os.listdir())
+    assert main(["fit", wave, *FEW, "--method", method, "--out", "out"]) == 130
+    assert "interrupted" in capsys.readouterr().err and sorted(os.listdir()) == before
 
 
 def test_info(capsys):

@@ -67,6 +67,8 @@ def test_numpy_files(tmp_path):
     assert read_table(tmp_path / "a.npy").numbers.dtype == np.float64
     table = read_table(tmp_path / "b.npz")
     assert list(table.target) == ["no", "yes"] and table.numbers.shape == (2, 3)
+    np.savez(tmp_path / "b.npz", X=NUMBERS, y=np.array([b"no", b"yes"]))
+    assert list(read_table(tmp_path / "b.npz").target) == ["no", "yes"]
 
 
 @pytest.mark.parametrize(
@@ -129,11 +131,15 @@ def test_files_that_are_no_tables(tmp_path):
         read_table(tmp_path)
     np.savez(tmp_path / "keys.npz", A=NUMBERS)
     np.savez(tmp_path / "rows.npz", X=NUMBERS, y=np.ones(3))
+    np.savez(tmp_path / "complex.npz", X=NUMBERS, y=np.ones(2, complex))
+    np.savez(tmp_path / "dates.npz", X=NUMBERS, y=np.array(["2026-01-01", "2026-01-02"], "datetime64[D]"))
     np.savez(tmp_path / "object.npz", X=np.array([{}, {}]), y=np.ones(2))
     np.save(tmp_path / "cube.npy", np.ones((2, 2, 2)))
     for name, message in (
         ("keys.npz", "holds A; .*needs X"),
         ("rows.npz", r"y has shape \(3,\)"),
+        ("complex.npz", "y must be numbers, booleans or text, got dtype complex128"),
+        ("dates.npz", "y must be numbers, booleans or text, got dtype datetime64"),
         ("object.npz", "pickled"),
         ("cube.npy", r"\(2, 2, 2\)"),
     ):

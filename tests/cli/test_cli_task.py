@@ -123,11 +123,15 @@ def test_split_by_mask(file, tmp_path):
     np.testing.assert_array_equal(split(load_task(file), mask=f"{mask}:0").test, np.tile([False, True], 20))
     for argument, message in (
         (f"{mask}", "cannot read|2 columns"),
+        (f"{mask}:", "2 columns; say which"),
         (f"{mask}:c", "no column 'c'"),
         (f"{file}:age", "must be 0 .* or 1"),
     ):
         with pytest.raises((UsageError, DataFileError), match=message):
             split(load_task(file), mask=argument)
+    mask.write_text("part\n" + "0\ntest\n" * 20)
+    with pytest.raises(DataFileError, match="--test-mask: column part .* must be 0 .* or 1 .*, got test"):
+        split(load_task(file), mask=f"{mask}:part")
     mask.write_text("0\n1\n")
     with pytest.raises(DataFileError, match="2 rows, but the data have 40"):
         split(load_task(file), mask=f"{mask}:0")
