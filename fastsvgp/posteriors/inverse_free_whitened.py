@@ -258,6 +258,6 @@ class InverseFreePass:
             raise ValueError(
                 "`posterior.inverse_root` is too far from a factor of the inverse of Kuu: after a Newton-Schulz step "
                 f"|R' Kuu R - I| is {float(self.d):.3g}, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, "
-                "inverse_root)"
+                "inverse_root), and where rounding keeps that from coming nearer, more jitter or float64"
             )
         return np.minimum(self.d, 1 - 1e-15)  # on a device the verdict is read later, and logarithms are taken before
