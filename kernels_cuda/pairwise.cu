@@ -7,7 +7,8 @@
 //
 // Squared distances are sums of ((x' - x) / l)^2, with differences taken before anything is scaled: exact for near points, wherever
 // the origin is. That is 3 operations a feature and pair; with about 15 for the function itself and an issue rate of 31 float32 (or
-// float64) operations in the time that HBM3 takes for one entry of K, writing K and computing it meet at about 6 features.
+// float64) operations in the time that HBM3 takes for one entry of K, writing K and computing it meet at about 6 features. From
+// 41 features on pairwise_wide.cu takes over.
 #include "stationary.cuh"
 
 constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
@@ -16,7 +17,7 @@ constexpr int VECTORS = EACH / WIDTH;
 constexpr int PITCH = TILE + WIDTH;  // of a feature in shared memory: 16-byte steps, and other banks for the next feature
 constexpr int FEATURES = 16;         // in shared memory at a time, for a matrix
 constexpr int CHUNK = 8;             // likewise, for a contraction
-constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;  // blocks of a multiprocessor
+constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;  // blocks of a multiprocessor: 80 registers in float32, 128 in float64
 constexpr unsigned FULL = 0xffffffffu;
 
 // --- tiles -----------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ __device__ __forceinline__ void load(const real* __restrict__ row, index_t first
   }
 }
 
-// --- functions of the squared distance ----------------------------------------------------------------------------------------
+// --- pairs of a thread ----------------------------------------------------------------------------------------
 
 template <class F>
 __device__ __forceinline__ void for_pairs(F f) {

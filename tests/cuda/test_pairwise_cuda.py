@@ -1,12 +1,15 @@
 """The CUDA twin of the pairwise family, on the emulation or a device: the demands on the CPU twin, and its results."""
 
+import shutil
+
 import numpy as np
 import pairwise_problems as problems
 import pytest
-from cuda_host import sanitized
+from cuda_host import cupy_on_host, sanitized
 from cuda_host.emulated import emulated
 from oracles import covariances as oracle
 
+from fastsvgp import kernels
 from fastsvgp.kernels.cpu import pairwise as cpu
 
 NAMES = problems.NAMES
@@ -240,8 +243,42 @@ def test_long_float32_sums_keep_their_digits(twin_of):
     np.testing.assert_allclose([X1_bar[0, 0], lengthscales_bar, variance_bar], truth, rtol=1e-6)
 
 
-def test_the_order_of_threads_changes_no_bit(rng):
+@pytest.mark.parametrize("below", [0, 100])
+def test_nothing_waits_for_the_device(rng, monkeypatch, below):
+    """Through the front door, on arrays as strict as CuPy's: no copy from the host or to it, and the results of the CPU twin."""
+    if shutil.which("g++") is None:
+        pytest.skip("the host emulation of CUDA needs g++")
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", below)
+    X1, X2, *parameters = problems.problem(rng, 17, 20, 5, np.float64)
+    K_bar, S_bar = rng.standard_normal((17, 20)), problems.symmetric(rng, 17, np.float64)
+
+    def everything(X1, X2, variance, lengthscales, K_bar, S_bar):
+        results = []
+        for second, bar in ((X2, K_bar), (None, S_bar)):
+            K = kernels.stationary("matern52", X1, second, variance, lengthscales)
+            results += [K, *kernels.stationary_vjp(bar, "matern52", X1, second, variance, lengthscales, K=K)]
+            results += [kernels.inner(X1, second, lengthscales), *kernels.inner_vjp(bar, X1, second, lengthscales)]
+        return results
+
+    arrays = X1, X2, *parameters, K_bar, S_bar
+    with cupy_on_host.cupy_on_host() as cupy:
+        there, copies = [cupy.array(a) for a in arrays], cupy_on_host.copies
+        before = copies.to_host, copies.to_device
+        results = everything(*there)
+        assert (copies.to_host, copies.to_device) == before
+        with pytest.raises(TypeError, match="different devices"):
+            kernels.stationary("rbf", *there[:3], parameters[1])
+        results = [None if a is None else a.get() for a in results]
+    for one, other in zip(results, everything(*arrays), strict=True):
+        assert one is other is None or np.abs(one - other).max() < 1e-12 * max(1, np.abs(other).max())
+
+
+@pytest.mark.parametrize("below", [0, 100])
+def test_the_order_of_threads_changes_no_bit(rng, monkeypatch, below):
     """Reductions have a fixed order, whatever runs first."""
+    if shutil.which("g++") is None:
+        pytest.skip("the host emulation of CUDA needs g++")
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", below)
     X1, X2, *parameters = problems.problem(rng, 130, 140, 9, np.float32)
     K_bar = rng.standard_normal((130, 140)).astype(np.float32)
     results = []

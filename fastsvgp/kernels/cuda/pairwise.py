@@ -83,7 +83,10 @@ def inner(X1, X2, weights):
 
 
 def _shares(N1, N2, items):
-    """How many tiles a block takes down and across: blocks enough for the device, in a grid that needs the least memory."""
+    """How many tiles a block takes down and across: blocks enough for the device, in the grid that needs the least memory.
+
+    In a grid of bands x strips the partial sums are (bands N2 + strips N1) D numbers: they grow as the root of N1 N2.
+    """
     tiles1, tiles2 = _tiles(N1), _tiles(N2)
     blocks = max(1, BLOCKS_EACH * loader.multiprocessors() // items)
     bands = min(tiles1, max(1, round(math.sqrt(blocks * tiles1 / tiles2))))
