@@ -68,7 +68,7 @@ class Relaxed(PseudoData):
     def start(self, Kuu, jitter, columns=0, need=(), probes=None):
         """As for every posterior; ``probes`` (M, K) of +-1 estimate the traces of the KL divergence."""
         if probes is not None:
-            return SampledPass(self, Kuu, jitter, probes)
+            return SampledPass(self, Kuu, jitter, need, probes)
         work = RelaxedPass(self, Kuu, jitter, need)
         if self.direction == "likelihood" and work.distance < 1 and need:
             return DirectionPass(work)

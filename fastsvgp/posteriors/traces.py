@@ -38,8 +38,9 @@ from .relaxation import clean, log_dets, times
 class SampledPass(Pass):
     """One pass through a bound; arrays of the probes are (M, K)."""
 
-    def __init__(self, q, Kuu, jitter, Z):
+    def __init__(self, q, Kuu, jitter, need, Z):
         super().__init__(q, Kuu, jitter)
+        self.need_tril = wanted(need, "inverse_tril")
         self.L, self.Kuu, self.noise, self.Z = clean(q.inverse_tril), Kuu, self.s + self.s.dtype.type(jitter), Z
         w = self.means
         if self.preconditioned:
@@ -76,7 +77,8 @@ class SampledPass(Pass):
         V = self._times_K(U)
         _, squares = kernels.column_moments(Lam, self.w[0])
         _, correction = kernels.column_moments(U, self.w[0], V)
-        return self.marginals(kernels.matmul(self.w, Kuf), kff - 2 * squares + correction, kff), [Kuf, Lam, U, V]
+        f = self.marginals(kernels.matmul(self.w, Kuf), kff - 2 * squares + correction, kff)
+        return f, [Kuf, Lam if self.need_tril else None, U, V]
 
     def kl(self):
         z, r, rho = self.Z, self.r, self.rho
