@@ -20,6 +20,7 @@ PARTS = {  # field of a model: a method that only its kind of record has, and an
     "likelihood": ("check_targets", "Gaussian(...)"),
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
+ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
@@ -32,7 +33,10 @@ def as_array(name, value):
     elif isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 or float32")
     return array
@@ -209,7 +213,7 @@ def parts(model):
             raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}")
 
 
-def svgp(model, X=None, Y=None, names=("X", "Y")):
+def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
 
     ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
@@ -220,10 +224,10 @@ def svgp(model, X=None, Y=None, names=("X", "Y")):
     if type(X) is not np.ndarray:
         verdicts.begin(X, model.inducing)
     arrays = []
-    if X is not None or Y is not None:
+    if X is not ABSENT:
         X = inputs(names[0], X)
         arrays.append(X)
-    if Y is not None:
+    if Y is not ABSENT:
         Y = as_array(names[1], Y)
         if type(Y) is not type(X):
             one_device((names[0], X), (names[1], Y))
@@ -236,10 +240,10 @@ def svgp(model, X=None, Y=None, names=("X", "Y")):
     model.likelihood.check_settings()
     if model.mean is not None:
         model.mean.check_shapes(D, outputs)
-    if X is not None:
+    if X is not ABSENT:
         columns(X, D, names[0])
         X = X.astype(dtype, copy=False)
-    if Y is not None:
+    if Y is not ABSENT:
         Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype, names)
     return model, X, Y, dtype
 
@@ -301,7 +305,9 @@ def names(wrt, model):
     fields = tuple(name for name, _ in model._record_fields)
     if wrt is None:
         return fields
-    wrt = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    wrt = (wrt,) if isinstance(wrt, str) or not np.iterable(wrt) else tuple(wrt)
+    if not all(isinstance(name, str) for name in wrt):
+        raise TypeError(f"`wrt` must hold names of fields, such as {fields[0]!r}, got {wrt!r}")
     paths = [path for path, _, _ in leaves(model)]
     for name in wrt:
         if name not in fields and name not in paths and not any(matches(path, (name,)) for path in paths):

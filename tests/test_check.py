@@ -23,6 +23,9 @@ DATA = [
     ((X, Y[:4]), {}, ValueError, "`Y` must have one row for each of the 5 rows of `X`, got shape"),
     ((X, Y[:, None]), {}, ValueError, r"`Y` has shape \(5, 1\).*Y\[:, 0\] would do"),
     ((X, np.full(5, np.inf)), {}, ValueError, "`Y` contains inf"),
+    (([[1.0, 2.0], [3.0]], Y), {}, ValueError, "`X` makes no array .*give rows of equal length"),
+    ((X, None), {}, TypeError, "`Y` must hold real numbers"),
+    ((None, None), {}, TypeError, "`X` must hold real numbers"),
     ((X.astype(str), Y), {}, TypeError, "`X` must hold real numbers, got dtype <U"),
     ((X.astype(complex), Y), {}, TypeError, "`X` must hold real numbers, got dtype complex128"),
     ((X.astype(np.float16), Y.astype(np.float16)), {}, None, None),
@@ -60,6 +63,7 @@ FIELDS = [
     ("posterior.scale_tril", -np.eye(3), ValueError, "`diagonal of posterior.scale_tril` must be positive"),
     ("posterior.scale_tril", np.array([[1.0, 0, 0], [0, 1, 0], [np.nan, 0, 1]]), ValueError, "`posterior.scale_tril` contains"),
     ("likelihood.variance", 0.0, ValueError, "`likelihood.variance` must be positive, got 0"),
+    ("likelihood.variance", np.ones(5), ValueError, r"Gaussian: `variance` has shape \(5,\); give one number"),
     ("likelihood.variance", "loud", TypeError, "`likelihood.variance` must hold real numbers"),
 ]
 
@@ -111,6 +115,9 @@ def test_wrong_model_and_wrong_names(rng):
         fs.elbo({}, X, Y)
     with pytest.raises(ValueError, match="`wrt` names 'lengthscale', which is not a field.*covariance.lengthscales"):
         fs.elbo_and_grad(good(rng), X, Y, wrt=("lengthscale",))
+    for wrong in (3, ("inducing", 3)):
+        with pytest.raises(TypeError, match="`wrt` must hold names of fields, such as 'covariance'"):
+            fs.elbo_and_grad(good(rng), X, Y, wrt=wrong)
     with pytest.raises(ValueError, match="`step_size` must be positive, got 0"):
         fs.natural_step(good(rng), X, Y, step_size=0.0)
     with pytest.raises(AttributeError, match="no attribute 'SVPG'"):
@@ -177,6 +184,8 @@ def test_nothing_at_all(rng):
             bound(fs.SGPR(fs.RBF(), X, 0.1), X[:0], Y[:0])
     with pytest.raises(ValueError, match=r"`Y` must be .* got \(5, 0\)"):
         fs.collapsed_bound(fs.SGPR(fs.RBF(), X, 0.1), X, np.zeros((5, 0)))
+    with pytest.raises(ValueError, match=r"`noise_variance` has shape \(2,\); give one number"):
+        fs.collapsed_bound(fs.SGPR(fs.RBF(), X, np.ones(2)), X, np.zeros((5, 2)))
     m = good(rng)
     empty = fs.Blocks(np.eye(3), np.zeros((3, 0)), np.zeros(0))
     value, _ = fs.elbo_and_grad_from_blocks(empty, m.posterior, m.likelihood, Y[:0], num_data=7, jitter=0.0)

@@ -185,6 +185,8 @@ def _checked(sgpr, X, Y, jitter):
     Y = check.as_array("Y", Y)
     check.one_device(("X", X), ("Y", Y))
     sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
+    if np.ndim(sgpr.noise_variance):
+        raise ValueError(f"`noise_variance` has shape {np.shape(sgpr.noise_variance)}; give one number, for all data and outputs")
     _, D = check.inducing(sgpr)
     sgpr.covariance.check_dim(D)
     check.columns(X, D)

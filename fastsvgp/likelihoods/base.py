@@ -63,7 +63,11 @@ class Likelihood:
         raise NotImplementedError
 
     def check_settings(self):
-        """Raise ``ValueError`` where a static setting makes no sense."""
+        """Raise ``ValueError`` where a static setting makes no sense, or a parameter is more than one number."""
+        for name, kind in self._record_fields:
+            shape = np.shape(getattr(self, name))
+            if kind != "static" and shape:
+                raise ValueError(f"{type(self).__name__}: `{name}` has shape {shape}; give one number, for all data and outputs")
         for name, (makes_sense, what) in self.settings.items():
             value = getattr(self, name)
             if not isinstance(value, numbers.Real) or not makes_sense(value):
