@@ -1,8 +1,10 @@
 """The natural-gradient update towards chol(A^-1): 4/3 M^3 flops here, beside stock triangular BLAS and three dense products.
 
-All three rows have the floor of 4/3 M^3. Error: of the first eight columns of the new factor, against extended precision.
+All rows have the floor of 4/3 M^3, on a device at the rate of cuBLAS there. Error: of the first eight columns of the new factor,
+against extended precision.
 """
 
+import device
 import numpy as np
 import pytest
 from harness import record, relative_error
@@ -72,3 +74,40 @@ def bench_stock_triangular(benchmark, rng, M, dtype):
         return trmm(1.0, L, shrunk(E), lower=1, overwrite_b=1)
 
     recorded(benchmark, step, 4 * M**3, A, L)
+
+
+# --- on a device, beside three products of cuBLAS -------------------------------------------------------------------------
+
+every_device_size = pytest.mark.parametrize("M", [512, 1000, 2000, 4000])
+
+
+def recorded_there(benchmark, call, flops, A, L):
+    M, dtype = len(A), A.dtype.name
+    error = error_of(call().get(), A, L) if M <= 2000 else None  # extended precision takes minutes beyond
+    device.record(benchmark, call, flops, error, (M, M, dtype), floor_flops=4 * M**3 / 3)
+
+
+@device.needs_device
+@every_dtype
+@every_device_size
+def bench_newton_schulz_step_on_device(benchmark, rng, M, dtype):
+    A, L = problem(rng, M, dtype)
+    there = device.moved(A, L)
+    recorded_there(benchmark, lambda: kernels.newton_schulz_step(*there, 1.0), 4 * M**3 / 3, A, L)
+
+
+@device.needs_device
+@every_dtype
+@every_device_size
+def bench_three_dense_products_on_device(benchmark, rng, M, dtype):
+    import cupy
+
+    A, L = problem(rng, M, dtype)
+    one, two = device.moved(A, L)
+    half = cupy.eye(M, dtype=dtype) / 2
+
+    def step():
+        E = cupy.matmul(two.T, cupy.matmul(one, two))
+        return two - cupy.matmul(two, cupy.tril(E) - half * (1 + E.diagonal()))
+
+    recorded_there(benchmark, step, 6 * M**3, A, L)

@@ -1,5 +1,6 @@
 """Solves and products with triangular factors. Error: largest residual of eight columns, in extended precision."""
 
+import device
 import numpy as np
 import pytest
 from harness import record
@@ -75,3 +76,70 @@ def bench_solve_triangular_batch(benchmark, rng, batch, M, R, dtype):
     L, B = (np.stack(parts) for parts in zip(*(problem(rng, M, R, dtype) for _ in range(batch)), strict=True))
     error = product_error(L[-1], kernels.solve_triangular(L, B)[-1], B[-1])
     record(benchmark, lambda: kernels.solve_triangular(L, B), flops=batch * M * M * R, error=error, gemm=(M, R, dtype))
+
+
+# --- on a device, beside cuBLAS's trsmBatched and trsm --------------------------------------------------------------------
+
+batches = pytest.mark.parametrize("batch, M, R", [(4096, 32, 256), (1024, 64, 256), (528, 128, 256), (64, 512, 512)])
+MEASURED = 4  # items of a batch that are looked at
+
+
+def batch_of(rng, batch, M, R, dtype):
+    L, B = (np.stack(parts) for parts in zip(*(problem(rng, M, R, dtype) for _ in range(MEASURED)), strict=True))
+    return np.tile(L, (batch // MEASURED, 1, 1)), np.tile(B, (batch // MEASURED, 1, 1))
+
+
+def recorded_there(benchmark, call, L, B):
+    batch, M, R = B.shape
+    error = product_error(L[-1], call()[-1].get(), B[-1])
+    device.record(benchmark, call, batch * M * M * R, error, (2048, 2048, L.dtype.name))
+
+
+@device.needs_device
+@every_dtype
+@batches
+def bench_solve_triangular_batch_on_device(benchmark, rng, batch, M, R, dtype):
+    L, B = batch_of(rng, batch, M, R, dtype)
+    there = device.moved(L, B)
+    recorded_there(benchmark, lambda: kernels.solve_triangular(*there), L, B)
+
+
+@device.needs_device
+@every_dtype
+@batches
+def bench_trsm_batched(benchmark, rng, batch, M, R, dtype):
+    """cuBLAS on the same row-major arrays: to it they are transposed, and it solves X L' = B from the right."""
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    L, B = batch_of(rng, batch, M, R, dtype)
+    there = device.moved(L, B)
+    one = np.array(1, dtype)
+    trsm = cublas.dtrsmBatched if dtype == "float64" else cublas.strsmBatched
+
+    def solve():
+        A, X = there[0], there[1].copy()
+        places = [Y.data.ptr + cupy.arange(batch, dtype=np.uint64) * np.uint64(Y.strides[0]) for Y in (A, X)]
+        trsm(cupy.cuda.device.get_cublas_handle(), cublas.CUBLAS_SIDE_RIGHT, cublas.CUBLAS_FILL_MODE_UPPER, cublas.CUBLAS_OP_N,
+             cublas.CUBLAS_DIAG_NON_UNIT, R, M, one.ctypes.data, places[0].data.ptr, M, places[1].data.ptr, R, batch)  # fmt: skip
+        return X
+
+    recorded_there(benchmark, solve, L, B)
+
+
+@device.needs_device
+@every_dtype
+@pytest.mark.parametrize("name", ["multiply_triangular", "solve_triangular", "tril_product"])
+@pytest.mark.parametrize("M, R", [(128, 8192), (1000, 1000), (2000, 1000), (4000, 1000)])
+def bench_triangular_on_device(benchmark, rng, M, R, name, dtype):
+    L, B = problem(rng, M, R, dtype)
+    there = device.moved(*(rng.standard_normal((2, M, R)).astype(dtype) if name == "tril_product" else (L, B)))
+    call = lambda: getattr(kernels, name)(*there)  # noqa: E731
+    if name == "solve_triangular":
+        error = product_error(L, call().get(), B)
+    elif name == "multiply_triangular":
+        error = product_error(L, B, call().get())
+    else:
+        A, C = (a.get() for a in there)
+        error = product_error(C[: M - COLUMNS + 1], A[-COLUMNS:].T, call().get()[-COLUMNS:, : M - COLUMNS + 1].T)
+    device.record(benchmark, call, M * M * R, error, (M, R, dtype))
