@@ -7,9 +7,11 @@ import fourier_problems as problems
 import numpy as np
 import pytest
 from cuda_host import host_module, sanitized
+from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import emulated
 from oracles import fourier as oracle
 
+from fastsvgp import kernels
 from fastsvgp.kernels.cpu import fourier as cpu
 from fastsvgp.kernels.cpu import frequencies
 from fastsvgp.kernels.cuda import fourier as cuda_module
@@ -114,6 +116,21 @@ def test_vjp_of_what_is_needed(twin_of, rng, transpose):
             assert (bar is not None) == (name in need)
             if bar is not None:
                 close(bar, full)  # another kernel: other orders of summation
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+@pytest.mark.parametrize("D", [3, 20])
+def test_nothing_waits(rng, D):
+    """On arrays as strict as CuPy's: through the front door, without a copy in either direction."""
+    host = *problems.problem(rng, 40, D, 21, 5, np.float64)[:4], np.array(1.7), rng.uniform(0.5, 2, D)
+    with cupy_on_host() as cupy:
+        X, U, W, indices, *scales = map(cupy.asarray, host)
+        before = copies.to_host, copies.to_device
+        for w, out_bar, transpose in ((W, U, False), (U, W, True)):
+            model = "rbf", 1, indices, problems.NUM, *scales, transpose
+            results = [kernels.fourier_multiply(X, w, *model), *kernels.fourier_multiply_vjp(out_bar, X, w, *model)]
+            assert all(isinstance(a, cupy.ndarray) for a in results)
+        assert (copies.to_host, copies.to_device) == before
 
 
 @pytest.mark.parametrize("wrong", [-1, 17])
