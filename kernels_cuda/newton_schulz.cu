@@ -140,3 +140,18 @@ sum_parts(const double* __restrict__ parts, int high, int n, const real* __restr
   const double squares = block_sum(static_cast<double>(x) * x, shared);
   if (threadIdx.x == 0) squares_out[blockIdx.x] = squares;
 }
+
+// The next step size of each item, or 0 where it is done: see newton_schulz_sizes in fastsvgp/kernels/__init__.py.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+choose_sizes(const double* __restrict__ stats, const double* __restrict__ tops, int items, double root, double tolerance,
+             double* __restrict__ sizes) {
+  constexpr double CERTIFICATE = 0.46, LEAST = 0.45, MOST = 2, FAR = 0.3;
+  const int item = blockIdx.x * BLOCK + threadIdx.x;
+  if (item >= items) return;
+  const double norm = stats[item * 4], smallest = stats[item * 4 + 1], top = max(tops[item], stats[item * 4 + 2]);
+  double size = 2 / (top + sqrt(top));
+  if (norm < CERTIFICATE) size = 1;
+  else if (top > LEAST && top < MOST) size = norm > FAR * root ? 1.5 : 1;
+  const bool going = norm > tolerance * root && norm - norm == 0 && smallest > 0;
+  sizes[item] = going ? size : 0;
+}

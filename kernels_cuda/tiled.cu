@@ -266,10 +266,9 @@ struct work_t {
   place_t place;
   index_t item, tile;   // the item, and the tile among all of them
   int chunks, slices;   // of 16 values of k, in one segment; slices of all segments
-  bool over;            // nothing to do for this item
 };
 
-__device__ __forceinline__ work_t work_of(int rows, int columns, int depth, int range, int segments, int slice, const int* over) {
+__device__ __forceinline__ work_t work_of(int rows, int columns, int depth, int range, int segments, int slice) {
   const int high = (rows + TILE - 1) / TILE, wide = (columns + TILE - 1) / TILE, deep = (depth + TILE - 1) / TILE;
   const unsigned tiles = range >= ROWS_UP_TO_ROW ? high * wide : high * (high + 1) / 2;
   work_t w;
@@ -278,33 +277,36 @@ __device__ __forceinline__ work_t work_of(int rows, int columns, int depth, int 
   const int end = w.place.end * TILE < depth ? w.place.end * TILE : depth;
   w.chunks = (end - w.place.begin * TILE + DEPTH - 1) / DEPTH;
   w.slices = (w.chunks * segments + slice - 1) / slice;
-  w.over = over && over[w.item];
   return w;
 }
 
 // One block for each tile of each item (x) and each slice (y). Stored operands: left (rows, depth) or (depth, rows), right (depth,
 // columns) or (columns, depth), rows `..._stride` apart and items `..._item`. base and out have `out_stride`. alpha is `factor`, times
-// sizes[item] where there are sizes. Sums in several slices go to `parts` (tiles, slices, 64 x 64). Items whose `over` is set are
-// left alone.
+// sizes[item] where there are sizes: an item of size 0 costs a copy of base and no products. Sums in several slices go to `parts`
+// (tiles, slices, 64 x 64).
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-multiply(int form, int rows, int columns, int depth, int range, int segments, int slice, const int* __restrict__ over,
+multiply(int form, int rows, int columns, int depth, int range, int segments, int slice,
          const real* __restrict__ left, index_t left_stride, index_t left_item, int left_kind, const real* __restrict__ right,
          index_t right_stride, index_t right_item, int right_kind, int epilogue, const real* base, index_t base_item,
          const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
          double* __restrict__ sums, real* __restrict__ parts) {
   __shared__ __align__(16) real buffers[2][2][BUFFER];
-  const work_t w = work_of(rows, columns, depth, range, segments, slice, over);
+  const work_t w = work_of(rows, columns, depth, range, segments, slice);
   const int first = blockIdx.y * slice;
-  if (w.over || static_cast<int>(blockIdx.y) >= w.slices) return;
+  if (static_cast<int>(blockIdx.y) >= w.slices) return;
   const int last = min(first + slice, w.chunks * segments);
   const bool turned_left = form == TN, turned_right = form == NT;
   const operand_t a = {left + w.item * left_item, left_stride, turned_left ? depth : rows, turned_left ? rows : depth, left_kind};
   const operand_t b = {right + w.item * right_item, right_stride, turned_right ? columns : depth, turned_right ? depth : columns,
                        right_kind};
+  const bool idle = sizes && sizes[w.item] == 0;
+  if (idle && gridDim.y > 1) return;
   tile_t sum = {};
-  if (form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
-  else if (form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
-  else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
+  if (!idle) {
+    if (form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    else if (form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
+  }
   if (gridDim.y > 1) {
     real* part = parts + (w.tile * gridDim.y + blockIdx.y) * (TILE * TILE) + threadIdx.x;
 #pragma unroll
@@ -318,14 +320,14 @@ multiply(int form, int rows, int columns, int depth, int range, int segments, in
 
 // The slices of each tile, in their order, and what becomes of them.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-finish(int rows, int columns, int depth, int range, int segments, int slice, const int* __restrict__ over, int epilogue, const real* base,
+finish(int rows, int columns, int depth, int range, int segments, int slice, int epilogue, const real* base,
        index_t base_item, const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
        double* __restrict__ sums, const real* __restrict__ parts, int pitch) {
-  const work_t w = work_of(rows, columns, depth, range, segments, slice, over);
-  if (w.over) return;
+  const work_t w = work_of(rows, columns, depth, range, segments, slice);
   tile_t sum = {};
+  const int slices = sizes && sizes[w.item] == 0 ? 0 : w.slices;
 #pragma unroll 1
-  for (int s = 0; s < w.slices; ++s) {
+  for (int s = 0; s < slices; ++s) {
     const real* part = parts + (w.tile * pitch + s) * (TILE * TILE) + threadIdx.x;
 #pragma unroll
     for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] += part[e * BLOCK];

@@ -74,4 +74,6 @@ def check_all(twin, rng, M, batch, dtype):
 
 def small_run(twin):
     """Every kernel once, on more than one block and on slices of a sum, for runs that are slow."""
-    check_all(twin, np.random.default_rng(1), 70, (), np.float32)
+    rng = np.random.default_rng(1)
+    check_all(twin, rng, 70, (), np.float32)
+    twin.newton_schulz_sizes(rng.uniform(1, 2, 4), np.eye(70, dtype=np.float32), np.ones(70, np.float32), 0.0)

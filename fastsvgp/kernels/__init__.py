@@ -275,6 +275,35 @@ def power_iteration(S, v, shift=0.0, iterations=3):
     return twin("newton_schulz", S).power_iteration(S, v, shift, iterations)
 
 
+def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
+    """``(sizes, v)``: the size of the next step from each factor, 0 where there is nothing more to do.
+
+    Parameters
+    ----------
+    stats : (..., 4) and D : (..., M, M)
+        Of ``newton_schulz_gram``.
+    v : (..., M)
+        For ``power_iteration``: any non-zero vector at first, then the one of the last call.
+    tolerance : float
+        On ||D||_F / sqrt(M).
+
+    Returns
+    -------
+    sizes : (...) float64
+        With lam the largest eigenvalue of L' A L, by ``iterations`` of power iteration (ten are good at first): 1 where
+        ||D||_F < 0.46, from where unit steps converge quadratically, and while 0.45 < lam < 2 (1.5 where ||D||_F > 0.3 sqrt(M));
+        else 2 / (lam + sqrt(lam)), which takes lam to 1. It is 0 where the tolerance is reached, and where D is not finite or
+        L' A L has a diagonal entry that is not positive; ``newton_schulz_update`` leaves such an L as it is.
+
+    Notes
+    -----
+    On a device nothing waits, so a loop of ``newton_schulz_gram``, ``newton_schulz_sizes`` and ``newton_schulz_update`` is queued
+    at once: step sizes and the stop of each item of a batch are decided there. For one that always descends see
+    ``fastsvgp.inverse_factor``.
+    """
+    return twin("newton_schulz", stats, D, v).newton_schulz_sizes(stats, D, v, tolerance, iterations)
+
+
 # --- products: the one BLAS, and the fused passes over (M, N) arrays between its calls -----------------------------------
 
 

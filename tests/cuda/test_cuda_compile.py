@@ -61,6 +61,7 @@ BUDGET = {
         "sum_inner": 40,
         "symmetric_times": 40,
         "sum_parts": 40,
+        "choose_sizes": 40,
     },
     "pairwise": {
         "matrix": 128,

@@ -62,6 +62,28 @@ def test_step_sizes_and_broadcasting(twin_of, rng):
                 np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
+def test_step_sizes_and_stop_are_decided_on_the_device(twin_of, rng):
+    """A loop that never looks at a number: three items, from far, from near, and done already."""
+    A, L, *_ = problems.problem(rng, 70, (4,), np.float64)
+    L[0], L[2], L[3, 9, 9] = 3 * np.eye(70), oracle.inverse_factor(A[2]), np.inf
+    results, start = [], L
+    for twin in (twin_of("newton_schulz"), cpu):
+        L, v, taken = start, np.ones((4, 70)), []
+        for step in range(14):
+            D, stats = twin.newton_schulz_gram(A, L)
+            sizes, v = twin.newton_schulz_sizes(stats, D, v, 1e-5, 10 if step == 0 else 3)
+            L = twin.newton_schulz_update(L, D, sizes)
+            taken.append(sizes)
+        results.append((np.array(taken), L[:3]))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-11)
+    taken, L = results[0]
+    np.testing.assert_array_equal(taken[-1], 0)
+    assert (taken[:, 2:] == 0).all() and (taken[:2, :2] > 0).all()
+    np.testing.assert_array_equal(L[2], start[2])
+    assert all(oracle.residual(A[i], L[i]) <= 1e-5 for i in range(3))
+
+
 def test_strided_arguments_and_given_results(twin_of, rng):
     A, L, *_ = problems.problem(rng, 70, (), np.float64)
     wide = np.zeros((140, 140))

@@ -116,6 +116,27 @@ def test_power_iteration_finds_the_largest_eigenvalue(rng, M):
     np.testing.assert_allclose(both, np.linalg.eigvalsh(A)[-1] * np.array([1, 2]), rtol=1e-6)
 
 
+def test_sizes_lead_to_the_factor_and_stop(rng):
+    """From far away; each item of a batch stops by itself, and stays where it is."""
+    A, L = problem(rng, 40, (2,))
+    L[0] = 3 * np.eye(40)
+    v, sizes = np.ones((2, 40)), []
+    for step in range(40):
+        D, stats = kernels.newton_schulz_gram(A, L)
+        g, v = kernels.newton_schulz_sizes(stats, D, v, 1e-6, iterations=10 if step == 0 else 3)
+        sizes.append(g)
+        before, L = L, kernels.newton_schulz_update(L, D, g)
+    sizes = np.array(sizes)
+    np.testing.assert_array_equal(sizes[-1], 0)
+    np.testing.assert_array_equal(L, before)
+    assert sizes[0, 0] < 0.45 and ((sizes > 0).sum(0) > 2).all() and (sizes[:, 1] > 0).sum() < (sizes[:, 0] > 0).sum()
+    for i in range(2):
+        assert oracle.residual(A[i], L[i]) <= 1e-6
+    L[0, 3, 3] = np.inf
+    D, stats = kernels.newton_schulz_gram(A, L)
+    assert kernels.newton_schulz_sizes(stats, D, v, 1e-6)[0][0] == 0
+
+
 @pytest.mark.parametrize("batch", [(), (2,)])
 @pytest.mark.parametrize("M", [1, 3, 70])
 def test_reverse_rule(rng, M, batch):

@@ -16,6 +16,7 @@ from .threads import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 LEAF = blocked.BLOCK
+CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_sizes
 
 
 @njit(nogil=True, cache=True)
@@ -318,3 +319,14 @@ def power_iteration(S, v, shift=0.0, iterations=3):
 
     size, v = each(one, S, v[..., None])
     return size, v[..., 0]
+
+
+def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
+    root, (norm, smallest, largest, _) = np.sqrt(D.shape[-1]), np.moveaxis(stats, -1, 0)
+    with np.errstate(all="ignore"):  # where D is not finite: there the size is 0
+        top, v = power_iteration(D, v, 1.0, iterations)
+        top = np.maximum(top, largest)
+        near = np.where(norm > FAR * root, 1.5, 1.0)
+        size = np.where((SAFE[0] < top) & (top < SAFE[1]), near, 2 / (top + np.sqrt(top)))
+    going = np.isfinite(norm) & (norm > tolerance * root) & (smallest > 0)
+    return np.where(going, np.where(norm < CERTIFICATE, 1.0, size), 0.0), v

@@ -159,3 +159,12 @@ def power_iteration(S, v, shift=0.0, iterations=3):
         _launch("sum_parts", v.dtype, items * pieces, parts, *both, out, following)
         squares, following = following, squares
     return cp.sqrt(squares.sum(-1)).reshape(batch), out
+
+
+def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
+    tops, v = power_iteration(D, v, 1.0, iterations)
+    sizes = loader.cupy().empty(tops.shape, np.float64)
+    if sizes.size:
+        limits = np.int32(sizes.size), np.float64(math.sqrt(D.shape[-1])), np.float64(tolerance)
+        _launch("choose_sizes", D.dtype, -(-sizes.size // BLOCK), _contiguous(stats), tops, *limits, sizes)
+    return sizes, v

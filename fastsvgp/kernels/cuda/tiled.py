@@ -60,7 +60,7 @@ def _chunks(which, high, wide, deep):
 
 
 def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_kind=FULL, both=False, epilogue=STORE, base=None,
-             sizes=None, factor=1.0, upper=UNTOUCHED, over=None):  # fmt: skip
+             sizes=None, factor=1.0, upper=UNTOUCHED):  # fmt: skip
     """``out = base + factor sizes left right``, or with transposes as ``form`` says, for each item of the batch.
 
     Parameters
@@ -70,8 +70,7 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous rows, or None; may be ``base``
     which : the k that count for a tile
     both : also add right left, with the same transposes
-    sizes : (*batch,) float64 on the device, or None for 1
-    over : (*batch,) int32 on the device; items where it is not 0 are left alone
+    sizes : (*batch,) float64 on the device, or None for 1; an item of size 0 costs a copy of base
 
     Returns
     -------
@@ -106,7 +105,7 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     slice_ = max(LEAST, -(-items * total * per_tile * segments // (BLOCKS_EACH * loader.multiprocessors())))
     slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
     parts = cp.empty((items * tiles, slices, TILE, TILE), dtype) if slices > 1 else NULL
-    shape = *(np.int32(n) for n in (rows, columns, depth, which, segments, slice_)), NULL if over is None else over
+    shape = tuple(np.int32(n) for n in (rows, columns, depth, which, segments, slice_))
     operands = (*items_of(left, batch), np.int32(left_kind), *items_of(right, batch), np.int32(right_kind))
     end = (np.int32(epilogue), base, base_item, NULL if sizes is None else sizes, np.float64(factor), np.int32(upper), place,
            out_stride, out_item, NULL if sums is None else sums, parts)  # fmt: skip
