@@ -9,6 +9,7 @@
 constexpr int WARP = 32, WARPS = 4, BLOCK = WARP * WARPS;
 constexpr int SQUARE = 32, PITCH = SQUARE + 1, PANEL = 64;
 constexpr int ROWS = SQUARE / WARPS;  // of a result, that a thread makes
+constexpr unsigned FULL = 0xffffffffu;
 
 enum given_t { MATRIX, LOWER_MATRIX, IDENTITY };  // what stands on the right: with LOWER_MATRIX only its lower triangle counts
 
@@ -16,6 +17,7 @@ __device__ __forceinline__ real* square_of(real* factor, int i, int j) { return 
 
 // One warp: D becomes D^-1, lower with zeros above. Lane j makes column j; row i is no longer needed when it is replaced.
 __device__ __forceinline__ void invert(real* D, int lane) {
+  const real reciprocals = 1 / D[lane * PITCH + lane];
 #pragma unroll 1
   for (int i = 0; i < SQUARE; ++i) {
     real sum[4] = {};
@@ -24,10 +26,9 @@ __device__ __forceinline__ void invert(real* D, int lane) {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         if (k + e < i) sum[e] += D[i * PITCH + k + e] * (lane <= k + e ? D[(k + e) * PITCH + lane] : real(0));
-    const real diagonal = D[i * PITCH + i];
+    const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]), reciprocal = __shfl_sync(FULL, reciprocals, i);
     __syncwarp();
-    const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    D[i * PITCH + lane] = lane < i ? -total / diagonal : lane == i ? 1 / diagonal : real(0);
+    D[i * PITCH + lane] = lane < i ? -total * reciprocal : lane == i ? reciprocal : real(0);
     __syncwarp();
   }
 }
@@ -77,17 +78,16 @@ __device__ __forceinline__ void substitute(real* factor, real* panel, int square
   }
 }
 
-// X = op(L)^-1 B for items of n rows and `columns` columns; one block for each 64 columns of each item. Rows are `..._stride` apart,
-// items `..._item`. X may be B. Where there are weights (items, n), means (items, columns) receives weights' X, and squares the sums of
-// squares of the columns of X; X may then be null.
+// X = op(L)^-1 B for items of n rows and `columns` columns. `strips` blocks share an item: each takes every strips-th 64 columns, with
+// the factor that it has prepared once. Rows are `..._stride` apart, items `..._item`. X may be B. Where there are weights (items, n),
+// means (items, columns) receives weights' X, and squares the sums of squares of the columns of X; X may then be null.
 extern "C" __global__ void __launch_bounds__(BLOCK)
 solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* B, index_t b_stride, index_t b_item, int given, int n,
-      index_t columns, int transposed, real* X, index_t x_stride, index_t x_item, const real* __restrict__ weights, index_t weights_item,
-      real* __restrict__ means, real* __restrict__ squares) {
+      index_t columns, int strips, int transposed, real* X, index_t x_stride, index_t x_item, const real* __restrict__ weights,
+      index_t weights_item, real* __restrict__ means, real* __restrict__ squares) {
   extern __shared__ __align__(16) real memory[];
   const int size = (n + SQUARE - 1) / SQUARE, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const unsigned panels = static_cast<unsigned>((columns + PANEL - 1) / PANEL);
-  const index_t item = blockIdx.x / panels, first = static_cast<index_t>(blockIdx.x % panels) * PANEL;
+  const index_t item = blockIdx.x / strips, panels = (columns + PANEL - 1) / PANEL;
   real* factor = memory;
   real* panel = memory + size * (size + 1) / 2 * (SQUARE * PITCH);
   const real* l = L + item * l_item;
@@ -98,39 +98,39 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
       if (r < n && c <= r) x = l[r * l_stride + c];
       square_of(factor, r / SQUARE, j)[r % SQUARE * PITCH + lane] = x;
     }
-  const real* b = B + item * b_item;
-  for (int r = warp; r < size * SQUARE; r += WARPS)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const index_t c = first + lane + e * WARP;
-      real x = 0;
-      if (r < n && c < columns) {
-        if (given == IDENTITY) x = c == r;
-        else if (given == MATRIX || c <= r) x = b[r * b_stride + c];
-      }
-      panel[r * PANEL + lane + e * WARP] = x;
-    }
   __syncthreads();
   for (int i = warp; i < size; i += WARPS) invert(square_of(factor, i, i), lane);
-  __syncthreads();
-  if (transposed) substitute<true>(factor, panel, size);
-  else substitute<false>(factor, panel, size);
-  if (X) {
-    real* x = X + item * x_item;
-    for (int r = warp; r < n; r += WARPS)
+  for (index_t p = blockIdx.x % strips; p < panels; p += strips) {
+    const index_t first = p * PANEL + lane;  // of the thread's two columns
+    const real* b = B + item * b_item;
+    for (int r = warp; r < size * SQUARE; r += WARPS)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const index_t c = first + lane + e * WARP;
-        if (c < columns) x[r * x_stride + c] = panel[r * PANEL + lane + e * WARP];
+        const index_t c = first + e * WARP;
+        real x = 0;
+        if (r < n && c < columns) {
+          if (given == IDENTITY) x = c == r;
+          else if (given == MATRIX || c <= r) x = b[r * b_stride + c];
+        }
+        panel[r * PANEL + lane + e * WARP] = x;
       }
+    __syncthreads();
+    if (transposed) substitute<true>(factor, panel, size);
+    else substitute<false>(factor, panel, size);
+    real* x = X + item * x_item;
+    for (int r = warp; X && r < n; r += WARPS)
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if (first + e * WARP < columns) x[r * x_stride + first + e * WARP] = panel[r * PANEL + lane + e * WARP];
+    const index_t c = p * PANEL + threadIdx.x;
+    if (weights && threadIdx.x < PANEL && c < columns) {
+      double mean = 0, square = 0;
+      for (int r = 0; r < n; ++r) {
+        const double y = panel[r * PANEL + threadIdx.x];
+        mean += y * weights[item * weights_item + r], square += y * y;
+      }
+      means[item * columns + c] = static_cast<real>(mean), squares[item * columns + c] = static_cast<real>(square);
+    }
+    __syncthreads();
   }
-  if (!weights) return;
-  const index_t c = first + threadIdx.x;
-  if (threadIdx.x >= PANEL || c >= columns) return;
-  double mean = 0, square = 0;
-  for (int r = 0; r < n; ++r) {
-    const double x = panel[r * PANEL + threadIdx.x];
-    mean += x * weights[item * weights_item + r], square += x * x;
-  }
-  means[item * columns + c] = static_cast<real>(mean), squares[item * columns + c] = static_cast<real>(square);
 }

@@ -4,7 +4,7 @@ import numpy as np
 from newton_schulz_problems import transposed, unread
 from numerics import assert_as_accurate_as
 
-SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 2)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]  # M, R, batch
+SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]  # M, R, batch
 
 
 def problem(rng, M, R, batch, dtype):

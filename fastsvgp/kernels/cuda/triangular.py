@@ -13,6 +13,7 @@ from .tiled import EVERYTHING, FROM_ROW, LOWER, NN, NT, ROWS_FROM_ROW, ROWS_UP_T
 
 BLOCK, SQUARE, PANEL = 128, 32, 64  # as in triangular.cu
 MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # what stands on the right, as there
+BLOCKS_EACH = 4  # for each multiprocessor; beyond that a block takes several panels, for the inverses that it made
 MOST = 128  # rows of a factor in shared memory, where a device has enough of it
 NULL = np.uint64(0)
 
@@ -47,10 +48,10 @@ def _solve(L, B, X, transpose, given=MATRIX, columns=None, moments=None):
         return
     batch = (items,)
     right = (NULL, np.int64(0), np.int64(0)) if given == IDENTITY else items_of(B, batch)
-    arguments = (*items_of(L, batch), *right, np.int32(given), np.int32(n), np.int64(columns), np.int32(transpose), *target,
-                 weights, weights_item, means, squares)  # fmt: skip
-    blocks = items * -(-columns // PANEL)
-    loader.launch("triangular", "solve", L.dtype, (blocks,), (BLOCK,), arguments, _shared_memory(n, L.dtype))
+    strips = min(-(-columns // PANEL), -(-BLOCKS_EACH * loader.multiprocessors() // items))
+    shape = np.int32(given), np.int32(n), np.int64(columns), np.int32(strips), np.int32(transpose)
+    arguments = *items_of(L, batch), *right, *shape, *target, weights, weights_item, means, squares
+    loader.launch("triangular", "solve", L.dtype, (items * strips,), (BLOCK,), arguments, _shared_memory(n, L.dtype))
 
 
 def _substitute(L, X, transpose, most):
