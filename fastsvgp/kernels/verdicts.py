@@ -7,6 +7,8 @@ bound again with checks that wait: the first that fails raises, with the same wo
 
 import contextlib
 import functools
+import inspect
+import re
 import threading
 
 import numpy as np
@@ -121,6 +123,9 @@ def retried(bound):
             return bound(*args, **kwargs)
         except Fault:
             pass
+        except MemoryError as error:
+            _local.book = None
+            raise MemoryError(_explained(error, inspect.signature(bound).bind(*args, **kwargs).arguments)) from error
         except BaseException:
             _local.book = None
             raise
@@ -128,3 +133,19 @@ def retried(bound):
             return bound(*args, **kwargs)
 
     return call
+
+
+def _explained(error, arguments):
+    """What to say where memory ran out: how much was asked for, and which argument drives it."""
+    rows = {name: len(value) for name, value in arguments.items() if getattr(value, "ndim", 0)}
+    model = next((value for value in arguments.values() if hasattr(value, "inducing")), None)
+    if model is not None:
+        rows["inducing"] = len(model.inducing)
+    asked = re.search(r"allocating ([\d,]+) bytes", str(error))
+    message = f"out of memory{f': {asked[1]} bytes were asked for' if asked else ''} ({error})"
+    if not rows:
+        return message
+    driver = max(rows, key=rows.get)
+    sizes = ", ".join(f"{count} rows of `{name}`" for name, count in rows.items())
+    advice = {"inducing": "fewer inducing inputs", "Xs": "a smaller `chunk_size`, or fewer rows where `full_cov` is asked for"}
+    return f"{message}; there are {sizes}, and `{driver}` drives it: use {advice.get(driver, 'smaller batches')}, or float32"

@@ -6,8 +6,10 @@ import types
 
 import numpy as np
 import pytest
+from cuda_host.cupy_on_host import cupy_on_host
 from cuda_host.emulated import emulated
 from cuda_host.host_module import ORDERS
+from device_problems import on_host
 
 
 def why_no_device():
@@ -42,6 +44,32 @@ def twin_of(request):
         pytest.skip("the host emulation of CUDA needs g++")
     with emulated(request.param) as twin:
         yield twin
+
+
+@pytest.fixture(params=["forward", "device"])
+def one_gpu(request):
+    """``gpu`` with one order of the threads, for what is above the kernels."""
+    yield from _gpu(request.param)
+
+
+@pytest.fixture(params=[*ORDERS, "device"])
+def gpu(request):
+    """Copies to a device and back, for what calls the front door: the emulation, in three orders of the threads, or a GPU."""
+    yield from _gpu(request.param)
+
+
+def _gpu(kind):
+    if kind == "device":
+        if reason := why_no_device():
+            pytest.skip(reason)
+        import cupy
+
+        yield on_host(cupy)
+        return
+    if shutil.which("g++") is None:
+        pytest.skip("the host emulation of CUDA needs g++")
+    with cupy_on_host(kind) as module:
+        yield on_host(module)
 
 
 @pytest.fixture(params=["thread", "address"])

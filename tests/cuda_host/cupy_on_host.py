@@ -55,7 +55,11 @@ def _outer(result):
     return result
 
 
+quiet = np.errstate(all="ignore")  # a device raises no floating-point flags; as a decorator
+
+
 def _on_device(function):
+    @quiet
     @functools.wraps(function, assigned=("__name__",), updated=())
     def call(*args, **kwargs):
         return _outer(function(*map(_inner, args), **{name: _inner(value) for name, value in kwargs.items()}))
@@ -70,14 +74,15 @@ class Ufunc:
         self._ufunc = ufunc
         self.__name__ = ufunc.__name__
 
+    @quiet
     def __call__(self, *args, out=None, dtype=None):
         options = {} if dtype is None else {"dtype": dtype}
         if out is None:
             return _outer(self._ufunc(*map(_inner, args), **options))
-        with np.errstate(all="ignore"):
-            self._ufunc(*map(_inner, args), out=_inner(out), **options)
+        self._ufunc(*map(_inner, args), out=_inner(out), **options)
         return out
 
+    @quiet
     def reduce(self, array, axis=0, dtype=None, keepdims=False):
         return _outer(self._ufunc.reduce(_inner(array), axis=axis, dtype=dtype, keepdims=keepdims))
 
@@ -88,6 +93,7 @@ class Pointer:
 
 
 def _binary(name):
+    @quiet
     def operator(self, other):
         if not isinstance(other, (ndarray, int, float, np.generic)):
             return NotImplemented
@@ -97,6 +103,7 @@ def _binary(name):
 
 
 def _in_place(name):
+    @quiet
     def operator(self, other):
         if isinstance(other, np.ndarray):
             raise _refused(other)
@@ -107,6 +114,7 @@ def _in_place(name):
 
 
 def _method(name):
+    @quiet
     def method(self, *args, **kwargs):
         return _outer(getattr(self._host, name)(*map(_inner, args), **{k: _inner(v) for k, v in kwargs.items()}))
 

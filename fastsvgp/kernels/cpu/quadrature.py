@@ -167,10 +167,10 @@ def expected_logsumexp(mean, var, points, need):
     C, N = m.shape
     value, d_mean, d_var = np.empty(N), np.zeros((C, N)), np.zeros((C, N))
     over_rows(_expected_logsumexp, N, 2.0 * len(points) * C * N, m, root, _rows(points)[0], value, d_mean, d_var)
-    if not need:
-        return value.astype(mean.dtype, copy=False), None, None
     d_var /= 2 * root
     value += ((v - at) * d_var).sum(axis=0)
+    if not need:
+        return value.astype(mean.dtype, copy=False), None, None
     return tuple(x.astype(mean.dtype, copy=False) for x in (value, d_mean, d_var))
 
 

@@ -1,0 +1,315 @@
+"""Everything above the kernels on device arrays: the same numbers as on the CPU, and no copy to the host but the scalar.
+
+Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
+"""
+
+import numpy as np
+import pytest
+from cuda_host import cupy_on_host
+
+import fastsvgp as fs
+from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
+
+M, B, D = 17, 65, 3
+f8 = np.float64
+TARGETS = {
+    "real": lambda rng, shape: rng.standard_normal(shape),
+    "labels": lambda rng, shape: rng.integers(0, 2, shape),
+    "counts": lambda rng, shape: rng.integers(0, 6, shape),
+    "classes": lambda rng, shape: rng.integers(0, 3, B),
+}
+LIKELIHOODS = [
+    (fs.Gaussian(f8(0.3)), "real", ()), (fs.Gaussian(f8(0.3)), "real", (2,)), (fs.BernoulliProbit(), "labels", ()),
+    (fs.BernoulliLogit(), "labels", (2,)), (fs.Laplace(f8(0.4)), "real", ()), (fs.StudentT(f8(0.4)), "real", ()),
+    (fs.Poisson(), "counts", ()), (fs.RobustMax(num_classes=3), "classes", (3,)), (fs.Softmax(num_classes=3), "classes", (3,)),
+]  # fmt: skip
+COVARIANCES = [
+    fs.Matern12(f8(1.3), f8(0.8)),
+    fs.Matern32(f8(1.3), np.ones(D)) + fs.Linear(np.ones(D)) + fs.Constant(f8(0.3)),
+    fs.Matern52(f8(1.0), np.ones(D)) * fs.Linear(f8(0.7)),
+]
+MEANS = [fs.ZeroMean(), fs.ConstantMean(f8(0.3)), fs.LinearMean(np.ones(D), f8(0.2))]
+
+
+def small_model(rng, outputs=(), posterior=fs.Whitened, **fields):
+    W = np.tril(0.1 * rng.standard_normal((*outputs, M, M))) + np.eye(M)
+    defaults = {
+        "covariance": fs.RBF(f8(1.3), np.array([0.8, 1.1, 1.4])),
+        "inducing": rng.standard_normal((M, D)),
+        "posterior": posterior(0.3 * rng.standard_normal((*outputs, M)), W),
+        "likelihood": fs.Gaussian(f8(0.3)),
+    }
+    return fs.SVGP(**defaults | fields)
+
+
+def assert_same(there, here, tolerance=1e-10):
+    """A record or a tuple of arrays from the device against those from the CPU."""
+    if isinstance(here, tuple):
+        for one, other in zip(there, here, strict=True):
+            assert_same(one, other, tolerance)
+        return
+    if not hasattr(here, "_record_fields"):
+        there, here = [("", "", there)], [("", "", here)]
+    for (path, _, one), (_, _, other) in zip(*(x if isinstance(x, list) else fs.leaves(x) for x in (there, here)), strict=True):
+        assert (one is None) is (other is None), path
+        if other is not None:
+            assert hasattr(one, "__cuda_array_interface__") and one.shape == np.shape(other) and one.dtype == other.dtype, path
+            assert np.abs(one.get() - other).max(initial=0) <= tolerance * max(1, np.abs(other).max(initial=0)), path
+
+
+class Copies:
+    """Asserts how many copies to the host a block makes; a real device does not count."""
+
+    def __init__(self, gpu, number):
+        self.counts, self.number = gpu.cupy is cupy_on_host.cupy, number
+
+    def __enter__(self):
+        self.before = cupy_on_host.copies.to_host
+
+    def __exit__(self, kind, *_):
+        if kind is None and self.counts:
+            assert cupy_on_host.copies.to_host - self.before == self.number
+
+
+def moved(gpu, model, *arrays):
+    return fs.to_device(model), *map(gpu.there, arrays)
+
+
+def check_bound(gpu, bound, here, there, **settings):
+    value, grad = bound(*here, **settings)
+    with Copies(gpu, 1):
+        other_value, other_grad = bound(*there, **settings)
+    assert type(other_value) is float and abs(other_value - value) <= 1e-10 * max(1, abs(value))
+    assert_same(other_grad, grad)
+
+
+@pytest.mark.parametrize("batch", [B, 8], ids=["long", "short"])
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_elbo_and_grad(gpu, rng, posterior, outputs, batch):
+    here = small_model(rng, outputs, posterior), rng.standard_normal((batch, D)), rng.standard_normal((batch, *outputs))
+    there = moved(gpu, *here)
+    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000)
+    check_bound(gpu, fs.data_term_and_grad, here, there, wrt=("inducing", "covariance.variance", "posterior.mean"))
+    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    with Copies(gpu, 1):
+        assert abs(fs.elbo(*there) - fs.elbo(*here)) < 1e-9
+
+
+@pytest.mark.parametrize("likelihood, kind, outputs", LIKELIHOODS, ids=lambda x: type(x).__name__)
+def test_likelihoods(one_gpu, rng, likelihood, kind, outputs):
+    gpu = one_gpu
+    here = small_model(rng, outputs, likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
+    there = moved(gpu, *here)
+    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000)
+    for predict, count in ((fs.predict_f, 2), (fs.predict_y, 2), (fs.predict_log_density, 3)):
+        expected = predict(*here[:count])
+        nodes = isinstance(likelihood, fs.StudentT) and count == 3  # their number depends on the data
+        with Copies(gpu, 2 if nodes else 1):
+            found = predict(*there[:count], chunk_size=40)
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
+def test_covariances_and_mean_functions(one_gpu, rng, covariance):
+    for mean in MEANS:
+        here = small_model(rng, covariance=covariance, mean=mean), rng.standard_normal((B, D)), rng.standard_normal(B)
+        check_bound(one_gpu, fs.elbo_and_grad, here, moved(one_gpu, *here), num_data=1000)
+    sgpr = fs.SGPR(covariance, here[0].inducing, f8(0.3), mean)
+    check_bound(one_gpu, fs.collapsed_bound_and_grad, (sgpr, *here[1:]), moved(one_gpu, sgpr, *here[1:]))
+
+
+def test_from_blocks(one_gpu, rng):
+    gpu, model, X, Y = one_gpu, small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
+    blocks = model.covariance.blocks(model.inducing, X)
+    value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)
+    there = fs.to_device(model)
+    blocks = fs.Blocks(*map(gpu.there, (blocks.Kuu, blocks.Kuf, blocks.kff)))
+    with Copies(gpu, 1):
+        found, found_bars = fs.elbo_and_grad_from_blocks(blocks, there.posterior, there.likelihood, gpu.there(Y))
+    assert abs(found - value) < 1e-9
+    assert_same(found_bars, bars)
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_collapsed(one_gpu, rng, outputs):
+    gpu, model = one_gpu, small_model(rng)
+    sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.ConstantMean(f8(0.1)))
+    here = sgpr, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
+    there = moved(gpu, *here)
+    check_bound(gpu, fs.collapsed_bound_and_grad, here, there)
+    with Copies(gpu, 2):  # the value, and whether the last factorisation went through
+        best = fs.optimal_svgp(*there)
+    assert_same(best, fs.optimal_svgp(*here), 1e-9)
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
+def test_natural_step(one_gpu, rng, posterior):
+    gpu, here = one_gpu, (small_model(rng, (2,), posterior), rng.standard_normal((B, D)), rng.standard_normal((B, 2)))
+    there = moved(gpu, *here)
+    expected, info = fs.natural_step(*here, step_size=0.4, num_data=500)
+    with Copies(gpu, 3):  # the value, and for each output whether the step stayed in the cone
+        found, found_info = fs.natural_step(*there, step_size=0.4, num_data=500)
+    assert_same(found, expected, 1e-9)
+    assert found_info.step_size == info.step_size
+
+
+def test_joint_predictions(one_gpu, rng):
+    gpu, model, Xs = one_gpu, small_model(rng, (2,)), rng.standard_normal((7, D))
+    there = moved(gpu, model, Xs)
+    assert_same(fs.predict_f(*there, full_cov=True), fs.predict_f(model, Xs, full_cov=True))
+    assert_same(fs.sample_f(*there, 3, rng=1), fs.sample_f(model, Xs, 3, rng=1), 1e-8)
+
+
+@pytest.mark.parametrize("natural", [None, 0.2])
+def test_fit(one_gpu, rng, natural, tmp_path):
+    gpu, model, X = one_gpu, small_model(rng), rng.standard_normal((B, D))
+    Y, settings = np.sin(X[:, 0]), {"batch_size": 20, "rng": 3, "natural_step_size": natural}
+    expected, info = fs.fit(model, X, Y, steps=4, **settings)
+    there, saved = fs.to_device(model), tmp_path / "state.npz"
+    found, found_info = fs.fit(there, X, Y, steps=4, **settings)
+    np.testing.assert_allclose(found_info.values, info.values, rtol=1e-9)
+    assert_same(found, expected, 1e-9)
+    assert_same(fs.fit(there, gpu.there(X), gpu.there(Y), steps=4, **settings)[0], expected, 1e-9)
+    fs.fit(there, X, Y, steps=2, checkpoint=saved, **settings)
+    assert_same(fs.fit(there, X, Y, steps=4, resume=saved, **settings)[0], expected, 1e-9)
+    whole = settings | {"batch_size": B}
+    assert_same(fs.fit(there, X, Y, steps=2, **whole)[0], fs.fit(model, X, Y, steps=2, **whole)[0], 1e-9)
+
+
+def test_copies_of_a_training_step(one_gpu, rng):
+    """The value, and whether the gradient is finite."""
+    model, X = small_model(rng), rng.standard_normal((B, D))
+    there, counts = fs.to_device(model), []
+    fs.fit(there, X, X[:, 0], steps=4, batch_size=20, rng=3, callback=lambda *_: counts.append(cupy_on_host.copies.to_host))
+    if one_gpu.cupy is cupy_on_host.cupy:
+        assert set(np.diff(counts)) == {2}
+
+
+def test_fit_collapsed(one_gpu, rng):
+    model, X = small_model(rng), rng.standard_normal((B, D))
+    sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3))
+    expected, _ = fs.fit(sgpr, X, X[:, 0], steps=3)
+    assert_same(fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)[0], expected, 1e-6)
+
+
+def test_there_and_back(one_gpu, rng):
+    model = fs.replace(small_model(rng), likelihood=fs.Gaussian(0.3))
+    there = fs.to_device(model)
+    assert all(hasattr(value, "__cuda_array_interface__") for _, _, value in fs.leaves(there))
+    assert there.likelihood.variance.dtype == np.float64
+    back = fs.to_host(there)
+    for (_, _, one), (_, _, other) in zip(fs.leaves(back), fs.leaves(model), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert isinstance(back.likelihood.variance, np.float64)
+    with pytest.raises(ValueError, match='must be "cuda"'):
+        fs.to_device(model, "gpu")
+    with pytest.raises(TypeError, match="use cupy.asarray"):
+        fs.to_device(model.inducing)
+
+
+# --- what is wrong is said in the same words ---------------------------------------------------------------------------------
+
+
+def errors(function, here, there):
+    """The messages that the two sides raise."""
+    messages = []
+    for arguments in (here, there):
+        with pytest.raises((ValueError, TypeError, NotPositiveDefinite)) as caught:
+            function(*arguments)
+        messages.append((type(caught.value), str(caught.value)))
+    return messages
+
+
+def test_faults_have_the_same_words(one_gpu, rng):
+    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+    good = small_model(rng)
+
+    def with_leaf(path, value):
+        return fs.replace_at(good, path, value)
+
+    spoilt, W = X.copy(), good.posterior.scale_tril.copy()
+    spoilt[3, 1], W[4, 4] = np.nan, -1
+    inside = good.posterior.scale_tril.copy()
+    inside[5, 2] = np.inf
+    twice = good.inducing.copy()
+    twice[1] = twice[0]
+    labels = fs.replace(good, likelihood=fs.BernoulliProbit())
+    classes = small_model(rng, (3,), likelihood=fs.RobustMax(num_classes=3))
+    cases = [
+        (good, spoilt, Y),
+        (good, X, np.where(Y == Y.max(), np.inf, Y)),
+        (with_leaf("covariance.lengthscales", np.array([1.0, -1, 1])), X, Y),
+        (with_leaf("covariance.variance", f8(np.nan)), X, Y),
+        (with_leaf("likelihood.variance", f8(0)), X, Y),
+        (with_leaf("posterior.scale_tril", W), X, Y),
+        (with_leaf("posterior.scale_tril", inside), X, Y),
+        (labels, X, np.arange(B) % 3),
+        (classes, X, np.arange(B) % 4),
+        (with_leaf("inducing", twice), X, Y, 0.0),
+    ]
+    for model, *data in cases:
+        settings = {"jitter": data.pop()} if len(data) == 3 else {}
+        here, there = errors(lambda *a, s=settings: fs.elbo_and_grad(*a, **s), (model, *data), moved(gpu, model, *data))
+        assert here == there
+    assert NotPositiveDefinite is here[0]
+    check_bound(gpu, fs.elbo_and_grad, (good, X, Y), moved(gpu, good, X, Y))  # nothing is left behind
+
+
+def test_faults_of_the_other_entries(one_gpu, rng):
+    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+    good = small_model(rng)
+    bad = fs.replace_at(good, "covariance.lengthscales", -np.ones(D))
+    sgpr = fs.SGPR(bad.covariance, good.inducing, f8(0.3))
+    for function, model, *data in [
+        (fs.natural_step, bad, X, Y), (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad), (fs.collapsed_bound, sgpr, X, Y),
+        (fs.optimal_svgp, sgpr, X, Y), (fs.sample_f, bad, X),
+        (lambda *a: fs.fit(*a, steps=1), bad, X, Y),
+    ]:  # fmt: skip
+        here, there = errors(function, (model, *data), moved(gpu, model, *data))
+        assert here == there
+
+
+def test_mixed_devices_are_named(one_gpu, rng):
+    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+    model = small_model(rng)
+    there = fs.to_device(model)
+    with pytest.raises(TypeError, match="`X` on the GPU, `Y` on the CPU"):
+        fs.elbo_and_grad(there, gpu.there(X), Y)
+    with pytest.raises(TypeError, match="`covariance.variance`.* on the GPU, `X`, `Y` on the CPU"):
+        fs.elbo_and_grad(there, X, Y)
+    with pytest.raises(TypeError, match="`X`, `Y` on the GPU, `covariance.lengthscales`, `inducing`"):
+        fs.elbo_and_grad(model, gpu.there(X), gpu.there(Y))
+    with pytest.raises(TypeError, match="different devices"):
+        fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.3), gpu.there(X), Y)
+
+
+def test_raised_variances_are_reported(one_gpu, rng):
+    model = small_model(rng)
+    Z = model.inducing
+    tiny = fs.replace(model, covariance=fs.RBF(f8(1.3), f8(4)), posterior=fs.Whitened(np.zeros(M), 1e-9 * np.eye(M)))
+    with pytest.warns(VarianceClampWarning) as here:
+        value = fs.elbo(tiny, Z, Z[:, 0], jitter=1e-15)
+    with pytest.warns(VarianceClampWarning) as there, Copies(one_gpu, 1):
+        assert abs(fs.elbo(*moved(one_gpu, tiny, Z, Z[:, 0]), jitter=1e-15) - value) < 1e-8 * abs(value)
+    assert here[0].message.args[0].split()[1:] == there[0].message.args[0].split()[1:]
+
+
+def test_out_of_memory_says_what_drives_it(rng, monkeypatch):
+    class OutOfMemoryError(MemoryError):
+        """As of CuPy."""
+
+    model, X, Y = small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
+    with cupy_on_host.cupy_on_host() as cupy:
+        there = fs.to_device(model), cupy.asarray(X), cupy.asarray(Y)
+        plain = cupy.empty
+
+        def empty(shape, dtype=float):
+            if np.prod(shape) >= M * B:
+                raise OutOfMemoryError(f"Out of memory allocating {8 * M * B:,} bytes (allocated so far: 512 bytes).")
+            return plain(shape, dtype)
+
+        monkeypatch.setattr(cupy, "empty", empty)
+        message = r"8,840 bytes were asked for .* 65 rows of `X`, 65 rows of `Y`, 17 rows of `inducing`, and `X` drives it"
+        with pytest.raises(MemoryError, match=message):
+            fs.elbo_and_grad(*there)

@@ -1,0 +1,73 @@
+"""The CUDA twins behind bounds and optimisers, on the emulation or a device, against plain NumPy and their CPU twins."""
+
+import device_problems as problems
+import numpy as np
+import pytest
+from cuda_host import sanitized
+
+from fastsvgp import kernels
+from fastsvgp.errors import NotPositiveDefinite
+
+every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+@every_dtype
+@pytest.mark.parametrize("M, N", problems.SIZES)
+def test_products(gpu, rng, M, N, dtype):
+    problems.check_products(rng, gpu, M, N, dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("M", [1, 3, 17, 65])
+def test_cholesky(gpu, rng, M, dtype):
+    problems.check_cholesky(rng, gpu, M, dtype)
+
+
+def test_half_products_in_bands(gpu, rng):
+    A, w = rng.standard_normal((600, 5)), rng.standard_normal(5)
+    found = gpu.back(kernels.weighted_gram(gpu.there(A), gpu.there(w)))
+    np.testing.assert_allclose(np.tril(found), np.tril((A * w) @ A.T), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("factorise", [kernels.cholesky, kernels.cholesky_of_inverse])
+def test_what_is_not_positive_definite_raises_as_on_the_cpu(gpu, factorise):
+    indefinite = np.stack([np.eye(5), np.diag([1.0, 2, -3, 4, 5])])
+    for A in (indefinite, indefinite[1], np.full((2, 2), np.nan), np.diag([1, np.inf])):
+        with pytest.raises(NotPositiveDefinite) as here:
+            factorise(A, 1e-6)
+        with pytest.raises(NotPositiveDefinite) as there:
+            factorise(gpu.there(A), 1e-6)
+        assert here.value.batch == there.value.batch and here.value.size == there.value.size
+        if not np.isnan(A).any():
+            assert str(here.value) == str(there.value)
+
+
+@every_dtype
+@pytest.mark.parametrize("N, C", [(1, 2), (3, 5), (300, 3)])
+def test_quadrature(gpu, rng, N, C, dtype):
+    problems.check_quadrature(rng, gpu, N, C, dtype)
+
+
+def test_links_far_out(gpu):
+    problems.check_links(gpu)
+
+
+@every_dtype
+@pytest.mark.parametrize("M", [1, 3, 17, 300])
+def test_packing(gpu, rng, M, dtype):
+    problems.check_packing(rng, gpu, M, dtype)
+
+
+@pytest.mark.parametrize("n", [0, 1, 300])
+def test_updates(gpu, rng, n):
+    problems.check_updates(rng, gpu, n)
+
+
+@every_dtype
+def test_checks(gpu, rng, dtype):
+    problems.check_checks(rng, gpu, dtype)
+
+
+def test_clean_under_sanitizers(sanitizer):
+    done = sanitized.run(sanitizer, "cuda_host.cupy_on_host", sanitizer)
+    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])

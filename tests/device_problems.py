@@ -1,0 +1,212 @@
+"""Small problems for the CUDA twins behind bounds and optimisers, which run on arrays of ``cupy_on_host`` or of a device.
+
+Each check calls the front door with NumPy arrays and with their copies on the device: both must be as accurate as plain NumPy.
+"""
+
+import types
+
+import numpy as np
+from numerics import assert_as_accurate_as
+from scipy.special import log_expit, log_ndtr, ndtr
+
+from fastsvgp import kernels
+
+SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
+
+
+def as_accurate(results, definition, *arrays):
+    """Results against a definition in the dtype of the arrays, and in extended precision."""
+    plain, truth = definition(*arrays), definition(*(np.asarray(a, np.longdouble) for a in arrays))
+    for result, in_dtype, exact in zip(results, plain, truth, strict=True):
+        assert np.shape(result) == np.shape(exact)
+        assert_as_accurate_as(np.asarray(result, in_dtype.dtype), in_dtype, exact.astype(np.float64))
+
+
+def both(gpu, operation, definition, *arrays, **settings):
+    """``operation(*arrays)`` on either side; it may write to its arrays, and gives a tuple."""
+    for there, back in ((np.copy, lambda x: x), (gpu.there, gpu.back)):
+        results = operation(*map(there, arrays), **settings)
+        as_accurate([back(x) for x in results], definition, *arrays)
+
+
+def lower_with_nan(rng, M, dtype):
+    L = np.tril(rng.standard_normal((M, M)) / np.sqrt(M)) + 2 * np.eye(M)
+    return L.astype(dtype), np.where(np.tri(M), L, np.nan).astype(dtype)
+
+
+def check_products(rng, gpu, M, N, dtype):
+    A, B = (rng.standard_normal((M, N)).astype(dtype) for _ in range(2))
+    x, a, w = (rng.standard_normal(n).astype(dtype) for n in (M, N, N))
+    both(gpu, lambda A, x, B: kernels.column_moments(A, x, B), lambda A, x, B: (x @ A, (A * B).sum(0)), A, x, B)
+    both(gpu, lambda A, x: kernels.column_moments(A, x), lambda A, x: (x @ A, (A * A).sum(0)), A, x)
+    both(gpu, lambda A, w: (kernels.scale_columns(A, w),), lambda A, w: (A * w,), A, w)
+    both(gpu, lambda A, w: (kernels.scale_columns(A, w, out=A),), lambda A, w: (A * w,), A, w)
+    both(gpu, lambda A, B: (kernels.matmul(A, B, transpose_b=True),), lambda A, B: (A @ B.T,), A, B)
+    both(gpu, lambda A, B: (kernels.matmul(A.T, B, True, True),), lambda A, B: (A @ B.T,), A, B)
+    both(gpu, lambda A, B: (kernels.matmul(A, B[:, ::2], transpose_a=True),), lambda A, B: (A.T @ B[:, ::2],), A, B)
+    both(gpu, lambda T, x, a: (kernels.add_outer(T, x, a),), lambda T, x, a: (T + np.outer(x, a),), A, x, a)
+    both(gpu, lambda T, x, a, w: (kernels.add_outer(T, x, a, w),), lambda T, x, a, w: (T * w + np.outer(x, a),), A, x, a, w)
+    both(gpu, lambda T, A: (kernels.add_scaled(T, A, 0.3),), lambda T, A: (T + T.dtype.type(0.3) * A,), A, B)
+    for scale in (False, True):
+
+        def minus(T, x, a, A, w, scale=scale):
+            return kernels.add_outer_minus_scaled(T, x, a, A, w, scale), T
+
+        def plain_minus(T, x, a, A, w, scale=scale):
+            return A @ a, (T * w if scale else T) + np.outer(x, a) - A * w
+
+        both(gpu, minus, plain_minus, A, x, a, B, w)
+    both(gpu, lambda T, w, x, a, A: (kernels.scale_add_outer(T, w, x, a, A), T),
+         lambda T, w, x, a, A: (A @ a, T * w + np.outer(x, a)), A, w, x, a, B)  # fmt: skip
+    square = rng.standard_normal((M, M)).astype(dtype)
+
+    def lower(C):
+        return (np.tril(gpu.back(C)),)
+
+    for signs in (w, np.abs(w)):
+        both(gpu, lambda A, w: lower(kernels.weighted_gram(A, w)), lambda A, w: lower((A * w) @ A.T), A, signs)
+        both(gpu, lambda A, w, C: lower(kernels.weighted_gram(A, w, out=C, add=True)), lambda A, w, C: lower(C + (A * w) @ A.T),
+             A, signs, square)  # fmt: skip
+    both(gpu, lambda A: (kernels.symmetrise(A),), lambda A: (np.tril(A) + np.tril(A, -1).T,), square)
+    L, with_nan = lower_with_nan(rng, M, dtype)
+    for factor in (L, with_nan):
+        found = [float(gpu.back(kernels.tril_sum_of_squares(a))) for a in (gpu.there(factor), factor)]
+        np.testing.assert_allclose(found, (L.astype(float) ** 2).sum(), rtol=10 * np.finfo(dtype).eps)
+    for transpose in (False, True):
+
+        def update(C, L, transpose=transpose):
+            return (kernels.tril_update(C, L, -0.7, kernels.empty(C.shape, C), transpose),)
+
+        def plain_update(C, L, transpose=transpose):
+            L, shift = np.where(np.tri(len(L)), L, 0), L.dtype.type(-0.7)
+            return (np.tril(C.T if transpose else C) + shift * (L - np.diag(1 / np.diag(L))),)
+
+        both(gpu, update, plain_update, square, with_nan)
+
+
+def check_cholesky(rng, gpu, M, dtype):
+    L, with_nan = lower_with_nan(rng, M, dtype)
+    A = (L.astype(float) @ L.T.astype(float)).astype(dtype)
+    C = rng.standard_normal((M, M)).astype(dtype)
+    names = {
+        "cholesky": (np.where(np.tri(M), A, np.nan).astype(dtype), 0.1),
+        "cholesky_vjp": (C, L),
+        "whitening_vjp": (C, L),
+        "cholesky_inverse": (L,),
+        "cholesky_inverse_vjp": (C, L, kernels.cholesky_inverse(L)),
+        "cholesky_product": (with_nan,),
+        "cholesky_of_inverse": (A, 0.1),
+    }
+    for name, arguments in names.items():
+        here = getattr(kernels, name)(*arguments)
+        there = getattr(kernels, name)(*(gpu.there(a) if isinstance(a, np.ndarray) else a for a in arguments))
+        tolerance = 300 * np.finfo(dtype).eps * max(1, np.abs(here).max())
+        np.testing.assert_allclose(gpu.back(there), here, rtol=0, atol=tolerance, err_msg=name)
+    inverse = kernels.inverse_triangular(L)
+    there = kernels.whitening_vjp(*map(gpu.there, (C, L)), inverse=gpu.there(inverse))
+    np.testing.assert_allclose(gpu.back(there), kernels.whitening_vjp(C, L), rtol=0, atol=1000 * np.finfo(dtype).eps)
+    batch, expected = np.stack([A, 2 * A]), kernels.cholesky(np.stack([A, 2 * A]), 0.1)
+    found = gpu.back(kernels.cholesky(gpu.there(batch), 0.1))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=100 * np.finfo(dtype).eps)
+    assert not np.triu(found, 1).any()
+
+
+FUNCTIONS = {"log_ndtr": log_ndtr, "log_sigmoid": log_expit, "log1p_square": lambda x: np.log1p(x * x)}
+
+
+def check_quadrature(rng, gpu, N, C, dtype):
+    mean, var = (3 * rng.standard_normal((C, N))).astype(dtype), rng.uniform(0, 2, (C, N)).astype(dtype)
+    var.flat[0] = 0
+    labels, points = rng.integers(0, C, N), kernels.normal_points(C, 64)
+    tolerance = {"rtol": 0, "atol": 3e-6 if dtype == np.float32 else 2e-12}
+
+    def compare(here, there):
+        for one, other in zip(here, there, strict=True):
+            if one is None:
+                assert other is None
+            else:
+                assert other.dtype == one.dtype
+                np.testing.assert_allclose(gpu.back(other), one, **tolerance)
+
+    moved = gpu.there(mean), gpu.there(var)
+    for need in (True, False):
+        for name in FUNCTIONS:
+            compare(kernels.expectation(name, mean, var, 20, need), kernels.expectation(name, *moved, 20, need))
+        compare(kernels.largest(labels, mean, var, 20, need), kernels.largest(gpu.there(labels), *moved, 20, need))
+        there = kernels.expected_logsumexp(*moved, kernels.normal_points(C, 64, like=moved[0]), need)
+        compare(kernels.expected_logsumexp(mean, var, points, need), there)
+    nodes = kernels.gauss_hermite_nodes(mean, var, 7)
+    compare([nodes], [kernels.gauss_hermite_nodes(*moved, 7)])
+    for op in (kernels.gauss_hermite, kernels.log_gauss_hermite):
+        compare([op(np.sin(nodes))], [op(gpu.there(np.sin(nodes)))])
+    wide = np.maximum(var, dtype(0.1))
+    arguments = np.ones(mean.shape, dtype), np.cos(nodes), mean, wide
+    compare(kernels.gauss_hermite_vjp(*arguments), kernels.gauss_hermite_vjp(*map(gpu.there, arguments)))
+
+
+def check_links(gpu):
+    """The functions under the integrals alone, far out: a rule of one node."""
+    x = np.concatenate([-np.logspace(2, -8, 97), [0], np.logspace(-8, 2, 97)])
+    zero = np.zeros_like(x)
+    for name, function in FUNCTIONS.items():
+        value, slope, _ = (gpu.back(a) for a in kernels.expectation(name, gpu.there(x), gpu.there(zero), 1))
+        np.testing.assert_allclose(value, function(x), rtol=1e-12, atol=1e-300)
+        expected = {"log_ndtr": np.exp(-0.5 * x * x - log_ndtr(x)) / np.sqrt(2 * np.pi), "log_sigmoid": np.exp(log_expit(-x))}
+        np.testing.assert_allclose(slope, expected.get(name, 2 * x / (1 + x * x)), rtol=3e-12)
+    labels = gpu.there(np.zeros(len(x), int))
+    means = gpu.there(np.stack([x, zero]))
+    p = gpu.back(kernels.largest(labels, means, gpu.there(np.stack([1e-12 + zero, 1 + zero])), 1)[0])
+    np.testing.assert_allclose(p, ndtr(x), rtol=1e-12, atol=1e-300)
+
+
+def check_packing(rng, gpu, M, dtype):
+    A = rng.standard_normal((2, M, M)).astype(dtype)
+    packed, there = np.empty((2, M * (M + 1) // 2)), gpu.there(np.empty((2, M * (M + 1) // 2)))
+    kernels.pack_tril(np.where(np.tri(M), A, np.nan).astype(dtype), packed)
+    kernels.pack_tril(gpu.there(np.where(np.tri(M), A, np.nan).astype(dtype)), there)
+    np.testing.assert_array_equal(gpu.back(there), packed)
+    np.testing.assert_array_equal(packed, A[:, *np.tril_indices(M)])
+    np.testing.assert_array_equal(gpu.back(kernels.unpack_tril(there, M, dtype)), np.tril(A))
+
+
+def check_updates(rng, gpu, n):
+    x, g, first, second = rng.standard_normal((4, n))
+    second = second**2
+    settings = {"step_size": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "count": 3}
+    here, there = [np.empty(n) for _ in range(3)], [gpu.there(np.empty(n)) for _ in range(3)]
+    kernels.adam(x, g, first, second, tuple(here), **settings)
+    kernels.adam(*map(gpu.there, (x, g, first, second)), tuple(there), **settings)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_allclose(gpu.back(other), one, rtol=1e-12)
+
+
+def check_checks(rng, gpu, dtype):
+    from fastsvgp.kernels import verdicts
+
+    x = rng.uniform(0.5, 2, (5, 7, 7)).astype(dtype)
+    for array in (x, x[0, 0, 0], x[:, 0, 0], x[0], x[0].T, x[0, ::2, 1:3], np.zeros((0, 3), dtype)):
+        assert verdicts.within(gpu.there(array)) and verdicts.within(gpu.there(array), 0)
+    moved = gpu.there(x)
+    assert verdicts.within(moved.diagonal(axis1=-2, axis2=-1), 0)
+    for wrong in (np.nan, np.inf, -np.inf):
+        moved[3, 2, 2] = wrong
+        assert not verdicts.within(moved) and not verdicts.within(moved.diagonal(axis1=-2, axis2=-1))
+        assert verdicts.within(moved[:, 0])
+    moved[3, 2, 2] = -1
+    assert verdicts.within(moved) and not verdicts.within(moved, 0)
+
+
+def small_run(gpu):
+    """Every kernel, on more than one block, for runs that are slow."""
+    rng = np.random.default_rng(1)
+    check_products(rng, gpu, 35, 65, np.float32)
+    check_cholesky(rng, gpu, 35, np.float32)
+    check_quadrature(rng, gpu, 5, 3, np.float32)
+    check_packing(rng, gpu, 17, np.float32)
+    check_updates(rng, gpu, 300)
+    check_checks(rng, gpu, np.float32)
+
+
+def on_host(cupy):
+    """What checks need: copies to the device and back."""
+    return types.SimpleNamespace(cupy=cupy, there=cupy.asarray, back=lambda x: x.get() if hasattr(x, "get") else x)
