@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+import fastsvgp.kernels.cpu  # noqa: F401  loads SciPy's BLAS, with the settings of fastsvgp, before a benchmark does
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests"))  # the oracles
 
 

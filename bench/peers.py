@@ -25,6 +25,7 @@ import time
 THREADS = 2
 for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
 
 import numpy as np  # noqa: E402
 from harness import gemm_rate, relative_error  # noqa: E402

@@ -3,10 +3,30 @@
 Numba's on-disk cache looks at the file of a function, not at the files of the functions it calls: after an upgrade that changes
 one file, its callers would run old machine code. So the compiled files beside the sources carry one stamp of all sources, and
 are dropped when it changes. (Where ``NUMBA_CACHE_DIR`` points elsewhere, empty that folder after an upgrade.)
+
+OpenBLAS's threads spin for 0.1 s after a call, and Linux lets them: our own threads, which do the passes between products, then
+get their turn milliseconds late. Measured on two cores, right after a product: 3.2 ms for a covariance matrix of 1000 x 1000, and
+1.9 ms where the threads of BLAS go to sleep after 2^20 cycles (0.3 ms, longer than the gaps between the calls of a small step).
+OpenBLAS reads that number while it is loaded, so SciPy's is loaded here; a setting of the user's, or a SciPy that is loaded
+already, stays as it is.
 """
 
 import hashlib
+import os
 import pathlib
+
+TIMEOUT = "OPENBLAS_THREAD_TIMEOUT"
+
+
+def _load_blas():
+    ours = TIMEOUT not in os.environ
+    if ours:
+        os.environ[TIMEOUT] = "20"
+    try:
+        import scipy.linalg  # noqa: F401
+    finally:
+        if ours:
+            del os.environ[TIMEOUT]  # not for child processes
 
 
 def _drop_stale_machine_code():
@@ -25,4 +45,5 @@ def _drop_stale_machine_code():
         pass
 
 
+_load_blas()
 _drop_stale_machine_code()
