@@ -4,6 +4,7 @@ Flops an entry: 3 D + 20 forwards (difference, scaling, square; the exponential 
 with the matrix at hand.
 """
 
+import device
 import numpy as np
 import pytest
 from harness import record, relative_error
@@ -86,3 +87,59 @@ def bench_inner(benchmark, rng, N1, N2, D, dtype):
     truth = (X1[:ROWS].astype(np.longdouble) * weights) @ X2.astype(np.longdouble).T
     error = relative_error(kernels.inner(X1, X2, weights)[:ROWS], truth)
     record(benchmark, lambda: kernels.inner(X1, X2, weights), flops=2 * N1 * N2 * D, error=error, gemm=(N1, N2, dtype))
+
+
+# --- on a device: the floor is to write K ---------------------------------------------------------------------------------
+
+THERE = [(1000, 1000, 8), (8192, 8192, 3), (8192, 8192, 8), (8192, 8192, 16), (8192, 8192, 100)]
+there_sizes = pytest.mark.parametrize("N1, N2, D", THERE)
+
+
+@device.needs_device
+@every_dtype
+@families
+@there_sizes
+def bench_stationary_on_device(benchmark, rng, N1, N2, D, family, dtype):
+    arguments = problem(rng, N1, N2, D, dtype)
+    X1, X2, lengthscales = device.moved(arguments[0], arguments[1], arguments[3])
+    call = lambda: kernels.stationary(family, X1, X2, arguments[2], lengthscales)  # noqa: E731
+    error = relative_error(call()[:ROWS].get(), definition(family, *arguments)[0])
+    device.record_writing(benchmark, call, N1 * N2 * X1.itemsize, error)
+
+
+@device.needs_device
+@every_dtype
+@there_sizes
+def bench_elementwise_on_device(benchmark, rng, N1, N2, D, dtype):
+    """The same matrix of an RBF by CuPy: norms, a product of cuBLAS, and one fused pass."""
+    import cupy
+
+    arguments = problem(rng, N1, N2, D, dtype)
+    X1, X2, lengthscales = device.moved(arguments[0], arguments[1], arguments[3])
+    operation = "T r2 = n1 + n2 - 2 * k; k = s * exp(r2 > 0 ? -r2 / 2 : (T)0)"
+    finish = cupy.ElementwiseKernel("T n1, T n2, T s", "T k", operation, "finish")
+
+    def call():
+        A, B = X1 / lengthscales, X2 / lengthscales
+        K = cupy.matmul(A, B.T)
+        return finish((A * A).sum(1)[:, None], (B * B).sum(1), arguments[2], K)
+
+    error = relative_error(call()[:ROWS].get(), definition("rbf", *arguments)[0])
+    device.record_writing(benchmark, call, N1 * N2 * X1.itemsize, error)
+
+
+@device.needs_device
+@every_dtype
+@pytest.mark.parametrize("need", ["all", "X1"])
+@pytest.mark.parametrize("family", ["rbf", "matern32"])
+@there_sizes
+def bench_stationary_vjp_on_device(benchmark, rng, N1, N2, D, family, need, dtype):
+    """As in a training step: K_bar and K are at hand."""
+    arguments = problem(rng, N1, N2, D, dtype)
+    K_bar = rng.standard_normal((N1, N2)).astype(dtype)
+    X1, X2, lengthscales, bar = device.moved(arguments[0], arguments[1], arguments[3], K_bar)
+    K = kernels.stationary(family, X1, X2, arguments[2], lengthscales)
+    names = ("X1", "X2", "variance", "lengthscales") if need == "all" else ("X1", "variance", "lengthscales")
+    call = lambda: kernels.stationary_vjp(bar, family, X1, X2, arguments[2], lengthscales, need=names, K=K)  # noqa: E731
+    error = X1_bar_error(call()[0][:ROWS].get(), K_bar, family, *arguments)
+    device.record_writing(benchmark, call, N1 * N2 * X1.itemsize, error)

@@ -75,3 +75,24 @@ def record(benchmark, call, flops, error, gemm, floor_flops=None):
     floor = _floor(flops if floor_flops is None else floor_flops, *gemm)
     harness.record(benchmark, waited, flops=flops, error=error, floor_seconds=floor)
     benchmark.extra_info["peak_extra"] = _peak_extra(waited)
+
+
+def record_writing(benchmark, call, nbytes, error):
+    """As ``record``, for a call whose floor is to write ``nbytes``, by cudaMemset of as many."""
+    import cupy
+
+    target = cupy.empty(nbytes, cupy.uint8).data
+    fill = _waiting(lambda: [target.memset_async(0, nbytes) for _ in range(20)])
+    fill()
+
+    def floor():
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            fill()
+            times.append(time.perf_counter() - start)
+        return min(times) / 20
+
+    waited = _waiting(call)
+    harness.record(benchmark, waited, bytes=nbytes, error=error, floor_seconds=floor)
+    benchmark.extra_info["peak_extra"] = _peak_extra(waited)
