@@ -158,7 +158,8 @@ def test_cupy_stays_in_the_kernels(path):
     assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(path)
 
 
-NO_TWINS = ("__init__", "loader", "blas", "checks", "parameters", "pairwise_wide")  # what serves the families; on the CPU, checks are NumPy's
+# what serves the families; on the CPU, checks are NumPy's
+NO_TWINS = ("__init__", "loader", "blas", "checks", "parameters", "pairwise_wide")
 CUDA_TWINS = sorted(p for p in (PACKAGE / "kernels" / "cuda").glob("*.py") if p.stem not in NO_TWINS)
 
 
