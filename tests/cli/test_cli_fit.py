@@ -1,5 +1,6 @@
 """The commands end to end, on tiny data and few steps: what they print, what they write, what comes back."""
 
+import io
 import json
 import os
 import pathlib
@@ -249,6 +250,18 @@ def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, m
     before = sorted(os.listdir())
     assert main(["fit", wave, *FEW, "--method", method, "--out", "out"]) == 130
     assert "interrupted" in capsys.readouterr().err and sorted(os.listdir()) == before
+
+
+def test_a_terminal_gets_a_bar_that_shows_the_bound(monkeypatch):
+    pytest.importorskip("tqdm")
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    progress = Progress(4, quiet=False)
+    for step in range(1, 5):
+        progress(step, -12.5, None)
+    progress.close()
+    assert "100 %" in terminal.getvalue() and "4/4" in terminal.getvalue() and "ELBO -12.5" in terminal.getvalue()
 
 
 def test_info(capsys):
