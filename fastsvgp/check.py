@@ -291,11 +291,13 @@ def probes(probes, posterior, M, dtype, rng):
     if np.ndim(probes) == 0:
         if isinstance(probes, (bool, np.bool_)) or not isinstance(probes, (int, np.integer)) or probes < 1:
             raise ValueError(f"`probes` must be None, a number of at least 1, or an array ({M}, K) of +-1, got {probes!r}")
-        return {"probes": 2 * generator(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1}
+        drawn = 2 * generator(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1
+        return {"probes": np.asarray(drawn, like=posterior.mean)}
     array = as_array("probes", probes)
     if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
         raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
-    if not (abs(array) == 1).all():
+    one_device(("probes", array), ("posterior.mean", posterior.mean))
+    if not verdicts.none(abs(array) != 1):
         raise ValueError("`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them")
     return {"probes": array.astype(dtype, copy=False)}
 

@@ -10,6 +10,7 @@ from numerics import assert_as_accurate_as
 from scipy.special import log_expit, log_ndtr, ndtr
 
 from fastsvgp import kernels
+from fastsvgp.kernels import verdicts
 
 SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
 
@@ -181,8 +182,6 @@ def check_updates(rng, gpu, n):
 
 
 def check_checks(rng, gpu, dtype):
-    from fastsvgp.kernels import verdicts
-
     x = rng.uniform(0.5, 2, (5, 7, 7)).astype(dtype)
     for array in (x, x[0, 0, 0], x[:, 0, 0], x[0], x[0].T, x[0, ::2, 1:3], np.zeros((0, 3), dtype)):
         assert verdicts.within(gpu.there(array)) and verdicts.within(gpu.there(array), 0)
@@ -197,14 +196,34 @@ def check_checks(rng, gpu, dtype):
 
 
 def small_run(gpu):
-    """Every kernel, on more than one block, for runs that are slow."""
+    """Every kernel once, on more than one block, for runs that are slow: on the device alone."""
     rng = np.random.default_rng(1)
-    check_products(rng, gpu, 35, 65, np.float32)
-    check_cholesky(rng, gpu, 35, np.float32)
-    check_quadrature(rng, gpu, 5, 3, np.float32)
-    check_packing(rng, gpu, 17, np.float32)
-    check_updates(rng, gpu, 300)
-    check_checks(rng, gpu, np.float32)
+
+    def numbers(*shape):
+        return gpu.there(rng.standard_normal(shape).astype(np.float32))
+
+    M, N = 33, 35
+    A, T, x, a, square = numbers(M, N), numbers(M, N), numbers(M), numbers(N), numbers(M, M)
+    kernels.column_moments(A, x, T)
+    kernels.scale_columns(A, a)
+    kernels.add_outer(T, x, a, a)
+    kernels.add_scaled(T, A, 0.3)
+    kernels.add_scaled(T, A, gpu.there(np.array(0.3)))
+    kernels.add_outer_minus_scaled(T, x, a, A, a, scale=True)
+    L = kernels.cholesky(kernels.symmetrise(kernels.weighted_gram(A, a * a)), 10.0)
+    kernels.tril_update(square, L, -0.7, kernels.empty((M, M), L), transpose=True)
+    kernels.tril_sum_of_squares(L)
+    mean, var = numbers(3, 5), numbers(3, 5) ** 2
+    for name in FUNCTIONS:
+        kernels.expectation(name, mean, var, 3)
+    kernels.largest(gpu.there(np.arange(5) % 3), mean, var, 3)
+    kernels.expected_logsumexp(mean, var, gpu.there(rng.standard_normal((16, 3))))
+    packed = gpu.there(np.empty(M * (M + 1) // 2))
+    kernels.pack_tril(L, packed)
+    kernels.unpack_tril(packed, M, np.float32)
+    kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
+                 step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip
+    assert not verdicts.within(A, 0) and verdicts.within(A)
 
 
 def on_host(cupy):

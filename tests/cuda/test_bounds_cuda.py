@@ -110,6 +110,33 @@ def test_likelihoods(one_gpu, rng, likelihood, kind, outputs):
         assert_same(found, expected)
 
 
+def models_with_factors(rng, outputs):
+    """Models whose posteriors approximate an inverse, or see pseudo-data, and what else their bound is asked for."""
+    model = small_model(rng, outputs)
+    K, s = model.covariance.matrix(model.inducing) + 1e-6 * np.eye(M), rng.uniform(0.5, 1, M)
+    R, T = (fs.inverse_factor(A)[0] for A in (K, K + np.diag(s)))
+    mean = model.posterior.mean
+    for posterior, settings in [
+        (fs.LikelihoodForm(mean, s), {}),
+        (fs.LikelihoodForm(mean, s, preconditioned=False), {}),
+        (fs.Relaxed(mean, s, T), {}),
+        (fs.Relaxed(mean, s, T), {"probes": 4, "rng": 1}),
+        (fs.InverseFreeWhitened(mean, model.posterior.scale_tril, R), {}),
+    ]:
+        yield fs.replace(model, posterior=posterior), settings
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_other_posteriors(one_gpu, rng, outputs):
+    X, Y = rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
+    for model, settings in models_with_factors(rng, outputs):
+        here, there = (model, X, Y), moved(one_gpu, model, X, Y)
+        check_bound(one_gpu, fs.elbo_and_grad, here, there, num_data=1000, **settings)
+        assert_same(fs.predict_f(*there[:2]), fs.predict_f(*here[:2]), 1e-9)
+        if not settings:
+            assert_same(fs.predict_f(*there[:2], full_cov=True), fs.predict_f(*here[:2], full_cov=True), 1e-9)
+
+
 @pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
 def test_covariances_and_mean_functions(one_gpu, rng, covariance):
     for mean in MEANS:
