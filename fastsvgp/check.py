@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 
-from .errors import VarianceClampWarning
+from .errors import VarianceClampWarning, not_a_generator
 from .kernels import verdicts
 from .kernels.dispatch import backend_of
 from .records import is_record, leaves, matches, tree_map
@@ -139,7 +139,7 @@ def generator(rng):
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError):
-        raise TypeError(f"`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got {rng!r}") from None
+        raise not_a_generator(rng) from None
 
 
 def data_scale(num_data, batch):

@@ -41,6 +41,11 @@ def _rebuild(args, state):
     return error
 
 
+def not_a_generator(rng):
+    """What to raise where an argument ``rng`` stands for no random generator."""
+    return TypeError(f"`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got {rng!r}")
+
+
 class VarianceClampWarning(RuntimeWarning):
     """Rounding drove some marginal variances below eps * kff; they were set to that floor and counted."""
 

@@ -494,6 +494,11 @@ def normal_points(dim, num, rng=None, like=None):
     Returns
     -------
     (num, dim) float64, not to be written to; on the device of ``like``.
+
+    Raises
+    ------
+    TypeError
+        ``rng`` is something else, such as a negative seed.
     """
     return twin("quadrature", like).normal_points(dim, num, rng)
 

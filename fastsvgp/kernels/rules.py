@@ -1,9 +1,12 @@
 """Nodes and points that averages are taken over, as NumPy arrays: the same ones for both twins of ``quadrature``."""
 
 import functools
+import operator
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
+
+from ..errors import not_a_generator
 
 FLOOR = np.finfo(np.float64).eps ** (2 / 3)
 
@@ -25,7 +28,15 @@ def raised(mean, var):
 
 def seed_of(rng):
     """The seed of the points that ``rng`` asks for: see ``normal_points``."""
-    return int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else 0 if rng is None else int(rng)
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**63))
+    try:
+        seed = 0 if rng is None else operator.index(rng)
+    except TypeError:
+        raise not_a_generator(rng) from None
+    if seed < 0:
+        raise not_a_generator(rng)
+    return seed
 
 
 @functools.lru_cache(maxsize=8)

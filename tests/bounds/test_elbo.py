@@ -222,3 +222,12 @@ def test_clamped_variances_warn_once(rng, monkeypatch):
     with pytest.warns(fs.VarianceClampWarning, match=r"3 marginal variance") as caught:
         fs.elbo(model, Z, np.zeros(3), jitter=0.0)
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize("wrong", ["x", -1, 1.5, np.float64(2), [1, 2]])
+@pytest.mark.parametrize("bound", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step], ids=lambda f: f.__name__)
+def test_what_is_no_random_generator_is_refused_where_points_are_drawn(rng, bound, wrong):
+    model, X, Y = problem(rng, fs.Whitened, "rbf", "softmax")
+    with pytest.raises(TypeError, match=r"`rng` must be None, a seed \(a whole number from 0\) or a numpy.random.Generator, got"):
+        bound(model, X, Y, rng=wrong)
+    assert fs.elbo(model, X, Y, rng=np.uint8(3)) == fs.elbo(model, X, Y, rng=3)
