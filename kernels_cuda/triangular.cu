@@ -81,7 +81,7 @@ __device__ __forceinline__ void substitute(real* factor, real* panel, int square
 // X = op(L)^-1 B for items of n rows and `columns` columns. `strips` blocks share an item: each takes every strips-th 64 columns, with
 // the factor that it has prepared once. Rows are `..._stride` apart, items `..._item`. X may be B. Where there are weights (items, n),
 // means (items, columns) receives weights' X, and squares the sums of squares of the columns of X; X may then be null.
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 4)
 solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* B, index_t b_stride, index_t b_item, int given, int n,
       index_t columns, int strips, int transposed, real* X, index_t x_stride, index_t x_item, const real* __restrict__ weights,
       index_t weights_item, real* __restrict__ means, real* __restrict__ squares) {

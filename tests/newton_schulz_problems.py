@@ -74,6 +74,8 @@ def check_all(twin, rng, M, batch, dtype):
 
 def small_run(twin):
     """Every kernel once, on more than one block and on slices of a sum, for runs that are slow."""
-    rng = np.random.default_rng(1)
-    check_all(twin, rng, 70, (), np.float32)
-    twin.newton_schulz_sizes(rng.uniform(1, 2, 4), np.eye(70, dtype=np.float32), np.ones(70, np.float32), 0.0)
+    A, L, S, _, v = problem(np.random.default_rng(1), 66, (), np.float32)
+    D, stats = twin.newton_schulz_gram(unread(A), unread(L))
+    twin.newton_schulz_curvature(unread(A), unread(L), unread(D))
+    twin.tril_congruence(unread(L), unread(S))
+    twin.newton_schulz_sizes(stats, D, v, 0.0, 1)

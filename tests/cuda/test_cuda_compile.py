@@ -83,7 +83,7 @@ BUDGET = {
         "multiply": 208,
         "finish": 160,
     },
-    "triangular": {"solve": 80},
+    "triangular": {"solve": 128},
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 
