@@ -9,7 +9,7 @@ import warnings
 
 import numpy as np
 
-from .errors import VarianceClampWarning, not_a_generator
+from .errors import BadEntry, VarianceClampWarning, not_a_generator
 from .kernels import verdicts
 from .kernels.dispatch import backend_of
 from .records import is_record, leaves, matches, tree_map
@@ -56,9 +56,8 @@ def finite(name, array):
     """Refuse NaN and infinity."""
     if not (math.isfinite(array) if isinstance(array, (float, int)) else _all_finite(array)):
         array = _host(array)
-        bad = np.argwhere(~np.isfinite(array))[0]
-        where = f" at index {tuple(int(i) for i in bad)}" if len(bad) else ""
-        raise ValueError(f"`{name}` contains {np.asarray(array)[tuple(bad)]}{where}; remove or impute such entries first")
+        bad = tuple(np.argwhere(~np.isfinite(array))[0])
+        raise BadEntry(name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first")
 
 
 def _all_finite(array):
@@ -278,7 +277,11 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     finite(name, Y)
     if Y.ndim == 2:
         Y = np.ascontiguousarray(Y.T, like=Y)
-    likelihood.check_targets(Y, name)
+    try:
+        likelihood.check_targets(Y, name)
+    except BadEntry as error:  # of the layout of likelihoods
+        error.index = error.index[::-1]
+        raise
     return Y if latent is not None else Y.astype(dtype, copy=False)
 
 

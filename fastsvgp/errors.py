@@ -41,6 +41,27 @@ def _rebuild(args, state):
     return error
 
 
+class BadEntry(ValueError):
+    """An array holds something that it must not, at ``index``: whoever knows that it was cut from a larger one sets that anew.
+
+    Attributes
+    ----------
+    name : str
+        What the message calls the array.
+    index : tuple of int
+        ``()`` for a single number.
+    """
+
+    def __init__(self, name, what, index, advice):
+        super().__init__(name, what, index, advice)
+        self.name, self.index = name, tuple(int(i) for i in index)
+
+    def __str__(self):
+        name, what, _, advice = self.args
+        where = f" at index {self.index[0] if len(self.index) == 1 else self.index}" if self.index else ""
+        return f"`{name}` {what}{where}{advice}"
+
+
 def not_a_generator(rng):
     """What to raise where an argument ``rng`` stands for no random generator."""
     return TypeError(f"`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got {rng!r}")

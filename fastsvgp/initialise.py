@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 
 from . import check, kernels
+from .errors import BadEntry
 
 _CHUNK = 4096
 
@@ -167,7 +168,11 @@ def _rows(function, X, M, rng, subset):
     part = check.as_array("X", X[rows[order]] if hasattr(X, "dtype") else np.asarray(X)[rows[order]])
     shuffled = np.empty(part.shape)
     shuffled[order] = part
-    check.finite("X", shuffled)
+    try:
+        check.finite("X", shuffled)
+    except BadEntry as error:
+        error.index = (int(rows[error.index[0]]), error.index[1])
+        raise
     return shuffled, check.common_dtype(part)
 
 

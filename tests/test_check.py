@@ -58,7 +58,7 @@ FIELDS = [
     ("inducing", np.ones((0, 2)), ValueError, r"`inducing` must have shape \(M, D\) with M > 0"),
     ("inducing", np.full((3, 2), np.inf), ValueError, "`inducing` contains inf"),
     ("posterior.mean", np.zeros(4), ValueError, r"`posterior` has mean \(4,\) and scale_tril \(3, 3\).*3 inducing inputs"),
-    ("posterior.mean", np.array([0.0, np.nan, 0.0]), ValueError, r"`posterior.mean` contains nan at index \(1,\)"),
+    ("posterior.mean", np.array([0.0, np.nan, 0.0]), ValueError, r"`posterior.mean` contains nan at index 1;"),
     ("posterior.scale_tril", np.ones(3), ValueError, r"`posterior.scale_tril` must have shape \(..., M, M\), got \(3,\)"),
     ("posterior.scale_tril", -np.eye(3), ValueError, "`diagonal of posterior.scale_tril` must be positive"),
     ("posterior.scale_tril", np.array([[1.0, 0, 0], [0, 1, 0], [np.nan, 0, 1]]), ValueError, "`posterior.scale_tril` contains"),

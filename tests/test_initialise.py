@@ -89,7 +89,7 @@ def test_messages(choose):
         choose(np.zeros((3, 2)), 0)
     with pytest.raises(ValueError, match="`X` must have shape"):
         choose(np.zeros(3), 1)
-    with pytest.raises(ValueError, match="`X` contains nan"):
+    with pytest.raises(ValueError, match=r"`X` contains nan at index \(1, 0\);"):
         choose(np.array([[0.0], [np.nan]]), 1)
     with pytest.raises(TypeError, match="real numbers"):
         choose(np.array([["a"], ["b"]]), 1)

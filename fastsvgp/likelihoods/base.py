@@ -6,6 +6,7 @@ import numbers
 import numpy as np
 
 from .. import kernels
+from ..errors import BadEntry
 from ..kernels import verdicts
 
 CHUNK = 4096  # data whose (nodes, data) temporaries exist at one time: 20 nodes make 640 kB
@@ -107,11 +108,11 @@ def sum_outputs(values):
 
 
 def refuse(name, Y, bad, what, advice):
-    """Raise ``ValueError`` when any entry of the mask ``bad`` is set: the first such target is quoted."""
+    """Raise ``BadEntry``, a ``ValueError``, when any entry of the mask ``bad`` is set: the first such target is quoted."""
     if not verdicts.none(bad):
         bad, Y = (a.get() if verdicts.on_device(a) else a for a in (bad, Y))
-        at = tuple(int(i) for i in np.argwhere(np.broadcast_to(bad, Y.shape))[0])
-        raise ValueError(f"`{name}` must hold {what}; got {Y[at]!s} at index {at[0] if len(at) == 1 else at}. {advice}")
+        at = tuple(np.argwhere(np.broadcast_to(bad, Y.shape))[0])
+        raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
 
 
 def in_numbers(Y, dtype=None):

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import check, devices
 from ..bounds.collapsed import SGPR
+from ..errors import BadEntry
 from ..kernels import verdicts
 from ..optim.first_order import adam
 from ..optim.flat import as_names, free_paths
@@ -182,8 +183,12 @@ def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, nat
         batches = batches.reseeded(state.seed)
     if home is not None:
         batches = OnDevice(batches, home)
-    with verdicts.waiting():
-        dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+    try:
+        with verdicts.waiting():
+            dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+    except BadEntry as error:
+        batches.locate(error, state.step)
+        raise
     state = replace(state, model=_settled(state.model, dtype))
     return Trainer(state, batches, optimiser, natural, inverse, plan, check.jitter_amount(jitter, dtype), dtype)
 

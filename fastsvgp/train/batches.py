@@ -36,16 +36,26 @@ class Batches:
         """(X, Y) of a step, from 0."""
         if self.size == self.num_data:
             return _as_array(self._X), _as_array(self._Y)
-        first = step * self.size
-        epoch, position = divmod(first, self.num_data)
-        rows = self._order(epoch)[position : position + self.size]
-        if len(rows) == self.size:
-            rows = np.sort(rows)
+        rows, seam = self._rows(step)
+        if not seam:
             return _read(self._X, rows), _read(self._Y, rows)
         # across the seam a row may come twice; h5py wants row numbers that increase, so it is read once
-        rows = np.concatenate([rows, self._order(epoch + 1)[: self.size - len(rows)]])
         rows, back = np.unique(rows, return_inverse=True)
         return tuple(_read(data, rows)[devices.like(back, data)] for data in (self._X, self._Y))
+
+    def locate(self, error, step):
+        """Have a ``BadEntry`` about the X or Y of a step name the row of the data, in place of the row of the batch."""
+        if error.name in ("X", "Y") and self.size < self.num_data:
+            rows, _ = self._rows(step)
+            error.index = (int(rows[error.index[0]]), *error.index[1:])
+
+    def _rows(self, step):
+        """Row numbers of a batch that is not all rows, in its order, and whether an epoch ends within it; else they increase."""
+        epoch, position = divmod(step * self.size, self.num_data)
+        rows = self._order(epoch)[position : position + self.size]
+        if len(rows) == self.size:
+            return np.sort(rows), False
+        return np.concatenate([rows, self._order(epoch + 1)[: self.size - len(rows)]]), True
 
     def _order(self, epoch):
         if epoch not in self._orders:
@@ -91,3 +101,7 @@ class OnDevice:
         else:
             self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)
         return batch
+
+    def locate(self, error, step):
+        """As ``Batches.locate``."""
+        self._reader.submit(self._batches.locate, error, step).result()  # not while a batch is read

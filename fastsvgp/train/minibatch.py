@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds.elbo import elbo_and_grad
+from ..errors import BadEntry
 from ..optim.base import Diverged
 from ..optim.natural import natural_step
 from ..records import replace
@@ -168,7 +169,11 @@ class Trainer:
 
     def _safely(self, function, *args, **kwargs):
         def compute(jitter):
-            return function(*args, jitter=jitter, **kwargs)
+            try:
+                return function(*args, jitter=jitter, **kwargs)
+            except BadEntry as error:
+                self._batches.locate(error, self.state.step)
+                raise
 
         return with_more_jitter(compute, self._jitter, self._dtype, self.state.step + 1)
 

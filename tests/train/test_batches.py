@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fastsvgp.train.batches import Batches
+from fastsvgp.errors import BadEntry
+from fastsvgp.train.batches import Batches, OnDevice
 
 
 def data(N):
@@ -21,6 +22,18 @@ def test_each_row_once_an_epoch(N, size):
         np.testing.assert_array_equal(X[:, 0] * 10, Y)
         rows.append(X[:, 0].astype(int))
     np.testing.assert_array_equal(np.bincount(np.concatenate(rows), minlength=N), np.full(N, steps * min(size, N) // N))
+
+
+@pytest.mark.parametrize("N, size", [(10, 3), (17, 5), (12, 4), (5, 5)])
+@pytest.mark.parametrize("make", [lambda batches: batches, lambda batches: OnDevice(batches, np.zeros(1))])
+def test_bad_entries_of_a_batch_are_found_in_the_data(N, size, make):
+    batches = make(Batches(*data(N), size, seed=3))
+    for step in range(3 * N):
+        for i, row in enumerate(batches.at(step)[0][:, 0]):
+            for name, found in (("X", int(row)), ("Y", int(row)), ("inducing", i)):
+                error = BadEntry(name, "contains nan", (i, 2), "")
+                batches.locate(error, step)
+                assert str(error) == f"`{name}` contains nan at index ({found}, 2)"
 
 
 def test_a_function_of_seed_and_step():

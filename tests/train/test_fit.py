@@ -321,11 +321,36 @@ def test_nan_is_an_error_that_keeps_the_last_checkpoint(tmp_path, rng, monkeypat
     assert caught.value.__notes__ == ["fastsvgp.fit was at step 4 of 9"] and not (tmp_path / "other.npz").exists()
 
 
-def test_bad_data_are_found_by_the_bound(rng):
+@pytest.mark.parametrize("row", [0, 17, 42])
+@pytest.mark.parametrize("options", [{"batch_size": 16}, {"batch_size": 16, "natural_step_size": 0.1}, {"batch_size": 60}])
+def test_bad_data_are_found_by_the_bound_and_named_by_their_row(tmp_path, rng, row, options):
+    def refused(model, X, Y, message):
+        for seed in range(3):  # in the batch of another step
+            with pytest.raises(ValueError, match=message):
+                fs.fit(model, X, Y, epochs=2, rng=seed, **options)
+
+    def spoiled(array, index, value):
+        file = np.memmap(tmp_path / "data", array.dtype, "w+", shape=array.shape)
+        file[...] = array
+        file[index] = value
+        return file
+
     model, X, Y = problem(rng)
-    X[17, 1] = np.nan
-    with pytest.raises(ValueError, match="`X` contains nan"):
-        fs.fit(model, X, Y, epochs=1, batch_size=16)
+    bad = spoiled(X, (row, 1), np.nan)
+    refused(model, bad, Y, rf"`X` contains nan at index \({row}, 1\);")
+    refused(model, np.array(bad), Y, rf"`X` contains nan at index \({row}, 1\);")
+    refused(model, X, spoiled(Y, row, np.inf), rf"`Y` contains inf at index {row};")
+    model, X, labels = classes(rng)
+    refused(model, X, spoiled(labels, row, 3), rf"integer labels .* got 3 at index {row}\. Number")
+    model, X, Y = problem(rng, outputs=(2,), likelihood=fs.Poisson())
+    refused(model, X, spoiled(np.ones(Y.shape), (row, 1), -1), rf"counts; got -1\.0 at index \({row}, 1\)\.")
+
+
+def test_bad_entries_of_what_a_callback_computes_are_its_own(rng):
+    model, X, Y = problem(rng)
+    bad = np.where(np.arange(60) == 3, np.nan, Y)
+    with pytest.raises(ValueError, match="`Y` contains nan at index 3;"):
+        fs.fit(model, X, Y, epochs=1, batch_size=16, callback=lambda step, value, info: fs.elbo(info.model, X, bad))
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------------
