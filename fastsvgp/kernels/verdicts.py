@@ -126,9 +126,10 @@ def retried(bound):
         except MemoryError as error:
             _local.book = None
             raise MemoryError(_explained(error, inspect.signature(bound).bind(*args, **kwargs).arguments)) from error
-        except BaseException:
-            _local.book = None
-            raise
+        except BaseException as error:
+            stopped, _local.book = _local.book is not None and isinstance(error, Exception), None
+            if not stopped:
+                raise  # else a check that was not waited for may know the cause
         with waiting():
             return bound(*args, **kwargs)
 

@@ -288,8 +288,12 @@ def test_faults_of_the_other_entries(one_gpu, rng):
     good = small_model(rng)
     bad = fs.replace_at(good, "covariance.lengthscales", -np.ones(D))
     sgpr = fs.SGPR(bad.covariance, good.inducing, f8(0.3))
+    q = good.posterior
+    stopped = fs.replace(good, posterior=fs.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M)))  # too far, which is met first
+    stopped = fs.replace_at(stopped, "covariance.variance", f8(np.nan))
     for function, model, *data in [
-        (fs.natural_step, bad, X, Y), (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad), (fs.collapsed_bound, sgpr, X, Y),
+        (fs.elbo, stopped, X, Y), (fs.natural_step, bad, X, Y), (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad),
+        (fs.collapsed_bound, sgpr, X, Y),
         (fs.optimal_svgp, sgpr, X, Y), (fs.sample_f, bad, X),
         (lambda *a: fs.fit(*a, steps=1), bad, X, Y),
     ]:  # fmt: skip
