@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cuda_host import emulated as emulation
 from cuda_host import sanitized
+from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.host_module import HostModule
 from oracles import inverse_factor as oracle
 
@@ -113,6 +114,23 @@ def test_infinity_shows_in_the_norms(twin_of, rng):
     A, L, *_ = problems.problem(rng, 70, (), np.float64)
     L[60, 3] = np.inf
     assert not np.isfinite(twin_of("newton_schulz").newton_schulz_gram(A, L)[1][0])
+
+
+def test_nothing_waits_for_the_device(rng):
+    A, L, S, bar, v = problems.problem(rng, 20, (2,), np.float64)
+    with cupy_on_host() as cp:
+        from fastsvgp.kernels.cuda import newton_schulz as twin
+
+        A, L, S, bar, v = map(cp.asarray, (A, L, S, bar, v))
+        before = copies.to_host
+        D, stats = twin.newton_schulz_gram(A, L)
+        sizes, v = twin.newton_schulz_sizes(stats, D, v, 1e-6)
+        twin.newton_schulz_update(L, D, sizes)
+        twin.newton_schulz_step(A, L, 0.5)
+        twin.newton_schulz_step_vjp(bar, A, L, D, sizes)
+        twin.newton_schulz_curvature(A, L, D)
+        twin.tril_congruence(L, S)
+        assert copies.to_host == before
 
 
 def test_the_order_of_threads_changes_no_bit(rng):

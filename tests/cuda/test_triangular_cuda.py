@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import triangular_problems as problems
 from cuda_host import sanitized
-from cuda_host.cupy_on_host import cupy_on_host
+from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import emulated
 
 from fastsvgp.kernels.cpu import triangular as cpu
@@ -95,6 +95,25 @@ def test_large_factors(rng, batch_L, batch_B, transpose):
                          [np.broadcast_to(np.eye(200), L.shape), cpu.inverse_triangular(L)], float)  # fmt: skip
             assert twin.solve_triangular(*there, transpose, overwrite_b=True) is there[1]
             np.testing.assert_array_equal(there[1].get(), X.get())
+
+
+@pytest.mark.parametrize("M", [20, 140])
+def test_nothing_waits_for_the_device(rng, M):
+    arrays = problems.problem(rng, M, 3, (2,), float)
+    with cupy_on_host() as cp:
+        from fastsvgp.kernels.cuda import triangular as twin
+
+        L, W, B, bar, C, w, x, square = map(cp.asarray, arrays)
+        before = copies.to_host
+        X = twin.solve_triangular(L, B)
+        twin.solve_triangular_vjp(bar, L, X)
+        twin.multiply_triangular_vjp(bar, L, B)
+        twin.solve_moments(L, B, x)
+        twin.solve_tril_vjp(square, L, twin.solve_tril(L, W))
+        twin.inverse_triangular_vjp(square, twin.inverse_triangular(L))
+        twin.tril_gram(L, w)
+        twin.tril_product(B, C, square, True)
+        assert copies.to_host == before
 
 
 @pytest.mark.parametrize("kilobytes, blocks", [(227, 1), (99, 2), (64, 2)])
