@@ -175,7 +175,7 @@ class InverseFreePass:
         for p, C in enumerate(self.C):
             np.add(prior, kernels.matmul(Lam, kernels.matmul(C, Lam), transpose_a=True), out=cov[p])
             np.multiply(np.add(cov[p], cov[p].T), 0.5, out=cov[p])
-        self.clamped += raise_to_floor(cov.reshape(-1, N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
+        self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
         return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
 
     def kl(self):

@@ -105,7 +105,7 @@ class Whitening:
         for p, W in enumerate(self.trils):
             V = kernels.multiply_triangular(W, Lam, transpose=True)
             np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
-        self.clamped += raise_to_floor(cov.reshape(-1, N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
+        self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
         return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
 
     def kl(self):
