@@ -40,8 +40,8 @@ class PseudoData(Posterior):
 
     def natural_step(self, work, step_size):
         raise TypeError(
-            f"natural_step: the covariance of a {type(self).__name__} has no natural-gradient step of its own, because its S~ is "
-            "diagonal; train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
+            f"natural_step: a {type(self).__name__} posterior can not take natural-gradient steps, because they would not keep "
+            "its S~ diagonal; train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
 
 

@@ -459,5 +459,5 @@ def test_clear_errors(rng):
     for probes in (0, -1, True, 2.5):
         fails(ValueError, "`probes` must be None, a number of at least 1", probes=probes)
     fails(TypeError, "`probes`.*LikelihoodForm posterior has none", "posterior", as_likelihood_form(model).posterior, probes=3)
-    with pytest.raises(TypeError, match="natural_step.*Relaxed.*adam"):
+    with pytest.raises(TypeError, match="natural_step: a Relaxed posterior can not take natural-gradient steps.*adam"):
         fs.natural_step(model, X, y)
