@@ -117,8 +117,6 @@ def train(fitted, task, args, folder):
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
     if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
-        if not stale and not args.resume and os.path.exists(checkpoint):
-            os.unlink(checkpoint)
         raise KeyboardInterrupt
     return _finished(model, info, X, y, args, checkpoint)
 

@@ -98,8 +98,9 @@ def fit(
         Larger is better. Called every ``validate_every`` steps (default: once an epoch) and at the end; the model with the best
         score is returned.
     checkpoint : path, optional
-        Written every ``checkpoint_every`` steps (default 1000; 10 for an SGPR), at the end, on Ctrl-C and on errors; each time
-        all of it or nothing. A full disk is logged and does not end the training. ``fs.load(path).model`` is its model.
+        Written every ``checkpoint_every`` steps (default 1000; 10 for an SGPR), at the end, and after a first step on Ctrl-C and
+        on errors; each time all of it or nothing. A full disk is logged and does not end the training.
+        ``fs.load(path).model`` is its model.
     resume : path, optional
         A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments. The trajectory is
         bitwise that of a training that never stopped (same machine, same number of threads). An SGPR goes on from the model,

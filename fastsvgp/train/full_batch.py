@@ -58,9 +58,10 @@ class CollapsedTrainer:
         except Exception as error:
             if self.state.step > self._begun:
                 self._save()
-            error.add_note(states.whereabouts("iteration", self.state.step + 1, plan, self._saved))
+            error.add_note(states.whereabouts("iteration", self.state.step, plan, self._saved))
             raise
-        self._save()
+        if reason != "interrupted" or self.state.step > self._begun:  # nothing reached is nothing to write over an older one
+            self._save()
         end = self.snapshot()
         info = FitInfo(end.values, end.trend.smoothed, np.empty((0, 2)), end.step, end.seconds, reason, end.retries)
         return end.model, info

@@ -77,9 +77,10 @@ class Trainer:
             # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
             if not isinstance(error, Diverged) and self.state.step > self._begun:
                 self._save()
-            error.add_note(states.whereabouts("step", self.state.step + 1, plan, self._saved))
+            error.add_note(states.whereabouts("step", self.state.step, plan, self._saved))
             raise
-        self._save()
+        if reason != "interrupted" or self.state.step > self._begun:  # nothing reached is nothing to write over an older one
+            self._save()
         if reason != "interrupted":
             self._validate_at_end()
         return self._result(reason)

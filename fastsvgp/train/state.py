@@ -49,9 +49,9 @@ def write(path, state):
     return True
 
 
-def whereabouts(unit, number, plan, saved):
-    """What an error that ends a training is told; ``saved``: the step of the last checkpoint that was written, or None."""
-    note = f"fastsvgp.fit was at {unit} {number} of {plan.steps}"
+def whereabouts(unit, done, plan, saved):
+    """What an error that ends a training is told: how many steps were ``done``, and which was the last ``saved``, or None."""
+    note = f"fastsvgp.fit had done {done} of {plan.steps} {unit}s"
     if saved is None:
         return note
     return f"{note}; {plan.checkpoint} holds the state after {unit} {saved}, from which training can be resumed"

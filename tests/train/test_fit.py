@@ -12,8 +12,8 @@ import pytest
 import fastsvgp as fs
 from fastsvgp import records
 from fastsvgp.records import leaves
+from fastsvgp.train import full_batch, minibatch
 from fastsvgp.train import jitter as jitters
-from fastsvgp.train import minibatch
 
 M = 5
 
@@ -152,7 +152,7 @@ def test_resume_after_an_interrupt_and_a_crash(tmp_path, rng):
     with pytest.raises(RuntimeError, match="crash") as caught:
         fs.fit(model, X, Y, steps=12, batch_size=16, resume=path, checkpoint=path, callback=stop)
     (note,) = caught.value.__notes__
-    assert note == f"fastsvgp.fit was at step 10 of 12; {path} holds the state after step 9, from which training can be resumed"
+    assert note == f"fastsvgp.fit had done 9 of 12 steps; {path} holds the state after step 9, from which training can be resumed"
     resumed, _ = fs.fit(model, X, Y, steps=12, batch_size=16, resume=path)
     assert_same(straight, resumed)
 
@@ -172,6 +172,25 @@ def test_an_interrupt_inside_a_step_loses_only_that_step(rng, monkeypatch):
     got, info = fs.fit(model, X, Y, steps=10, batch_size=16, rng=0)
     assert info.interrupted and info.steps == 3
     assert_same(expected, got)
+
+
+@pytest.mark.parametrize("start", ["svgp", "sgpr"])
+def test_an_interrupt_before_the_first_step_leaves_an_older_checkpoint(tmp_path, rng, monkeypatch, start):
+    model, X, Y = problem(rng)
+    model, options = (model, {"batch_size": 16}) if start == "svgp" else (fs.SGPR(model.covariance, model.inducing, 0.1), {})
+    path = tmp_path / "c.npz"
+    fs.fit(model, X, Y, steps=2, checkpoint=path, **options)
+    before = path.read_bytes()
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(minibatch, "elbo_and_grad", interrupted)
+    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", interrupted)
+    for more, steps in (({}, 0), ({"resume": path}, 2)):
+        _, info = fs.fit(model, X, Y, steps=9, checkpoint=path, **more, **options)
+        assert info.interrupted and info.steps == steps
+        assert path.read_bytes() == before and os.listdir(tmp_path) == ["c.npz"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -284,7 +303,7 @@ def test_more_jitter_has_an_end(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(minibatch, "elbo_and_grad", failing(minibatch.elbo_and_grad, 1.0))
     with pytest.raises(fs.NotPositiveDefinite, match="with jitter 0.001 ") as caught:
         fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
-    assert caught.value.__notes__ == ["fastsvgp.fit was at step 1 of 2"] and os.listdir(tmp_path) == []  # nothing was reached
+    assert caught.value.__notes__ == ["fastsvgp.fit had done 0 of 2 steps"] and os.listdir(tmp_path) == []  # nothing was reached
 
 
 def test_from_no_jitter_to_the_default():
@@ -318,7 +337,7 @@ def test_nan_is_an_error_that_keeps_the_last_checkpoint(tmp_path, rng, monkeypat
     calls.clear()
     with pytest.raises(ValueError, match="the bound is nan at step 4") as caught:
         fs.fit(model, X, Y, steps=9, checkpoint=tmp_path / "other.npz")
-    assert caught.value.__notes__ == ["fastsvgp.fit was at step 4 of 9"] and not (tmp_path / "other.npz").exists()
+    assert caught.value.__notes__ == ["fastsvgp.fit had done 3 of 9 steps"] and not (tmp_path / "other.npz").exists()
 
 
 @pytest.mark.parametrize("row", [0, 17, 42])
