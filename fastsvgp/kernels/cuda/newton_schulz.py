@@ -73,8 +73,12 @@ def newton_schulz_gram(A, L, out=None):
     return D, stats
 
 
-def newton_schulz_update(L, D, step_size, overwrite_d=False, out=None):
-    # L - g L Phi(D). D is read until the end, so the result has memory of its own
+def newton_schulz_update(L, D, step_size, overwrite_d=False):
+    return _update(L, D, step_size)  # D is read until the end, so the result has memory of its own
+
+
+def _update(L, D, step_size, out=None):
+    """L - g L Phi(D)."""
     batch = np.broadcast_shapes(L.shape[:-2], D.shape[:-2], np.shape(step_size))
     sizes, factor = _sizes(step_size, batch)
     out = _empty(batch, D) if out is None else out
@@ -85,7 +89,7 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False, out=None):
 
 def newton_schulz_step(A, L, step_size, out=None):
     D, _ = newton_schulz_gram(A, L)
-    return newton_schulz_update(L, D, step_size, out=out)
+    return _update(L, D, step_size, out)
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
