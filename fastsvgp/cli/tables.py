@@ -8,6 +8,7 @@ import csv
 import difflib
 import gzip
 import itertools
+import logging
 import os
 import zlib
 from collections import Counter
@@ -19,6 +20,7 @@ from ..errors import DataFileError
 from ..records import DAMAGED
 from .errors import UsageError, shown
 
+log = logging.getLogger("fastsvgp")
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 LARGEST = 1e150  # of a value: its square is still a number
 DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
@@ -152,7 +154,8 @@ def read_table(path, delimiter="auto", header="auto"):
     delimiter : str
         "auto", a name of ``DELIMITERS``, or one character.
     header : str
-        "auto", "yes" or "no": whether the first line holds column names.
+        "auto", "yes" or "no": whether the first line holds column names. What "auto" makes of a line with numbers in it, which
+        may be either, is logged as a warning.
 
     Returns
     -------
@@ -302,18 +305,40 @@ def _layout(path, head, delimiter, header):
     if not rows:
         raise DataFileError(f"{path} is empty: it holds no rows of data")
     first_line, first = rows[0]
-    if header == "yes" or (header == "auto" and _is_header(first, rows[1][1] if len(rows) > 1 else [])):
+    if header == "yes" or (header == "auto" and _is_header(path, first, [cells for _, cells in rows[1:]])):
         skip = rows[1][0] - 1 if len(rows) > 1 else first_line
         return Layout(delimiter, skip, first)
     return Layout(delimiter, first_line - 1, _commented_header(comments, delimiter, len(first)) if header == "auto" else None)
 
 
-def _is_header(first, second):
-    """Names have no numbers among them, or stand where the next row has a number, or are the counts 0, 1, 2... of pandas."""
-    is_text = [not is_number(cell) for cell in first]
-    if all(is_text) or any(t and cell and is_number(other) for t, cell, other in zip(is_text, first, second, strict=False)):
+def _is_header(path, first, following):
+    """Whether the first row holds names; said where it may be either.
+
+    It does where all cells are text, or some stand where the next row has a number. The counts 0, 1, 2... are names as pandas
+    writes them, but a row of data where all that follows is whole as well.
+    """
+    if all(map(_is_name, first)):
         return True
-    return len(first) > 2 and first == [str(i) for i in range(len(first))]
+    clear = not any(map(is_number, first))  # but some cells are empty, or say that a value is missing
+    above = any(_is_name(cell) and is_number(below) for cell, below in zip(first, *following[:1] or [[]], strict=False))
+    if clear and above:
+        return True
+    counts = len(first) > 2 and first == [str(i) for i in range(len(first))]
+    whole = all(cell.lstrip("+-").isdigit() or _is_missing(cell) for row in following for cell in row)
+    blanks = clear and any(first) and all(_is_name(cell) or not cell for cell in first)
+    named = above or blanks or counts and not whole
+    if named or counts:
+        say = "column names; --header no makes it a row of data" if named else "a row of data; --header yes makes it column names"
+        log.warning("%s: the first line (%s) is taken for %s", path, shown(first), say)
+    return named
+
+
+def _is_missing(cell):
+    return cell.lower() in MISSING
+
+
+def _is_name(cell):
+    return not is_number(cell) and not _is_missing(cell)
 
 
 def _commented_header(comments, delimiter, width):

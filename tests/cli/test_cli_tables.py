@@ -56,6 +56,35 @@ def test_header_can_be_forced(write):
     assert read_table(path, header="no").text == {0: ["a", "3"], 1: ["b", "4"]}
 
 
+@pytest.mark.parametrize(
+    "text, names, said",
+    [
+        ("0,1,2\n3,4,5\n6,7,8\n", None, "(0, 1, 2) is taken for a row of data; --header yes makes it column names"),
+        ("0,1,2\n3,,5\n", None, "is taken for a row of data"),
+        ("0,1,2\n", None, "is taken for a row of data"),
+        ("0,1,2\n3,4,5\n6,7.5,8\n", "0,1,2", "(0, 1, 2) is taken for column names; --header no makes it a row of data"),
+        ("0,1,2\n3,4,red\n", "0,1,2", "is taken for column names"),
+        ("year,1990,2000\n1,2,3\n", "year,1990,2000", "(year, 1990, 2000) is taken for column names"),
+        (",yes\n1.5,no\n", "column 0,yes", "(, yes) is taken for column names"),
+        ("?,yes\n1.5,no\n", None, None),
+        ("1,NA,3\n4,5,6\n", None, None),
+        ("NA,-,?\n4,5,6\n", None, None),
+        ("red,1\nblue,2\n", None, None),
+        (",a,b\n0,1.5,2\n", "column 0,a,b", None),
+        ("na,a\n1,2\n", "na,a", None),
+    ],
+)
+def test_no_first_row_of_data_becomes_names_unsaid(write, caplog, text, names, said):
+    path = write(text)
+    table = read_table(path)
+    assert (",".join(table.names) if table.named else None) == names
+    assert table.num_rows == text.count("\n") - (names is not None)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (said is not None) and all(m.startswith(path) and said in m for m in messages)
+    caplog.clear()
+    assert read_table(path, header="no").num_rows == text.count("\n") and not caplog.records
+
+
 def test_one_column_and_one_row(write):
     assert read_table(write("1\n2\n3\n")).numbers.shape == (3, 1)
     assert read_table(write("1,2,3")).numbers.shape == (1, 3)
