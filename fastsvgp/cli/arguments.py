@@ -74,7 +74,12 @@ def _add_fit(commands):
     )
     fit.add_argument("file", metavar="FILE", help="csv or csv.gz (header detected), npz with X and y, or npy")
     data = fit.add_argument_group("data")
-    data.add_argument("--target", metavar="COLUMN", help="name of the target column, or its index from 0 (default: the last)")
+    data.add_argument(
+        "--target",
+        metavar="COLUMN",
+        help="name of the target column, or its index from 0 (default: the last; of an npz file y, and where it has none the "
+        "last column of X)",
+    )
     data.add_argument("--target-file", metavar="FILE", help="the target is in this file; all columns of FILE are inputs")
     data.add_argument("--ignore", metavar="COLUMN,...", type=_columns, default=[], help="columns to leave out, names or indices")
     held_out = data.add_mutually_exclusive_group()
@@ -120,8 +125,10 @@ def _add_fit(commands):
     length = training.add_mutually_exclusive_group()
     length.add_argument("--steps", metavar="N", type=_count, help="training steps (default 2000; sgpr: at most 200 iterations)")
     length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
-    training.add_argument("--batch-size", metavar="B", type=_count, default=512, help="rows in a minibatch (default 512)")
-    training.add_argument("--learning-rate", metavar="R", type=_positive, default=0.01, help="step size of Adam (default 0.01)")
+    training.add_argument("--batch-size", metavar="B", type=_count, help="rows in a minibatch (default 512; not for sgpr)")
+    training.add_argument(
+        "--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)"
+    )
     training.add_argument(
         "--natural-step",
         metavar="S",

@@ -61,6 +61,9 @@ def fit_task(task, args, folder, title):
     if args.natural_step and args.method != "svgp":
         mover = "L-BFGS moves all there is" if args.method == "sgpr" else "Adam moves the posterior too"
         raise UsageError(f"--natural-step is for --method svgp; with {args.method} {mover}: leave it out")
+    given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
+    if given and args.method == "sgpr":
+        raise UsageError(f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would have no effect")
     say = _silent if args.quiet else print
     if args.resume and not os.path.isdir(folder):
         raise UsageError(f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out")

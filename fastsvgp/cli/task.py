@@ -7,7 +7,7 @@ import numpy as np
 from ..errors import DataFileError
 from .errors import UsageError, shown
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
-from .tables import DECIMAL_COMMAS, is_number, read_table, with_decimal_comma
+from .tables import DECIMAL_COMMAS, LARGEST, is_number, read_table, with_decimal_comma
 
 FEW_INTEGERS = 20
 
@@ -76,6 +76,8 @@ def _find_target(table, target, target_file, columns, delimiter, header):
     """The target's values, its name, and its column in ``table`` (None: it is not among them)."""
     if target_file is not None:
         other = read_table(target_file, delimiter, header)
+        if other.target is not None and target is not None:
+            raise UsageError(f"--target: {other.path} has the target as y; leave --target out")
         if other.target is None and target is None and other.num_columns > 1:
             raise UsageError(f"--target-file: {other.path} has {other.num_columns} columns; say which one with --target")
         values = other.target if other.target is not None else other.target_column(other.index_of(target or "0", "--target"))
@@ -115,9 +117,11 @@ def interpret_target(values, name, likelihood=None):
     y, likelihood, reason, classes
         Values or class codes; the likelihood; why; the class names or None.
     """
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
-        raise DataFileError(f"the target {name!r} is {values[row]} in row {row}; fill it in or remove the row")
+    usable = np.abs(values) < LARGEST if values.dtype.kind == "f" else np.True_
+    if not usable.all():
+        row = int(np.argmin(usable))
+        what = f"{values[row]:g}" + (", too large to be squared," if np.isfinite(values[row]) else "")
+        raise DataFileError(f"the target {name!r} is {what} in row {row}; fill it in or remove the row")
     distinct = np.unique(values)
     if len(values) < 2:
         raise UsageError(f"there is {len(values)} row of data only; at least three are needed to learn and to test")

@@ -17,6 +17,8 @@ from .progress import Progress
 
 STEPS = {"svgp": 2000, "lsvgp": 2000, "rsvgp": 2000, "sgpr": 200}
 NATURAL_STEP = 0.1
+BATCH_SIZE = 512
+LEARNING_RATE = 0.01
 REST = 1000, 10  # rsvgp: the inducing inputs rest for so many steps, or for one in so many steps of a short training,
 GENTLE = 0.2  # and then move by this part of the learning rate
 JITTER = {"float64": 1e-6, "float32": 1e-4}
@@ -103,7 +105,7 @@ def train(fitted, task, args, folder):
         _check_resume(checkpoint, fitted.model, args)
         settings["resume"] = checkpoint
     if args.method != "sgpr":
-        settings |= {"batch_size": args.batch_size, "optimiser": _optimiser(args, total)}
+        settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
     if args.method == "svgp" and args.natural_step != 0:
         settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
     stale = os.path.exists(checkpoint) and not args.resume
@@ -124,15 +126,17 @@ def train(fitted, task, args, folder):
 def _total_steps(args, num_data):
     if args.epochs is None:
         return args.steps or STEPS[args.method]
-    return math.ceil(args.epochs * (num_data / min(args.batch_size, num_data) if args.method != "sgpr" else 1))
+    per_epoch = num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
+    return math.ceil(args.epochs * per_epoch)
 
 
 def _optimiser(args, total):
-    everything = fs.adam(args.learning_rate, transform="log")
+    rate = args.learning_rate or LEARNING_RATE
+    everything = fs.adam(rate, transform="log")
     if args.method != "rsvgp":
         return everything
     rest = min(REST[0], total // REST[1])
-    return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * args.learning_rate)
+    return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * rate)
 
 
 def _natural_schedule(task, size):

@@ -53,6 +53,8 @@ def refused(capsys, *argv):
         (["fit", "good.csv", "--natural-step", "1.5"], ["--natural-step", "from 0 to 1, got '1.5'"]),
         (["fit", "good.csv", "--natural-step", "0.1", "--method", "lsvgp"], ["--natural-step", "--method svgp"]),
         (["fit", "good.csv", "--natural-step", "0.1", "--method", "sgpr"], ["--natural-step", "--method svgp", "L-BFGS"]),
+        (["fit", "good.csv", "--batch-size", "32", "--method", "sgpr"], ["sgpr", "L-BFGS", "leave out --batch-size,"]),
+        (["fit", "good.csv", "--learning-rate", "0.01", "--method", "sgpr"], ["sgpr", "leave out --learning-rate, which"]),
         (["fit", "good.csv", "--test-fraction", "1"], ["--test-fraction", "below 1"]),
         (["fit", "good.csv", "--steps", "5", "--epochs", "2"], ["--epochs", "--steps"]),
         (["fit", "good.csv", "--frobnicate"], ["--frobnicate"]),

@@ -18,7 +18,8 @@ from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
 from fastsvgp.train import full_batch, minibatch
 
-FEW = ["--steps", "60", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05"]
+FEW_SGPR = ["--steps", "60", "--inducing", "12"]
+FEW = [*FEW_SGPR, "--batch-size", "32", "--learning-rate", "0.05"]
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
@@ -107,7 +108,8 @@ def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, options):
     for method in ("sgpr", "svgp", "lsvgp", "rsvgp"):
         if method == "sgpr" and "--natural-step" in options:
             continue
-        run(capsys, "fit", "many.csv", *FEW, "--method", method, "--out", method, *options)
+        few = FEW_SGPR if method == "sgpr" else FEW
+        run(capsys, "fit", "many.csv", *few, "--method", method, "--out", method, *options)
         results = json.loads(pathlib.Path(method, "metrics.json").read_text())
         assert results["test"]["model"]["rmse"] < 0.8 * results["test"]["trivial"]["rmse"]
         assert np.size(results["parameters"]["covariance.lengthscales"]) == (1 if "--no-ard" in options else 3)
@@ -221,6 +223,14 @@ def test_resume_ends_where_an_uninterrupted_run_ends(wave, capsys, monkeypatch, 
     assert run(capsys, "predict", "parts", wave)[0] == run(capsys, "predict", "whole", wave)[0]
 
 
+def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, capsys, rng):
+    write_csv("counts.csv", "0,1,2", *rng.integers(0, 50, (3, 30)))
+    out, err = run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3")
+    assert "31 rows" in out and "note       counts.csv: the first line (0, 1, 2) is taken for a row of data" in err
+    err = run(capsys, "predict", "counts-fit", "counts.csv", "--header", "yes", "--out", "p.csv")[1]
+    assert "wrote 30 predictions" in err and "note" not in err
+
+
 def stop_after(monkeypatch, steps):
     """Ctrl-C after so many steps."""
     original = Progress.__call__
@@ -235,7 +245,7 @@ def stop_after(monkeypatch, steps):
 
 def test_ctrl_c_keeps_the_sgpr_so_far(wave, capsys, monkeypatch):
     stop_after(monkeypatch, 3)
-    assert main(["fit", wave, *FEW, "--method", "sgpr", "--out", "out"]) == 130
+    assert main(["fit", wave, *FEW_SGPR, "--method", "sgpr", "--out", "out"]) == 130
     out, err = capsys.readouterr()
     assert "interrupted" in err and "RMSE" in out and fs.load("out/model.npz").inducing.shape == (12, 1)
 
@@ -248,12 +258,12 @@ def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, m
     monkeypatch.setattr(minibatch, "natural_step", interrupted)
     monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", interrupted)
     before = sorted(os.listdir())
-    assert main(["fit", wave, *FEW, "--method", method, "--out", "out"]) == 130
+    assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
     assert "interrupted" in capsys.readouterr().err and sorted(os.listdir()) == before
     os.mkdir("out")
     for name in ("checkpoint.npz", "model.npz"):
         pathlib.Path("out", name).write_text("of an earlier run")
-    assert main(["fit", wave, *FEW, "--method", method, "--out", "out"]) == 130
+    assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
     assert {p.name: p.read_text() for p in pathlib.Path("out").iterdir()} == dict.fromkeys(
         ("checkpoint.npz", "model.npz"), "of an earlier run"
     )

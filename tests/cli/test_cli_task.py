@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fastsvgp.cli.arguments import parser
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.cli.task import Standardisation, interpret_target, load_task, split
 from fastsvgp.errors import DataFileError
@@ -51,10 +52,22 @@ def test_targets_that_cannot_work(values, likelihood, message):
         interpret_target(values, "t", likelihood)
 
 
-def test_nan_in_the_target_of_an_npz(tmp_path):
-    np.savez(tmp_path / "a.npz", X=np.ones((3, 1)), y=np.array([1.0, np.nan, 2.0]))
-    with pytest.raises(DataFileError, match="nan in row 1"):
+@pytest.mark.parametrize("value, said", [(np.nan, "nan in row 1;"), (1e200, r"1e\+200, too large to be squared, in row 1;")])
+def test_useless_numbers_in_the_target_of_an_npz(tmp_path, value, said):
+    np.savez(tmp_path / "a.npz", X=np.ones((3, 1)), y=np.array([1.0, value, 2.0]))
+    with pytest.raises(DataFileError, match=said):
         load_task(tmp_path / "a.npz")
+
+
+def test_the_target_of_an_npz_without_y_is_the_last_column_of_x_and_help_says_so(tmp_path, capsys):
+    X = np.arange(12.0).reshape(4, 3)
+    np.savez(tmp_path / "a.npz", X=X)
+    task = load_task(tmp_path / "a.npz")
+    np.testing.assert_array_equal(task.y, X[:, 2])
+    np.testing.assert_array_equal(task.X, X[:, :2])
+    with pytest.raises(SystemExit):
+        parser().parse_args(["fit", "--help"])
+    assert "of an npz file y, and where it has none the last column of X" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.fixture
@@ -81,6 +94,10 @@ def test_target_file(file, tmp_path):
     assert load_task(file, target_file=tmp_path / "two.csv", target="v", ignore=["colour"]).target_name == "v"
     with pytest.raises(UsageError, match="2 columns; say which one with --target"):
         load_task(file, target_file=tmp_path / "two.csv", ignore=["colour"])
+    np.savez(tmp_path / "both.npz", X=np.ones((40, 2)), y=np.arange(40.0))
+    assert load_task(file, target_file=tmp_path / "both.npz", ignore=["colour"]).target_name == "y"
+    with pytest.raises(UsageError, match="--target: .*both.npz has the target as y; leave --target out"):
+        load_task(file, target_file=tmp_path / "both.npz", target="1", ignore=["colour"])
     np.save(tmp_path / "y.npy", np.arange(39.0))
     with pytest.raises(DataFileError, match="39 rows, but .* has 40"):
         load_task(file, target_file=tmp_path / "y.npy")
