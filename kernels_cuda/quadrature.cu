@@ -90,7 +90,7 @@ expectation_log1p_square(const real* __restrict__ mean, const real* __restrict__
 
 // Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see `_largest` on the CPU. A thread is a
 // datum; `scratch` (5, C, N) holds the products before each class, Phi and phi of a node, and the sums of the derivatives.
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
 largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real* __restrict__ var, int C, index_t N,
         const double* __restrict__ z, const double* __restrict__ w, int num, double floor, double* __restrict__ scratch,
         real* __restrict__ p, real* __restrict__ d_mean, real* __restrict__ d_var) {

@@ -287,8 +287,8 @@ def test_info(capsys):
         assert re.search(rf"^{name} +\S", out, re.M)
     said = re.search(r"^CUDA +(.*)$", out, re.M)[1]
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    assert said.startswith("no models on a GPU in this version;") and "No models on a GPU in this version:" in readme
-    assert "chevron" in re.search("CuPy arrays: (.*?);", said)[1].split(", ")
+    assert said.startswith("no proof on a GPU yet") and "No proof on a GPU yet:" in readme
+    assert "chevron" in re.search("families: (.*?);", said)[1].split(", ")
 
 
 def test_version(capsys):

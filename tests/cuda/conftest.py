@@ -1,5 +1,6 @@
 """Where the tests of CUDA kernels run: on the emulation, in three orders of the threads, and on a device where there is one."""
 
+import contextlib
 import importlib
 import shutil
 import types
@@ -7,9 +8,15 @@ import types
 import numpy as np
 import pytest
 from cuda_host.cupy_on_host import cupy_on_host
-from cuda_host.emulated import emulated
+from cuda_host.emulated import built_ahead, emulated
 from cuda_host.host_module import ORDERS
 from device_problems import on_host
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built():
+    with built_ahead() if shutil.which("g++") else contextlib.nullcontext():
+        yield
 
 
 def why_no_device():

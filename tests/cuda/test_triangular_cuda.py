@@ -120,10 +120,10 @@ def test_nothing_waits_for_the_device(rng, M):
 def test_less_shared_memory(rng, kilobytes, blocks, monkeypatch):
     """What devices other than those of data centres have."""
     L, _, B, *_ = problems.problem(rng, 128, 5, (2,), float)
-    with emulated(shared_memory=kilobytes * 1024) as twin_of:
+    with emulated(shared_memory=kilobytes * 1024) as twin_of, monkeypatch.context() as patch:  # undone in this order
         twin, launches = twin_of("triangular"), []
         launch = twin.loader.launch
-        monkeypatch.setattr(twin.loader, "launch", lambda *call: launches.append(call) or launch(*call))
+        patch.setattr(twin.loader, "launch", lambda *call: launches.append(call) or launch(*call))
         assert_agree([twin.solve_triangular(L, B)], [cpu.solve_triangular(L, B)], float)
         solves = [call for call in launches if call[1] == "solve"]
         assert len(solves) == blocks and all(call[-1] <= kilobytes * 1024 for call in solves)

@@ -218,8 +218,8 @@ class ndarray:
 UFUNCS = """absolute add divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
 logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
 FUNCTIONS = """arange broadcast_to clip concatenate count_nonzero cumsum diagonal eye full matmul moveaxis ones ones_like repeat
-hsplit hstack stack sum tile trace tril where zeros zeros_like take take_along_axis atleast_2d shape ndim argwhere unravel_index max
-min any all ravel isnan full_like""".split()
+hsplit hstack stack sum tile trace tril where zeros zeros_like take take_along_axis atleast_2d shape ndim argwhere unravel_index
+max min any all ravel isnan full_like""".split()
 
 
 def _plain(a):

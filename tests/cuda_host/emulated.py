@@ -9,10 +9,11 @@ import importlib
 import pathlib
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import numpy as np
-from cuda_host.host_module import HostModule
+from cuda_host.host_module import HostModule, build
 
 from fastsvgp.kernels.cuda import loader
 
@@ -22,13 +23,32 @@ def _empty(shape, dtype=float):
     return np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, np.iinfo(dtype).min, dtype)
 
 
+SMALL_RUN = {"updates": "float64"}  # the dtype of a family's run under sanitizers, float32 for the others
 ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty})
 
 
 @functools.cache
 def module_of(stem, dtype, sanitizer):
-    path = pathlib.Path(loader.source_folder()) / f"{stem}.cu"
-    return HostModule(path, [f"-DREAL={loader.C_NAMES[dtype]}"], sanitizer)
+    return HostModule(*_source(stem, dtype), sanitizer)
+
+
+def _source(stem, dtype):
+    return pathlib.Path(loader.source_folder()) / f"{stem}.cu", (f"-DREAL={loader.C_NAMES[dtype]}",)
+
+
+@contextlib.contextmanager
+def built_ahead():
+    """While this lasts, a thread builds what tests will ask for: they take one core, and g++ another."""
+    stems = sorted(path.stem for path in pathlib.Path(loader.source_folder()).glob("*.cu"))
+    jobs = [(stem, dtype, None) for dtype in loader.C_NAMES for stem in stems]
+    jobs += [(stem, SMALL_RUN.get(stem, "float32"), sanitizer) for stem in stems for sanitizer in ("address", "thread")]
+    pool = ThreadPoolExecutor(1)
+    for stem, dtype, sanitizer in jobs:
+        pool.submit(build, *_source(stem, dtype), sanitizer)
+    try:
+        yield
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 
 import numpy as np
 
@@ -24,6 +25,9 @@ SANITIZERS = {
     "thread": ["-O1", "-fsanitize=thread"],
     "address": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
 }
+
+
+_locks = {}
 
 
 def translate(text, name):
@@ -51,15 +55,20 @@ def build(path, options, sanitizer):
     headers = b"".join(p.read_bytes() for p in [*sorted(HERE.glob("*.hpp")), *sorted(HEADERS.glob("*.cuh"))])
     key = hashlib.sha256(source.encode() + headers + " ".join(command).encode()).hexdigest()[:24]
     library = cache_folder() / f"{key}.so"
+    with _locks.setdefault(key, threading.Lock()):  # who asks for what is being built waits for it
+        _build(library, source, command, path.name)
+    return library
+
+
+def _build(library, source, command, name):
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:  # built aside and renamed: runs may overlap
             unit, part = pathlib.Path(folder, "unit.cpp"), pathlib.Path(folder, "unit.so")
             unit.write_text(source, encoding="utf-8")
             done = subprocess.run([*command, str(unit), "-o", str(part)], capture_output=True, text=True)
             if done.returncode:
-                raise RuntimeError(f"{path.name} does not build on the host:\n{done.stderr}")
+                raise RuntimeError(f"{name} does not build on the host:\n{done.stderr}")
             os.replace(part, library)
-    return library
 
 
 class HostModule:
