@@ -68,7 +68,8 @@ def _threads():
 
 def _cuda():
     """The state of things as the README says it, then what CuPy finds here."""
-    return f"no proof on a GPU yet (the CUDA code is compiled and emulated by the tests); families: {', '.join(_twins())}; {_cupy()}"
+    state = "no proof on a GPU yet (the CUDA code is compiled and emulated by the tests)"
+    return f"{state}; families: {', '.join(_twins())}; {_cupy()}"
 
 
 def _twins():
