@@ -1,7 +1,17 @@
 """Fixtures and numerical helpers shared by all tests."""
 
+import signal
+
 import numpy as np
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible():
+    """A shell's background jobs ignore Ctrl-C, and so do their children; the tests of interruptions send it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
