@@ -1,9 +1,12 @@
 """Fixtures and numerical helpers shared by all tests."""
 
+import os
 import signal
 
-import numpy as np
-import pytest
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read while it loads: beside anything else, two threads wait for one another
+
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

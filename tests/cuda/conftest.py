@@ -1,22 +1,45 @@
 """Where the tests of CUDA kernels run: on the emulation, in three orders of the threads, and on a device where there is one."""
 
-import contextlib
 import importlib
+import pathlib
 import shutil
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cuda_host import host_module, ptxas
 from cuda_host.cupy_on_host import cupy_on_host
-from cuda_host.emulated import built_ahead, emulated
+from cuda_host.emulated import builds, emulated
 from cuda_host.host_module import ORDERS
 from device_problems import on_host
 
+POOLS, LOGS = pytest.StashKey(), pytest.StashKey()
 
-@pytest.fixture(scope="session", autouse=True)
-def built():
-    with built_ahead() if shutil.which("g++") else contextlib.nullcontext():
-        yield
+
+def pytest_collection_finish(session):
+    """From now on threads make the libraries and compilations that tests here will ask for, while those take one core."""
+    here = [item for item in session.items if pathlib.Path(__file__).parent in item.path.parents]
+    if not here or session.config.option.collectonly:
+        return
+    compiled = [item.callspec.params for item in here if item.originalname == "test_compiles_within_budget"]
+    builders, compilers = session.config.stash[POOLS] = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    if shutil.which("g++") and len(here) > len(compiled):
+        for job in builds():
+            builders.submit(host_module.build, *job)
+    jobs = [(p["compiler"], p["stem"], p["dtype"], p["architecture"]) for p in compiled if not ptxas.why_not(p["compiler"])]
+    session.config.stash[LOGS] = {job: compilers.submit(ptxas.log_of, *job) for job in jobs}
+
+
+def pytest_sessionfinish(session):
+    for pool in session.config.stash.get(POOLS, ()):
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def logs(request):
+    """Futures of what compilers and assembler say: (compiler, stem, dtype, architecture) -> log."""
+    return request.config.stash[LOGS]
 
 
 def why_no_device():

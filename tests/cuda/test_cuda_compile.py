@@ -1,8 +1,6 @@
 """Every kernel compiles for every architecture without warning, stack frame or spill, within a committed register budget."""
 
-import os
 import pathlib
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cuda_host import ptxas
@@ -87,7 +85,6 @@ BUDGET = {
     },
     "triangular": {"solve": 128},
 }
-COMPILERS = ("nvrtc", "nvcc")
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))
 
 
@@ -95,21 +92,10 @@ def test_every_family_has_a_budget():
     assert sorted(BUDGET) == STEMS
 
 
-@pytest.fixture(scope="module")
-def logs(request):
-    """Futures of what the compilers say, of all that the tests here will ask for: they are made on all cores."""
-    asked = [item.callspec.params for item in request.session.items if "architecture" in getattr(item, "fixturenames", ())]
-    pool = ThreadPoolExecutor(os.cpu_count())
-    names = ("compiler", "stem", "dtype", "architecture")
-    jobs = [tuple(params[name] for name in names) for params in asked if not ptxas.why_not(params["compiler"])]
-    yield {job: pool.submit(ptxas.log_of, *job) for job in jobs}
-    pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.parametrize("dtype", loader.C_NAMES)
 @pytest.mark.parametrize("architecture", ptxas.ARCHITECTURES)
 @pytest.mark.parametrize("stem", STEMS)
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", ["nvrtc", "nvcc"])
 def test_compiles_within_budget(logs, compiler, stem, architecture, dtype):
     if reason := ptxas.why_not(compiler):
         pytest.skip(reason)

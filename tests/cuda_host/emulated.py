@@ -9,11 +9,10 @@ import importlib
 import pathlib
 import sys
 import types
-from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import numpy as np
-from cuda_host.host_module import HostModule, build
+from cuda_host.host_module import HostModule
 
 from fastsvgp.kernels.cuda import loader
 
@@ -36,19 +35,12 @@ def _source(stem, dtype):
     return pathlib.Path(loader.source_folder()) / f"{stem}.cu", (f"-DREAL={loader.C_NAMES[dtype]}",)
 
 
-@contextlib.contextmanager
-def built_ahead():
-    """While this lasts, a thread builds what tests will ask for: they take one core, and g++ another."""
+def builds():
+    """Arguments of ``build`` for all libraries that the tests will ask for."""
     stems = sorted(path.stem for path in pathlib.Path(loader.source_folder()).glob("*.cu"))
     jobs = [(stem, dtype, None) for dtype in loader.C_NAMES for stem in stems]
     jobs += [(stem, SMALL_RUN.get(stem, "float32"), sanitizer) for stem in stems for sanitizer in ("address", "thread")]
-    pool = ThreadPoolExecutor(1)
-    for stem, dtype, sanitizer in jobs:
-        pool.submit(build, *_source(stem, dtype), sanitizer)
-    try:
-        yield
-    finally:
-        pool.shutdown(cancel_futures=True)
+    return [(*_source(stem, dtype), sanitizer) for stem, dtype, sanitizer in jobs]
 
 
 @contextlib.contextmanager
