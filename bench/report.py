@@ -85,10 +85,12 @@ def markdown(table):
 def document(data, name, folder):
     machine = data["machine_info"]
     cpu = machine.get("cpu", {})
+    files = " ".join(sorted({row["fullname"].partition("::")[0] for row in data["benchmarks"]}))
     return f"""# {name}
 
 {cpu.get("brand_raw", machine["machine"])}, {cpu.get("count", "?")} cores visible, {platform.system()}; {versions()};
 commit {commit(folder)}; {data["datetime"][:16]} UTC.
+`python -m pytest {files} --benchmark-only --benchmark-json=run.json`, `python bench/report.py run.json {name}`
 
 Floor: the flops of the best known algorithm at the rate of `scipy.linalg.blas` gemm on (M, M) times (M, B), measured between
 the timed calls, or the bytes that must move at the rate of a plain copy. Peak extra: what one call holds beyond its inputs, its
