@@ -17,7 +17,7 @@ constexpr unsigned FULL_MASK = 0xffffffffu;
 
 enum form_t { NN, TN, NT };                                         // left right, left' right, left right'
 enum kind_t { FULL, LOWER, HALF };                                  // lower triangle; with half its diagonal
-enum range_t { BETWEEN, FROM_ROW, UP_TO_COLUMN, WHOLE, ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE };  // of k; the last three: all tiles
+enum range_t { BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE, ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE };  // of k; ROWS: all tiles
 enum upper_t { UNTOUCHED, ZEROS, MIRRORED, EVERYTHING };            // what is written above the diagonal
 enum epilogue_t { STORE, DEVIATION, INNER };
 
@@ -45,6 +45,7 @@ __device__ __forceinline__ place_t place_of(int range, int n, int high, int wide
     if (range == ROWS_FROM_ROW) return {a, column, a, deep};
     return {a, column, 0, deep};
   }
+  if (range == UP_TO_ROW) n = high * (high + 1) / 2 - 1 - n;
   int a = static_cast<int>((sqrtf(8.0f * n + 1.0f) - 1.0f) / 2.0f);
   while ((a + 1) * (a + 2) / 2 <= n) ++a;
   while (a * (a + 1) / 2 > n) --a;
@@ -52,7 +53,7 @@ __device__ __forceinline__ place_t place_of(int range, int n, int high, int wide
   if (range == BETWEEN) return {high - 1 - a + b, b, b, high - a + b};
   if (range == FROM_ROW) return {a, b, a, deep};
   if (range == UP_TO_COLUMN) return {high - 1 - a + b, high - 1 - a, 0, high - a};
-  return {a, b, 0, deep};
+  return {a, b, 0, range == UP_TO_ROW ? a + 1 : deep};
 }
 
 // 16 values of k of an operand, for 64 of its rows (left) or columns (right) from x0. K_FAST: k runs along the rows in memory.

@@ -41,14 +41,14 @@ def definition(L, W, B, bar, C, w, x, square):
         np.tril(bar @ transposed(B)), transposed(L) @ bar, np.tril(B @ transposed(bar)), L @ bar,
         V, -np.tril(S @ transposed(V)), np.tril(S),
         inverse, -np.tril(transposed(inverse) @ np.tril(square) @ transposed(inverse)),
-        np.tril(transposed(L) @ L), np.tril(transposed(L) @ (w[:, None] * L)),
+        np.tril(transposed(L) @ L), np.tril(transposed(L) @ (w[:, None] * L)), np.tril(L @ square),
         np.tril(B @ transposed(C)), np.tril(square + B @ transposed(C)),
     ]  # fmt: skip
 
 
 def results_of(twin, L, W, B, bar, C, w, x, square):
     """The same from a twin; unused triangles of arguments hold NaN."""
-    L, W, square = map(unread, (L, W, square))
+    full, (L, W, square) = square, map(unread, (L, W, square))
     X, Y = twin.solve_triangular(L, B), twin.solve_triangular(L, B, True)
     V, inverse = twin.solve_tril(L, W), twin.inverse_triangular(L)
     results = [
@@ -56,7 +56,7 @@ def results_of(twin, L, W, B, bar, C, w, x, square):
         *twin.solve_triangular_vjp(bar, L, X), *twin.solve_triangular_vjp(bar, L, Y, True),
         *twin.multiply_triangular_vjp(bar, L, B), *twin.multiply_triangular_vjp(bar, L, B, True),
         V, *twin.solve_tril_vjp(square, L, V), inverse, twin.inverse_triangular_vjp(square, inverse),
-        np.tril(twin.tril_gram(L)), np.tril(twin.tril_gram(L, w)),
+        np.tril(twin.tril_gram(L)), np.tril(twin.tril_gram(L, w)), np.tril(twin.tril_multiply(L, full)),
         twin.tril_product(B, C), twin.tril_product(B, C, square.copy(), True),
     ]  # fmt: skip
     for lower in (V, inverse, *results[-2:]):
@@ -78,3 +78,4 @@ def small_run(twin):
     twin.solve_moments(unread(L), B, x)
     twin.multiply_triangular(unread(L), B)
     twin.tril_product(B, twin.solve_triangular(unread(L), bar, True), unread(L), True)
+    twin.tril_multiply(unread(L), L)

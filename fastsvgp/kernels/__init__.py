@@ -49,6 +49,14 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     return twin("triangular", L, B).multiply_triangular(L, B, transpose, overwrite_b)
 
 
+def tril_multiply(L, B, overwrite_b=False):
+    """Lower triangle of ``L B`` for lower factors L and square B (..., M, M). 2/3 M^3 flops.
+
+    What the result has above its diagonal is not defined. ``overwrite_b``: it may take the place of B.
+    """
+    return twin("triangular", L, B).tril_multiply(L, B, overwrite_b)
+
+
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     """``(L_bar, B_bar)`` of ``multiply_triangular``: L_bar = tril(Y_bar B'), B_bar = L' Y_bar. 2 M^2 R flops."""
     return twin("triangular", L, B).multiply_triangular_vjp(Y_bar, L, B, transpose)

@@ -61,8 +61,8 @@ class Marginal(GaussianFactor):
     def natural_step(self, work, step_size):
         # the step is the same in every linear coordinate of u
         mean, tril = work.natural_step(step_size)
-        back = kernels.multiply_triangular
-        return Marginal(back(work.L, mean[..., None])[..., 0], kernels.tril(back(work.L, tril)))
+        back = kernels.multiply_triangular(work.L, mean[..., None])[..., 0]
+        return Marginal(back, kernels.tril(kernels.tril_multiply(work.L, tril, overwrite_b=True)))
 
 
 def _solve_vectors(L, vectors, transpose=False):

@@ -135,9 +135,9 @@ class RelaxedPass(Pass):
         LC *= 2
         kernels.tril_product(self.K, LC.T, out=L_bar, add=True)
         if c:
-            LN = kernels.multiply_triangular(L, self.N)
+            LN = kernels.tril(kernels.tril_multiply(L, self.N))
             LN *= (2 * c * self.s)[:, None]
-            L_bar += kernels.tril(LN)
+            L_bar += LN
             L_bar.reshape(-1)[:: self.M + 1] -= 2 * c / L.diagonal()
         if self.preconditioned:
             left, right = np.concatenate([w_bar, self.means]), np.concatenate([self.y, N_omega])

@@ -166,7 +166,7 @@ class Whitening:
                 if need_tril:
                     kernels.tril_update(GW, W, kl_bar, out=self.tril_bar[p], transpose=True)
                 if need_blocks:
-                    C = kernels.multiply_triangular(W, GW, overwrite_b=True)
+                    C = kernels.tril_multiply(W, GW, overwrite_b=True)
                     kernels.add_outer_minus_scaled(C, self.means[p], self.Lam_a[p], G, np.ones_like(self.means[p]))
                     self.C = C if p == 0 else np.add(self.C, C, out=self.C)
             elif need_tril:

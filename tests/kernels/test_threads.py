@@ -2,7 +2,9 @@
 
 import threading
 import time
+import weakref
 
+import numpy as np
 import pytest
 
 import fastsvgp as fs
@@ -22,17 +24,20 @@ def test_every_row_once_and_in_order(threads, rows, work):
 
 
 def test_nobody_waits_for_a_thread_that_starts_late():
-    """The caller does all of it where the others are busy."""
+    """The caller does all of it where the others are busy, and what they were to work on is not kept for them."""
     fs.set_num_threads(2)
-    busy = threading.Event()
+    busy, array = threading.Event(), np.zeros(3)
+    alive = weakref.ref(array)
     try:
         over_rows(lambda *_: None, 10, 1e9)
         from fastsvgp.kernels.cpu import threads
 
         threads._executor(1).submit(busy.wait, 20)
         start = time.monotonic()
-        assert len(over_rows(lambda start, stop: stop - start, 100, 1e9)) == 8
+        assert len(over_rows(lambda start, stop, _: stop - start, 100, 1e9, array)) == 8
         assert time.monotonic() - start < 10
+        del array
+        assert alive() is None
     finally:
         busy.set()
         fs.set_num_threads(None)

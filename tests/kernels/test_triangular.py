@@ -109,6 +109,17 @@ def test_tril_product(rng, M, K):
     np.testing.assert_allclose(kernels.tril_product(A, B, out=out, add=True), 2 * truth, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("M", [1, 3, 65, 200, 300, 600])
+def test_tril_multiply(rng, M):
+    L, clean = factor(rng, M)
+    B = rng.standard_normal((M, M))
+    kept, truth = B.copy(), np.tril(clean @ B)
+    np.testing.assert_allclose(np.tril(kernels.tril_multiply(L, B)), truth, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(B, kept)
+    assert kernels.tril_multiply(L, B, overwrite_b=True) is B
+    np.testing.assert_allclose(np.tril(B), truth, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("M, R", [(1, 1), (3, 5), (70, 4)])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_reverse_rules(rng, M, R, batch):

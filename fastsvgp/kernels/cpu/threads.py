@@ -92,4 +92,6 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000):
         for other in others:
             if not other.cancel():  # it never started, and nothing is left to do
                 other.result()
-    return results
+        args = None  # what was cancelled may stay in the pool's queue for a while, and must not keep arrays alive
+    done, results = results, None
+    return done

@@ -48,6 +48,15 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     return _apply(_multiply, L, B, transpose, overwrite_b)
 
 
+def tril_multiply(L, B, overwrite_b=False):
+    def one(L, B, overwrite_b=False):
+        X = owned(B, overwrite_b)
+        blocked.multiply_lower(matrix(L), X)
+        return X
+
+    return one(L, B, overwrite_b) if L.ndim == B.ndim == 2 else each(one, L, B)
+
+
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
     return summed_to(tril_product(B, Y_bar) if transpose else tril_product(Y_bar, B), L), B_bar

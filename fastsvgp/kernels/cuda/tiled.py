@@ -14,8 +14,8 @@ from . import loader
 BLOCK, TILE, DEPTH = 128, 64, 16  # as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
 NN, TN, NT = range(3)  # as there: left right, left' right, left right'
 FULL, LOWER, HALF = range(3)  # which of an operand counts: all, the lower triangle, that with half its diagonal
-BETWEEN, FROM_ROW, UP_TO_COLUMN, WHOLE = range(4)  # which k count, for a result of which the lower tiles are made
-ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(4, 7)  # for one of which all tiles are
+BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)  # which k count, for a result of which the lower tiles are made
+ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # for one of which all tiles are
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # what happens above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
 BLOCKS_EACH = 4  # for each multiprocessor: two waves of the blocks that fit at a time
@@ -54,6 +54,8 @@ def _chunks(which, high, wide, deep):
     triangle = high * (high + 1) // 2
     if which in (BETWEEN, FROM_ROW, UP_TO_COLUMN):
         return triangle, high * (high + 1) * (high + 2) // 6, high
+    if which == UP_TO_ROW:
+        return triangle, triangle * (2 * high + 1) // 3, high
     if which == WHOLE:
         return triangle, triangle * deep, deep
     return high * wide, wide * (high * deep if which == ROWS_WHOLE else triangle), deep

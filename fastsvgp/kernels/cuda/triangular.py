@@ -9,7 +9,21 @@ import math
 import numpy as np
 
 from . import blas, loader, tiled
-from .tiled import EVERYTHING, FROM_ROW, LOWER, NN, NT, ROWS_FROM_ROW, ROWS_UP_TO_ROW, ROWS_WHOLE, TN, WHOLE, ZEROS, items_of
+from .tiled import (
+    EVERYTHING,
+    FROM_ROW,
+    LOWER,
+    NN,
+    NT,
+    ROWS_FROM_ROW,
+    ROWS_UP_TO_ROW,
+    ROWS_WHOLE,
+    TN,
+    UP_TO_ROW,
+    WHOLE,
+    ZEROS,
+    items_of,
+)
 
 BLOCK, SQUARE, PANEL = 128, 32, 64  # as in triangular.cu
 MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # what stands on the right, as there
@@ -118,6 +132,13 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     out = loader.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
     form, which = (TN, ROWS_FROM_ROW) if transpose else (NN, ROWS_UP_TO_ROW)
     tiled.multiply(form, L, B, out, which, batch=batch, left_kind=LOWER, upper=EVERYTHING)
+    return out
+
+
+def tril_multiply(L, B, overwrite_b=False):
+    batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
+    out = loader.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
+    tiled.multiply(NN, L, B, out, UP_TO_ROW, batch=batch, left_kind=LOWER)
     return out
 
 
