@@ -205,7 +205,7 @@ def newton_schulz_gram(A, L, out=None):
         ``||D||_F`` (of the whole symmetric matrix; over sqrt(M) it is the normalised residual), smallest and largest diagonal
         entry of ``L' A L``, trace of D. Where NaN or infinity came in, the first one is not finite.
 
-    Cost: M^3 flops. With A = B + B', B its lower triangle with half the diagonal, and Y = B L, L' A L = L' Y + Y' L.
+    Cost: M^3 flops, for the triangles that count.
     """
     return twin("newton_schulz", A, L).newton_schulz_gram(A, L, out)
 
@@ -240,7 +240,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     """``(A_bar, L_bar)`` of ``newton_schulz_step``, with D of ``newton_schulz_gram(A, L)``; None for what is not in ``need``.
 
     With S = Phi(C) + Phi(C)', C = L' tril(L_new_bar), and F = I - g Phi(D): A_bar = -g/2 L S L', symmetric, and
-    L_bar = tril(L_new_bar F') - g tril(A L S). Lower triangles are read. 2 M^3 flops for A_bar, 6 for both.
+    L_bar = tril(L_new_bar F') - g tril(A L S). Lower triangles are read. 4/3 M^3 flops for A_bar, 3 for both.
     """
     return twin("newton_schulz", A, L).newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
 
@@ -257,7 +257,7 @@ def newton_schulz_curvature(A, L, D):
     """``(P, c)`` with P = L Phi(D) (..., M, M), the direction of the step, and c = <P, A P> (...) in float64.
 
     Along ``L - g P`` the trace of L' A L is quadratic in g, with c g^2 as its last term: an exact line search needs no more.
-    2/3 M^3 flops.
+    M^3 flops.
     """
     return twin("newton_schulz", A, L).newton_schulz_curvature(A, L, D)
 

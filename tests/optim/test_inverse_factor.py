@@ -200,7 +200,7 @@ def test_batches(rng):
 @pytest.mark.parametrize("cond", [1e2, 1e4, 1e6, 1e8])
 def test_float32_says_what_it_can_reach(rng, cond):
     A = with_condition(rng, 60, cond).astype("f")
-    W, info = inverse_factor(A, tolerance=1e-6)
+    W, info = inverse_factor(A, tolerance=2e-7)
     assert W.dtype == np.float32 and np.isfinite(W).all()
     assert not info.converged and info.reason in ("rounding", "indefinite") and info.steps < 30
     if cond <= 1e6:

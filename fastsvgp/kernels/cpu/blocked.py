@@ -15,7 +15,6 @@ from .blas import N, T, jit
 BLOCK = 64
 PANEL = 128
 INVERSE_LEAF = 32
-MULTIPLY_PANEL = 192  # rows
 
 
 @njit(nogil=True, cache=True)
@@ -126,23 +125,6 @@ def tril_product(A, B, C, alpha, beta):
     tril_product(A[:h], B[:h], C[:h, :h], alpha, beta)
     blas.gemm(A[h:], B[:h], C[h:, :h], N, T, alpha, beta)
     tril_product(A[h:], B[h:], C[h:, h:], alpha, beta)
-
-
-@jit(*"MM")
-def multiply_lower(L, B):
-    """Lower triangle of B := L B in place, L lower; 2/3 n^3 flops. What is above is scratch.
-
-    Row panels from the last to the first: what a panel needs of B above it is still there.
-    """
-    n = L.shape[0]
-    panels = max(1, (n + MULTIPLY_PANEL // 2) // MULTIPLY_PANEL)
-    stop = n
-    for p in range(panels - 1, -1, -1):
-        start = n * p // panels // 8 * 8
-        blas.trmm(L[start:stop, start:stop], B[start:stop, :stop], True, N, 1.0)
-        if start:
-            blas.gemm(L[start:stop, :start], B[:start, :stop], B[start:stop, :stop], N, N, 1.0, 1.0)
-        stop = start
 
 
 @jit(*"MM")

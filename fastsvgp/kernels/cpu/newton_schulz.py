@@ -1,153 +1,19 @@
 """CPU twin of ``newton_schulz``: the natural-gradient update of a factor towards chol(A^-1), made of triangular products.
 
-Counted on half-empty operands the update takes 6 M^3 flops. With A = B + B', B the lower triangle with half the diagonal, and
-Y = B L (lower), E = L' A L = L' Y + Y' L: 1/3 + 2/3 M^3, and L F with a lower F another 1/3. The recursions below split every
-product of triangles into gemms on full blocks; what is left at the diagonal are leaves of LEAF rows. Measured on one thread of a
-busy machine: 65 % (M = 1000) and 72 % (M = 2000) of the gemm rate, counted on 4/3 M^3.
+Counted on half-empty operands the update takes 6 M^3 flops. The lower triangle of E = L' A L needs only that of A L: 2/3 M^3 for
+tril(A L), 1/3 for E from it, and L F with a lower F another 1/3.
 """
 
 import numpy as np
 from numba import njit
 
-from . import blas, blocked, scratch
+from . import blas, blocked, lower_products, scratch
 from .batching import each, entry, matrix, summed_to
-from .blas import N, T, jit
+from .blas import N
 from .threads import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-LEAF = blocked.BLOCK
 CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_sizes
-
-
-@njit(nogil=True, cache=True)
-def _lower(P, diagonal):
-    """A copy of a leaf with zeros above the diagonal, which is scaled: what is above it in P may be anything."""
-    D = np.zeros(P.shape, P.dtype)
-    for i in range(P.shape[0]):
-        for j in range(i):
-            D[i, j] = P[i, j]
-        D[i, i] = diagonal * P[i, i]
-    return D[:, :]
-
-
-@jit(*"MMx")
-def lower_times_full(P, Q, diagonal):
-    """Q := P Q in place, for lower P with its diagonal scaled by ``diagonal``; n n m flops."""
-    n = P.shape[0]
-    if n <= LEAF:
-        blas.trmm(_lower(P, diagonal), Q, True, N, 1.0)
-        return
-    h = blocked.half(n)
-    lower_times_full(P[h:, h:], Q[h:], diagonal)
-    blas.gemm(P[h:, :h], Q[:h], Q[h:], N, N, 1.0, 1.0)
-    lower_times_full(P[:h, :h], Q[:h], diagonal)
-
-
-@jit(*"MMM")
-def add_full_times_lower(F, Q, C):
-    """C := C + F Q for lower Q with zeros above the diagonal; n n m flops."""
-    n = Q.shape[0]
-    if n <= LEAF:
-        blas.gemm(F, Q, C, N, N, 1.0, 1.0)
-        return
-    h = blocked.half(n)
-    add_full_times_lower(F[:, :h], Q[:h, :h], C[:, :h])
-    blas.gemm(F[:, h:], Q[h:, :h], C[:, :h], N, N, 1.0, 1.0)
-    add_full_times_lower(F[:, h:], Q[h:, h:], C[:, h:])
-
-
-@jit(*"MMx")
-def lower_times_lower(P, Q, diagonal):
-    """Q := P Q in place, both lower, P with its diagonal scaled by ``diagonal``; n^3/3 flops.
-
-    Q has zeros above the diagonal and keeps them; what P has there is never read.
-    """
-    n = P.shape[0]
-    if n <= LEAF:
-        blas.trmm(_lower(P, diagonal), Q, True, N, 1.0)
-        return
-    h = blocked.half(n)
-    # [P11 0; P21 P22] [Q11 0; Q21 Q22] = [P11 Q11, 0; P22 Q21 + P21 Q11, P22 Q22]
-    lower_times_full(P[h:, h:], Q[h:, :h], diagonal)
-    add_full_times_lower(P[h:, :h], Q[:h, :h], Q[h:, :h])
-    lower_times_lower(P[:h, :h], Q[:h, :h], diagonal)
-    lower_times_lower(P[h:, h:], Q[h:, h:], diagonal)
-
-
-@jit(*"MMMx")
-def lower_transposed_times_full(P, F, C, beta):
-    """C := P' F + beta C for lower P; n n m flops."""
-    n = P.shape[0]
-    if n <= LEAF:
-        blas.gemm(_lower(P, 1.0), F, C, T, N, 1.0, beta)
-        return
-    h = blocked.half(n)
-    lower_transposed_times_full(P[:h, :h], F[:h], C[:h], beta)
-    blas.gemm(P[h:, :h], F[h:], C[:h], T, N, 1.0, 1.0)
-    lower_transposed_times_full(P[h:, h:], F[h:], C[h:], beta)
-
-
-@jit(*"MMM")
-def add_rank_two(A, B, C):
-    """Lower triangle of C := C + A' B + B' A; above the diagonal C is scratch within leaves. 2 n n k flops."""
-    n = C.shape[0]
-    if n <= LEAF:
-        blas.gemm(A, B, C, T, N, 1.0, 1.0)
-        blas.gemm(B, A, C, T, N, 1.0, 1.0)
-        return
-    h = blocked.half(n)
-    add_rank_two(A[:, :h], B[:, :h], C[:h, :h])
-    blas.gemm(A[:, h:], B[:, :h], C[h:, :h], T, N, 1.0, 1.0)
-    blas.gemm(B[:, h:], A[:, :h], C[h:, :h], T, N, 1.0, 1.0)
-    add_rank_two(A[:, h:], B[:, h:], C[h:, h:])
-
-
-@jit(*"MMM")
-def symmetric_product(L, Y, E):
-    """Lower triangle of E := L' Y + Y' L, L and Y lower; 2/3 n^3 flops. Above the diagonal E is scratch within leaves."""
-    n = L.shape[0]
-    if n <= LEAF:
-        left, right = _lower(L, 1.0), _lower(Y, 1.0)
-        blas.gemm(left, right, E, T, N, 1.0, 0.0)
-        blas.gemm(right, left, E, T, N, 1.0, 1.0)
-        return
-    h = blocked.half(n)
-    symmetric_product(L[:h, :h], Y[:h, :h], E[:h, :h])
-    add_rank_two(L[h:, :h], Y[h:, :h], E[:h, :h])
-    lower_transposed_times_full(L[h:, h:], Y[h:, :h], E[h:, :h], 0.0)
-    lower_transposed_times_full(Y[h:, h:], L[h:, :h], E[h:, :h], 1.0)
-    symmetric_product(L[h:, h:], Y[h:, h:], E[h:, h:])
-
-
-@jit(*"MMMx")
-def full_times_lower_transposed(F, P, C, beta):
-    """C := F P' + beta C for lower P; n n m flops."""
-    n = P.shape[0]
-    if n <= LEAF:
-        blas.gemm(F, _lower(P, 1.0), C, N, T, 1.0, beta)
-        return
-    h = blocked.half(n)
-    full_times_lower_transposed(F[:, :h], P[:h, :h], C[:, :h], beta)
-    blas.gemm(F[:, :h], P[h:, :h], C[:, h:], N, T, 1.0, beta)
-    full_times_lower_transposed(F[:, h:], P[h:, h:], C[:, h:], 1.0)
-
-
-@jit(*"MMM")
-def symmetric_product_right(L, Y, E):
-    """Lower triangle of E := L Y' + Y L', L and Y lower; 2/3 n^3 flops. Above the diagonal E is scratch within blocks."""
-    n = L.shape[0]
-    if n <= LEAF:
-        left, right = _lower(L, 1.0), _lower(Y, 1.0)
-        blas.gemm(left, right, E, N, T, 1.0, 0.0)
-        blas.gemm(right, left, E, N, T, 1.0, 1.0)
-        return
-    h = blocked.half(n)
-    symmetric_product_right(L[:h, :h], Y[:h, :h], E[:h, :h])
-    full_times_lower_transposed(L[h:, :h], Y[:h, :h], E[h:, :h], 0.0)
-    full_times_lower_transposed(Y[h:, :h], L[:h, :h], E[h:, :h], 1.0)
-    symmetric_product_right(L[h:, h:], Y[h:, h:], E[h:, h:])
-    blocked.tril_product(L[h:, :h], Y[h:, :h], E[h:, h:], 1.0, 1.0)
-    blocked.tril_product(Y[h:, :h], L[h:, :h], E[h:, h:], 1.0, 1.0)
 
 
 # --- one pass each ------------------------------------------------------------------------------------------------------
@@ -211,9 +77,9 @@ def _symmetric_times(start, stop, S, v):
 
 
 def _deviation_of(A, L, E):
-    Y = scaled_tril(L, 1, 1, 0, scratch.empty(L.shape, L.dtype))
-    lower_times_lower(A, Y, 0.5)
-    symmetric_product(L, Y, E)
+    L = scaled_tril(L, 1, 1, 0, scratch.empty(L.shape, L.dtype))
+    lower_products.symmetric_times_lower(A, L, E)
+    lower_products.transposed_times(L, E)
     squares, trace, smallest, largest = zip(*over_rows(_deviation, len(E), E.size, E), strict=True)
     return np.sqrt(sum(squares)), min(smallest), max(largest), sum(trace)
 
@@ -235,7 +101,7 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
     for i in np.ndindex(batch):
         g = float(sizes[i])
         F = scaled_tril(entry(D, i), -g, -g / 2, 1, L_new[i])
-        lower_times_lower(matrix(entry(L, i)), F, 1.0)
+        lower_products.lower_times_lower(matrix(entry(L, i)), F)
     return L_new
 
 
@@ -252,7 +118,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     def one(L_new_bar, A, L, D, g):
         L, g = matrix(L), float(g)
         C = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
-        blas.trmm(L, C, True, T, 1.0)
+        lower_products.transposed_times(L, C)
         if "L" not in need:
             A_bar = tril_congruence(L, C)
             blocked.mirror(A_bar)
@@ -264,14 +130,15 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
         blocked.mirror(full)
         L_bar = scaled_tril(L_new_bar, 1, 1, 0, scratch.empty(L.shape, L.dtype))
         F = scaled_tril(D, -g, -g / 2, 1, scratch.empty(L.shape, L.dtype))
-        blas.trmm(F, L_bar, False, T, 1.0)
-        blas.gemm(full, C, L_bar, N, N, -g, 1.0)
+        lower_products.times_transposed(L_bar, F)
+        lower_products.add_product(full, C, L_bar, -g)
         blocked.clear_upper(L_bar)
         A_bar = None
         if "A" in need:
             A_bar = C
-            blas.trmm(L, A_bar, False, T, -g / 2)
+            lower_products.times_transposed(A_bar, L)
             blocked.mirror(A_bar)
+            A_bar *= -g / 2
         return A_bar, L_bar
 
     batch = np.broadcast_shapes(L_new_bar.shape[:-2], np.shape(step_size))
@@ -286,12 +153,12 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
 
 
 def tril_congruence(L, S):
-    # S = B + B', B its lower triangle with half the diagonal: with Y = L B, lower, L S L' = Y L' + L Y'
+    # the lower triangle of L S L' needs only that of L S
     def one(L, S):
-        Y = scaled_tril(S, 1, 0.5, 0, scratch.empty(S.shape, S.dtype))
-        lower_times_lower(matrix(L), Y, 1.0)
-        E = scratch.empty(S.shape, S.dtype)
-        symmetric_product_right(matrix(L), Y, E)
+        L, E = matrix(L), scratch.copy(S)
+        blocked.mirror(E)
+        lower_products.lower_times(L, E)
+        lower_products.times_transposed(E, L)
         return E
 
     return each(one, L, S)
@@ -300,10 +167,10 @@ def tril_congruence(L, S):
 def newton_schulz_curvature(A, L, D):
     def one(A, L, D):
         P = scaled_tril(D, 1, 0.5, 0, scratch.empty(D.shape, D.dtype))
-        lower_times_lower(matrix(L), P, 1.0)
-        Q = scratch.copy(P)
-        lower_times_lower(matrix(A), Q, 0.5)
-        return P, np.asarray(2 * sum(over_rows(_tril_inner, len(P), P.size, P, Q)))  # <P, A P> = <P, (B + B') P>
+        lower_products.lower_times_lower(matrix(L), P)
+        AP = scratch.empty(P.shape, P.dtype)
+        lower_products.symmetric_times_lower(matrix(A), P, AP)
+        return P, np.asarray(sum(over_rows(_tril_inner, len(P), P.size, P, AP)))
 
     return each(one, A, L, D)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import blas, blocked, scratch
+from . import blas, blocked, lower_products, scratch
 from .batching import each, entry, flat, matrix, owned, summed_to
 from .products import column_moments
 
@@ -51,7 +51,7 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
 def tril_multiply(L, B, overwrite_b=False):
     def one(L, B, overwrite_b=False):
         X = owned(B, overwrite_b)
-        blocked.multiply_lower(matrix(L), X)
+        lower_products.lower_times(matrix(L), X)
         return X
 
     return one(L, B, overwrite_b) if L.ndim == B.ndim == 2 else each(one, L, B)
