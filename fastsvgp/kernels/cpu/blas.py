@@ -1,4 +1,4 @@
-"""SciPy's BLAS and LAPACK for row-major sub-blocks, callable from Numba code.
+"""SciPy's BLAS for row-major sub-blocks, callable from Numba code.
 
 f2py copies every argument that is not a whole Fortran-ordered array; blocked algorithms need sub-blocks in place. These
 wrappers call the same library (one BLAS, one pool of threads) through ``scipy.linalg.cython_blas`` pointers that are
@@ -15,22 +15,21 @@ from numba import njit, types
 from numba.extending import get_cython_function_address
 
 
-def _external(library, name, arguments):
+def _external(name, arguments):
     symbols = []
     for prefix in "ds":
         symbol = f"fastsvgp_{prefix}{name}"
-        binding.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{library}", prefix + name))
+        binding.add_symbol(symbol, get_cython_function_address("scipy.linalg.cython_blas", prefix + name))
         # every argument is an address; on all supported platforms an address travels as an unsigned integer
         symbols.append(types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments)))
     return symbols
 
 
-_dgemm, _sgemm = _external("cython_blas", "gemm", 13)
-_dsyrk, _ssyrk = _external("cython_blas", "syrk", 10)
-_dsymm, _ssymm = _external("cython_blas", "symm", 12)
-_dtrmm, _strmm = _external("cython_blas", "trmm", 11)
-_dtrsm, _strsm = _external("cython_blas", "trsm", 11)
-_dpotrf, _spotrf = _external("cython_lapack", "potrf", 5)
+_dgemm, _sgemm = _external("gemm", 13)
+_dsyrk, _ssyrk = _external("syrk", 10)
+_dsymm, _ssymm = _external("symm", 12)
+_dtrmm, _strmm = _external("trmm", 11)
+_dtrsm, _strsm = _external("trsm", 11)
 
 N, T, U, L, R = (ord(c) for c in "NTULR")
 
@@ -152,19 +151,3 @@ def trmm(L_, B, left, trans, alpha):
 def trsm(L_, B, left, trans, alpha):
     """B := alpha op(L)^-1 B (``left``) or alpha B op(L)^-1, L lower; m m n (n n m) flops."""
     _triangular(True, L_, B, left, trans, alpha)
-
-
-@jit("M", returns=types.int64)
-def potrf(A):
-    """A := its lower Cholesky factor in place; 0, or one plus the row of the failing pivot."""
-    n = A.shape[0]
-    if n == 0:
-        return 0
-    chars, ints, s = _pack((U,), (n, _ld(A), 0), 0.0, 0.0, A)
-    c, i, x = chars.ctypes.data, ints.ctypes.data, A.ctypes.data
-    if A.itemsize == 8:
-        _dpotrf(c, i, x, i + 4, i + 8)
-    else:
-        _spotrf(c, i, x, i + 4, i + 8)
-    chars[3], s[0] = 0, 0
-    return ints[2]

@@ -13,10 +13,6 @@ def _factorise(A, jitter, reverse=False):
         if jitter:
             Ai.reshape(-1)[:: Ai.shape[0] + 1] += jitter
         info = blocked.cholesky(Ai)
-        if not info:
-            diagonal = Ai.diagonal()
-            # LAPACK lets NaN and infinity pass as pivots
-            info = 0 if np.isfinite(diagonal).all() else int(np.argmin(np.isfinite(diagonal))) + 1
         if info:
             pivot = len(Ai) - info if reverse else info - 1
             raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype)

@@ -138,7 +138,7 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
         X2_bar += part
     factors = scale * scale
     if symmetric:  # what lies below the diagonal stands for both sides; on it, k is the variance and differences are 0
-        total = 2 * total + float(variance) * float(K_bar.trace(dtype=np.float64))
+        total *= 2
         factors *= 2
         if sides == 2:
             X1_bar += X2_bar.T

@@ -191,8 +191,9 @@ def _pull_both(w, b, x, first, c):
 def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K_bar, K, X1_bar):
     """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
 
-    ``symmetric``: over j < i only. ``sides``: 2 all of it, 1 without the (D, N2) part, 0 only the first sum. An empty K is
-    recomputed a tile at a time. Four rows share the passes over a tile's features; weights that do not belong there are 0.
+    ``symmetric``: over j < i only, and half of the diagonal. ``sides``: 2 all of it, 1 without the (D, N2) part, 0 only the first
+    sum. An empty K is recomputed a tile at a time. Four rows share the passes over a tile's features; weights that do not belong
+    there are 0.
     """
     N1, D = X1.shape
     N2 = Bt.shape[1]
@@ -207,6 +208,8 @@ def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K
     for u in range(start, stop):
         i0 = _fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
+        for i in range(i0, i1 if symmetric else i0):
+            total += 0.5 * K_bar[i, i] * variance
         for j0 in range(0, i1 if symmetric else N2, COLS):
             for i in range(i0, i1, 4):
                 last = min(i + 4, i1) - 1
