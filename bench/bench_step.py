@@ -1,5 +1,6 @@
 """One full training step, value and all gradients, of each posterior; the collapsed bound; a natural step; a prediction."""
 
+import device
 import numpy as np
 import pytest
 from harness import record, relative_error
@@ -58,6 +59,28 @@ def bench_step(benchmark, posterior, M, B, dtype):
         gemm=(M, B, dtype),
         unit=(M * M + M * B) * np.dtype(dtype).itemsize,
     )
+
+
+@device.needs_device
+@every_dtype
+@pytest.mark.parametrize("M, B", [(1000, 1000), (1000, 10_000), (4000, 1000)])
+@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
+def bench_step_on_device(benchmark, posterior, M, B, dtype):
+    jitter = JITTER[dtype]
+    p = step_problem(M, B, np.float64)
+    if posterior == "marginal":
+        p = unwhiten(p, jitter)
+    truth = getattr(gp_gradients, posterior)(**p, jitter=jitter, scale=10.0)
+    p = {name: a.astype(dtype) for name, a in p.items()}
+    model = fs.to_device(ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior]))
+    X, y = device.moved(p["X"], p["y"])
+
+    def step():
+        return fs.elbo_and_grad(model, X, y, num_data=10.0 * B, jitter=jitter)
+
+    value, grad = step()
+    error = worst_error(value, fs.to_host(grad), *truth)
+    device.record(benchmark, step, step_flops(M, B), error, (M, B, dtype))
 
 
 @every_dtype

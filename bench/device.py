@@ -37,23 +37,29 @@ def _waiting(call):
     return waited
 
 
-def _floor(flops, M, R, dtype):
-    """A function that measures how long ``flops`` take at the rate of cuBLAS for (M, M) times (M, R), best of five."""
-    import cupy
-
-    A, B = cupy.ones((M, M), dtype), cupy.ones((M, R), dtype)
-    product = _waiting(lambda: [cupy.matmul(A, B) for _ in range(20)])
-    product()
+def _repeated(launch):
+    """A function that measures how long one of 20 launches in a row takes, best of five."""
+    launches = _waiting(lambda: [launch() for _ in range(20)])
+    launches()
 
     def measure():
         times = []
         for _ in range(5):
             start = time.perf_counter()
-            product()
+            launches()
             times.append(time.perf_counter() - start)
-        return flops / (20 * 2.0 * M * M * R / min(times))
+        return min(times) / 20
 
     return measure
+
+
+def gemm_seconds(flops, M, R, dtype):
+    """A function that measures how long ``flops`` take at the rate of cuBLAS for (M, M) times (M, R)."""
+    import cupy
+
+    A, B = cupy.ones((M, M), dtype), cupy.ones((M, R), dtype)
+    product = _repeated(lambda: cupy.matmul(A, B))
+    return lambda: flops / (2.0 * M * M * R) * product()
 
 
 def _peak_extra(call):
@@ -69,12 +75,16 @@ def _peak_extra(call):
     return after - before
 
 
+def _record(benchmark, call, floor, **facts):
+    waited = _waiting(call)
+    harness.record(benchmark, waited, floor_seconds=floor, **facts)
+    benchmark.extra_info["peak_extra"] = _peak_extra(waited)
+
+
 def record(benchmark, call, flops, error, gemm, floor_flops=None):
     """As ``harness.record``, for a call on the device: launch and wait count; the floor is flops at the rate of ``gemm``."""
-    waited = _waiting(call)
-    floor = _floor(flops if floor_flops is None else floor_flops, *gemm)
-    harness.record(benchmark, waited, flops=flops, error=error, floor_seconds=floor)
-    benchmark.extra_info["peak_extra"] = _peak_extra(waited)
+    floor = gemm_seconds(flops if floor_flops is None else floor_flops, *gemm)
+    _record(benchmark, call, floor, flops=flops, error=error)
 
 
 def record_writing(benchmark, call, nbytes, error):
@@ -82,17 +92,14 @@ def record_writing(benchmark, call, nbytes, error):
     import cupy
 
     target = cupy.empty(nbytes, cupy.uint8).data
-    fill = _waiting(lambda: [target.memset_async(0, nbytes) for _ in range(20)])
-    fill()
+    _record(benchmark, call, _repeated(lambda: target.memset_async(0, nbytes)), bytes=nbytes, error=error)
 
-    def floor():
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            fill()
-            times.append(time.perf_counter() - start)
-        return min(times) / 20
 
-    waited = _waiting(call)
-    harness.record(benchmark, waited, bytes=nbytes, error=error, floor_seconds=floor)
-    benchmark.extra_info["peak_extra"] = _peak_extra(waited)
+def record_moving(benchmark, call, nbytes, error):
+    """As ``record``, for a call whose floor is to move ``nbytes``, by a copy that reads one half of them and writes the other."""
+    import cupy
+
+    half = nbytes // 2
+    source, target = cupy.zeros(half, cupy.uint8).data, cupy.empty(half, cupy.uint8).data
+    floor = _repeated(lambda: target.copy_from_device_async(source, half))
+    _record(benchmark, call, floor, bytes=nbytes, error=error)

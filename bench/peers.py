@@ -2,6 +2,7 @@
 
     python bench/peers.py                      # every peer that is installed, two threads each
     python bench/peers.py --sizes 100,256 1000,1000 --seconds 20
+    python bench/peers.py --device cuda        # all of them on one GPU, which every step waits for
 
 All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one batch of the data
 (num_data = 10 B), and its gradient in all parameters: m, W, Z, lengthscales, variance, noise. How close the problems are:
@@ -35,33 +36,52 @@ JITTER = 1e-6
 SCALE = 10.0  # num_data / batch
 
 
-def ours(p):
+def ours(p, device):
     import fastsvgp as fs
 
     fs.set_num_threads(THREADS)
+    X, y = p["X"], p["y"]
     model = fs.SVGP(
         covariance=fs.RBF(variance=p["variance"], lengthscales=p["lengthscales"]),
         inducing=p["Z"],
         posterior=fs.Whitened(mean=p["mean"], scale_tril=p["scale_tril"]),
         likelihood=fs.Gaussian(variance=p["noise"]),
     )
-    num_data = SCALE * len(p["y"])
+    num_data = SCALE * len(y)
+    wait = no_wait
+    if device == "cuda":
+        import cupy
+
+        model, X, y = fs.to_device(model), cupy.asarray(X), cupy.asarray(y)
+        wait = cupy.cuda.get_current_stream().synchronize
 
     def step():
-        value, grad = fs.elbo_and_grad(model, p["X"], p["y"], num_data=num_data, jitter=JITTER)
+        result = fs.elbo_and_grad(model, X, y, num_data=num_data, jitter=JITTER)
+        wait()
+        return result
+
+    def answer(result):
+        value, grad = result
+        grad = fs.to_host(grad)
         return value, dict(
             variance=grad.covariance.variance,
             lengthscales=grad.covariance.lengthscales,
             Z=grad.inducing,
             mean=grad.posterior.mean,
-            scale_tril=np.tril(grad.posterior.scale_tril),
+            scale_tril=grad.posterior.scale_tril,
             noise=grad.likelihood.variance,
         )
 
+    step.answer = answer
     return step
 
 
-def jax_step(p):
+def no_wait():
+    """A CPU is done when it returns."""
+
+
+def jax_step(p, device):
+    os.environ.setdefault("JAX_PLATFORMS", device)  # read once, when JAX loads
     import jax
     import jax.numpy as jnp
     from jax.scipy.linalg import solve_triangular
@@ -95,13 +115,14 @@ def jax_step(p):
     return step
 
 
-def gpytorch_step(p, strategy_name):
+def gpytorch_step(p, device, strategy_name):
     import gpytorch
     import torch
 
     torch.set_num_threads(THREADS)
     torch.set_default_dtype(torch.float64)
-    tensors = {name: torch.as_tensor(np.array(a)) for name, a in p.items()}
+    tensors = {name: torch.as_tensor(np.array(a), device=device) for name, a in p.items()}
+    wait = torch.cuda.synchronize if device == "cuda" else no_wait
     M, B = len(p["Z"]), len(p["y"])
 
     class Model(gpytorch.models.ApproximateGP):
@@ -117,8 +138,8 @@ def gpytorch_step(p, strategy_name):
         def forward(self, x):
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    model = Model()
-    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    model = Model().to(device)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive()).to(device)
     model.covar_module.outputscale = tensors["variance"]
     model.covar_module.base_kernel.lengthscale = tensors["lengthscales"]
     likelihood.noise = tensors["noise"]
@@ -145,14 +166,15 @@ def gpytorch_step(p, strategy_name):
         with gpytorch.settings.cholesky_jitter(double_value=JITTER):
             value = objective(model(tensors["X"]), tensors["y"])
             value.backward()
+        wait()
         return value, raw
 
     def answer(result):
         """In our units: the whole ELBO, natural parameters."""
         value, raw = result
-        grad = {name: SCALE * B * parameter.grad.numpy() for name, parameter in raw.items()}
+        grad = {name: SCALE * B * parameter.grad.cpu().numpy() for name, parameter in raw.items()}
         for name in ("variance", "lengthscales", "noise"):
-            u = raw[name].detach().numpy()
+            u = raw[name].detach().cpu().numpy()
             grad[name] = (grad[name] * (1 + np.exp(-u))).reshape(np.shape(p[name]))  # d softplus / du = 1 / (1 + e^-u)
         return SCALE * B * value.item(), grad
 
@@ -163,15 +185,15 @@ def gpytorch_step(p, strategy_name):
 PEERS = {
     "fastsvgp": ours,
     "JAX, jit": jax_step,
-    "GPyTorch, default": lambda p: gpytorch_step(p, "VariationalStrategy"),
-    "GPyTorch, LargeBatch": lambda p: gpytorch_step(p, "LargeBatchVariationalStrategy"),
+    "GPyTorch, default": lambda p, device: gpytorch_step(p, device, "VariationalStrategy"),
+    "GPyTorch, LargeBatch": lambda p, device: gpytorch_step(p, device, "LargeBatchVariationalStrategy"),
 }
 
 
-def installed(p):
+def installed(p, device):
     for name, build in PEERS.items():
         try:
-            yield name, build(p)
+            yield name, build(p, device)
         except ModuleNotFoundError as error:
             print(f"(left out: {name}, for want of {error.name})", file=sys.stderr)
 
@@ -183,10 +205,20 @@ def agreement(result, truth):
     return abs(value - true_value) / abs(true_value), max(relative_error(lower[name], true_grad[name]) for name in true_grad)
 
 
-def compare(M, B, seconds):
+def rate_of(M, B, device):
+    """Flop/s of the library's product of (M, M) and (M, B), there."""
+    if device == "cpu":
+        return lambda: gemm_rate(M, B)
+    from device import gemm_seconds
+
+    seconds = gemm_seconds(1.0, M, B, "float64")
+    return lambda: 1 / seconds()
+
+
+def compare(M, B, seconds, device):
     """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
     p = step_problem(M, B)
-    steps = dict(installed(p))
+    steps, rate = dict(installed(p, device)), rate_of(M, B, device)
     truth, rows = None, {}
     for name, step in steps.items():  # compiles, and compares
         result = getattr(step, "answer", lambda r: r)(step())
@@ -196,7 +228,7 @@ def compare(M, B, seconds):
     times, rates = {name: [] for name in steps}, []
     deadline = time.perf_counter() + seconds
     while time.perf_counter() < deadline or len(rates) < 3:
-        rates.append(gemm_rate(M, B))
+        rates.append(rate())
         for name, step in steps.items():
             pause()
             step()  # caches and threads as a training loop leaves them
@@ -219,13 +251,14 @@ def pause():
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["100,256", "512,1024", "256,8192", "1000,1000", "2000,1000"], help="M,B")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
     args = parser.parse_args(arguments)
     print("| M, B | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
     print("|" + " --- |" * 8)
     for size in args.sizes:
         M, B = map(int, size.split(","))
-        rate, rows = compare(M, B, args.seconds)
+        rate, rows = compare(M, B, args.seconds, args.device)
         for name, median, best, ratio, floors, value, grad in rows:
             numbers = f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e} | {grad:.1e}"
             print(f"| {M}, {B} | {name} | {numbers} |")
