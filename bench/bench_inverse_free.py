@@ -3,13 +3,14 @@
 R-SVGP: one update of the factor (a unit natural-gradient step) and the bound at the new one, its gradients with the factor held.
 The floors are the counts of the recipes as published or checked: 3 M^2 B + 2 M^3 (L); 4/3 M^3 for the update and 5 M^2 B +
 13/3 M^3 (R, exact traces), or 7 M^2 B + 14 M^2 K (K probes). The package itself does 5 M^2 B + 8/3 M^3 and 7 M^2 B + 9 M^2 K of
-these. "direction": the rule of L-SVGP with P for the inverse, 3 M^2 B + 3 M^3.
+these. "direction": the rule of L-SVGP with P for the inverse, 3 M^2 B + 3 M^3. "W-free": the whitened bound from products alone,
+6 M^2 B + 8 M^3 beside the update; its error is that of the value and of the gradient of the mean.
 """
 
 import numpy as np
 import pytest
 from bench_step import JITTER, ours, worst_error
-from harness import record
+from harness import record, relative_error
 from oracles import gp_gradients, inverse_free
 from problems import step_flops, step_problem
 
@@ -23,6 +24,7 @@ FLOORS = {  # (M^2 B, M^3, M^2)
     "R": (5, 17 / 3, 0),
     "R-direction": (3, 13 / 3, 0),
     "R-probes": (7, 4 / 3, 14 * PROBES),
+    "W-free": (6, 28 / 3, 0),
 }
 
 
@@ -42,11 +44,24 @@ def truth(p, variance, jitter, **relaxed):
     return value, grad | own
 
 
+def Kuu_of(p, jitter):
+    return gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1]
+
+
 def factor_of_inverse(p, variance, jitter):
     """Slightly off, as the parameters of a model in training leave it."""
-    K = gp_gradients.blocks(p["Z"], p["X"][:1], p["variance"], p["lengthscales"], jitter)[1] + np.diag(variance)
-    L = np.linalg.cholesky(np.linalg.inv(K))
+    L = np.linalg.cholesky(np.linalg.inv(Kuu_of(p, jitter) + np.diag(variance)))
     return L + 1e-3 * np.diag(np.diag(L))
+
+
+def free_error(value, grad, p, jitter):
+    """Against the marginal bound at u = K R v, R R' = K^-1: the factor has converged up to its rounding, and the bound with it."""
+    K = Kuu_of(p, jitter)
+    KR = K @ np.linalg.cholesky(np.linalg.inv(K))
+    KRW = KR @ p["scale_tril"]
+    u = p | dict(mean=KR @ p["mean"], scale_tril=np.linalg.cholesky(KRW @ KRW.T))
+    exact, bars = gp_gradients.marginal(**u, jitter=jitter, scale=10.0)
+    return max(relative_error(value, exact), relative_error(grad.posterior.mean, KR.T @ bars["posterior.mean"]))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -60,9 +75,12 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
     X, y, s, Z = single["X"], single["y"], variance.astype(dtype), probes.astype(dtype)
     estimate = {"probes": Z} if method == "R-probes" else {}
     model = ours(single, fs.Whitened)
-    if method == "W":
-        exact, fields = gp_gradients.whitened(**p, jitter=jitter, scale=10.0), None
-    else:
+    fields = None
+    if method == "W-free":
+        fields = tuple(field.replace("posterior.variance", "posterior.scale_tril") for field in FIELDS)
+        start = factor_of_inverse(p, 0 * variance, jitter).astype(dtype)
+        model = fs.replace(model, posterior=fs.InverseFreeWhitened(single["mean"], single["scale_tril"], start))
+    elif method != "W":
         fields = FIELDS
         posterior = fs.LikelihoodForm(single["mean"], s)
         if method != "L":
@@ -72,28 +90,33 @@ def bench_inverse_free(benchmark, method, M, B, dtype):
         model = fs.replace(model, posterior=posterior)
 
     def updated():
-        if method[0] != "R":
+        if method in ("W", "L"):
             return model
         A, _ = model.posterior.inverse_of(model.covariance.matrix(model.inducing), jitter)
         L = kernels.newton_schulz_step(A, start, 1.0)
-        return fs.replace(model, posterior=fs.replace(model.posterior, inverse_tril=L))
+        return fs.replace(model, posterior=fs.replace(model.posterior, **{model.posterior.inverse_field: L}))
 
     def step():
         return fs.elbo_and_grad(updated(), X, y, num_data=10.0 * B, jitter=jitter, wrt=fields, **estimate)
 
-    if method != "W":
-        at = {} if method == "L" else {"inverse_tril": updated().posterior.inverse_tril.astype(float)}
-        if method == "R-direction":  # which has no value of its own: how far from L-SVGP it leads
-            at = {}
-        exact = truth(p, variance, jitter, **at, **({"probes": probes} if estimate else {}))
-    M2B, M3, M2 = FLOORS.get(method, (0, 0, 0))
     value, grad = step()
-    grad = fs.replace(grad, posterior=fs.LikelihoodForm(grad.posterior.mean, grad.posterior.variance)) if fields else grad
+    if method == "W":
+        error = worst_error(value, grad, *gp_gradients.whitened(**p, jitter=jitter, scale=10.0))
+    elif method == "W-free":
+        error = free_error(value, grad, p, jitter)
+    else:
+        at = {}  # the direction has no value of its own: its error is how far from L-SVGP it leads
+        if method in ("R", "R-probes"):
+            at = {"inverse_tril": updated().posterior.inverse_tril.astype(float)}
+        exact = truth(p, variance, jitter, **at, **({"probes": probes} if estimate else {}))
+        grad = fs.replace(grad, posterior=fs.LikelihoodForm(grad.posterior.mean, grad.posterior.variance))
+        error = worst_error(value, grad, *exact)
+    M2B, M3, M2 = FLOORS.get(method, (0, 0, 0))
     record(
         benchmark,
         step,
         floor_flops=M2B * M**2 * B + M3 * M**3 + M2 * M**2 if fields else step_flops(M, B),
-        error=worst_error(value, grad, *exact),
+        error=error,
         gemm=(M, B, dtype),
         unit=(M * M + M * B) * np.dtype(dtype).itemsize,
     )

@@ -71,7 +71,7 @@ class InverseFreeWhitened(Posterior):
     The bound is one of the evidence for every R for which ||T' Kuu T - I||_F < 1 after the step T that it takes from R; elsewhere
     its value is a ``ValueError``, while predictions still have variances that are too large, never too small. At R = chol(Kuu^-1)
     it is the whitened bound, value and gradients, and the gradient of R is zero. Value and all gradients but R's cost
-    (6 B + 9 M) M^2 flops for one output, those of R another 4 M^3; all are products. Source: Cortinovis et al., "Inverse-Free
+    (6 B + 8 M) M^2 flops for one output, those of R another 5/3 M^3; all are products. Source: Cortinovis et al., "Inverse-Free
     Sparse Variational Gaussian Processes", appendix S4.
     """
 
