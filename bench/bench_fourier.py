@@ -1,8 +1,10 @@
 """Products with random Fourier features, and next to them the feature matrix written out and its product.
 
 The floor is the vectorised cosines and sines of all pairs of point and frequency, alone and in the cache, and the flops of the
-products (phases, right-hand sides, contractions) at the rate of gemm: both measured between the timed calls. Drawing the
-frequencies is not in it. Error: of some of the results against features in extended precision.
+products at the rate of gemm: both measured between the timed calls. For each pair these are 2 D for the phase, 4 R for a product
+with the features, and in the reverse rule 4 R + 1 for the change with the phase and 2 D for its contraction with the frequencies.
+Not in it: drawing the frequencies, moving phases and cosines through the caches, and the hand-over to the threads.
+Error: of some of the results against features in extended precision.
 """
 
 import time
@@ -37,7 +39,7 @@ def _waves(start, stop, t):
 def floor_of(N, n, D, count, dtype, reverse=False):
     """A function that measures the floor: the best of three for the waves, and the products by the rate of gemm."""
     t = np.linspace(-3, 3, 2048 // np.dtype(dtype).itemsize, dtype=dtype)
-    flops = N * n * (2 * D + 4 * count + (2 * D + 6 * count if reverse else 0))
+    flops = N * n * (2 * D + 4 * count + (2 * D + 4 * count + 1 if reverse else 0))
     over_rows(_waves, 1, 1, t)
 
     def measure():

@@ -1,23 +1,22 @@
-"""CPU twin of ``fourier``: frequencies are drawn in runs that stay in the cache, and each run meets all points at once.
+"""CPU twin of ``fourier``: each thread draws frequencies in panels that stay in its cache, and each panel meets all points.
 
-Threads share out the frequencies, so each is drawn once. With few features the loops make the phases; with many, a matrix product
-does for a tile that stays in the cache (and the same for the contraction with the frequencies in the reverse rule).
+Threads share out the frequencies, so each is drawn once, and a call is one hand-over to them; what they add up over their shares
+of the frequencies is then summed in a fixed order.
 """
 
 import math
 
 import numpy as np
-from scipy.linalg import blas
 
 from . import fourier_rows as rows
 from . import frequencies as draws
 from . import scratch
-from .threads import over_rows
+from .threads import get_num_threads, over_rows
 
-LOOPS_BELOW = 20  # features; from here on the matrix product is the faster one
-RUN, POINTS = 4096, 1 << 16  # frequencies and points of a run with few features
-TILE, TILE_POINTS = 1 << 18, 2048  # phases of a tile with many features, and points
-_none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
+PANEL, POINTS = 256, 256  # at most: frequencies of a panel, points of a tile
+PASS = 1 << 20  # inputs (points times features) of a pass: each share of the frequencies has sums of that size
+SHARES = 4  # for each thread: whoever is free takes the next one
+LANES = 16  # tiles are whole vectors
 
 
 def _checked(indices, num):
@@ -33,55 +32,65 @@ def _lines(a):
     return np.ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
-def _whole_groups(indices, weights, scale):
-    """Indices and scaled weights with up to three more of weight 0: loops take whole groups."""
-    n = -(-len(indices) // rows.GROUP) * rows.GROUP
-    padded = np.zeros((len(weights), 2 * n), weights.dtype)
-    np.multiply(weights, scale, out=padded[:, : weights.shape[1]], casting="same_kind")
-    return np.resize(indices, n), padded
+def _even(total, most, multiple):
+    """(count, size) of the fewest pieces of equal size, a multiple of ``multiple``, that hold ``total`` with ``most`` in each."""
+    count = -(-total // most)
+    return count, -(-total // (count * multiple)) * multiple
+
+
+def _tiles(lines, factors, height, tiles, points):
+    """``factors * lines`` (R, N) as (tiles, height, points): tile after tile, with zeros behind the lines and the last points."""
+    out = np.zeros((tiles, height, points), lines.dtype)
+    for t in range(tiles):
+        part = lines[:, t * points : (t + 1) * points]
+        np.multiply(part, factors, out=out[t, : part.shape[0], : part.shape[1]])
+    return out
+
+
+def _sum(shares):
+    """The sum of ``shares`` (shares, tiles, rows, points)."""
+    out = scratch.empty(shares.shape[1:], np.float64)
+    lines, points = math.prod(out.shape[:-1]), out.shape[-1]
+    over_rows(rows.add_shares, lines, float(shares.size), shares.reshape(len(shares), lines, points), out.reshape(lines, points))
+    return out
 
 
 def _draw(family, seed, indices, D, dtype):
     omega = np.empty((-(-D // 4) * 4, len(indices)), dtype)
-    work = 6.0 * omega.size
-    over_rows(draws.draw, len(indices), work, np.uint64(seed), indices, draws.DEGREES[family], omega)
+    over_rows(draws.draw, len(indices), 6.0 * omega.size, np.uint64(seed), indices, draws.DEGREES[family], omega)
     return omega
 
 
 def _pass(X, U, W, family, seed, indices, lengthscales, forward, backward, slopes):
-    """``(total, back, X_bar)`` in float64: W Phi' (R, N), U Phi (R, 2 n), sum_p omega_p g (D, N), each where it is asked for;
+    """``(total, back, X_bar)`` in float64: W Phi' (R, N), U Phi (R, 2 n), sum_p g omega_p (N, D), each where it is asked for;
     features are not scaled. See ``fourier_rows.sweep``.
     """
     (N, D), n, dtype = X.shape, len(indices), X.dtype
-    total, back = np.zeros((len(W), N if forward else 0)), np.zeros((len(U), 2 * n if backward else 0))
-    X_bar = np.zeros((D, N if slopes else 0))
+    total, X_bar = np.zeros((len(W), N if forward else 0)), np.zeros((N if slopes else 0, D))
+    if N == 0 or n == 0 or max(len(U), len(W)) == 0:
+        return total, np.zeros((len(U), 2 * n if backward else 0)), X_bar
+    most = SHARES * get_num_threads()
+    panels, width = _even(n, int(np.clip(n // most // rows.GROUP, 2, PANEL // rows.GROUP)) * rows.GROUP, rows.GROUP)
+    shares, drawn = min(panels, most), np.resize(indices, panels * width)  # some of them again, with weights 0
+    weights = np.zeros((len(W), 2 * drawn.size), dtype)
+    weights[:, : 2 * n] = W
+    back = np.zeros((len(U), weights.shape[1] if backward else 0))
     turns = np.divide(1 / (2 * np.pi), lengthscales, out=np.empty(D, dtype), casting="same_kind")[:, None]
-    tiled, gemm = D >= LOOPS_BELOW, blas.dgemm if dtype == np.float64 else blas.sgemm
-    for first in range(0, N, TILE_POINTS if tiled else POINTS):
-        points = slice(first, min(N, first + (TILE_POINTS if tiled else POINTS)))
-        x, u = np.multiply(X[points].T, turns, order="C"), np.ascontiguousarray(U[:, points])
-        run = max(rows.GROUP, TILE // x.shape[1] // rows.GROUP * rows.GROUP) if tiled else RUN
-        for start in range(0, n, run):
-            here = slice(start, min(n, start + run))
-            both = slice(2 * here.start, 2 * here.stop)
-            omega, theta = _draw(family, seed, indices[here], D, dtype), _none[dtype]
-            if tiled:
-                theta = scratch.empty((omega.shape[1], x.shape[1]), dtype)
-                gemm(1, x.T, omega[:D].T, trans_b=1, c=theta.T, overwrite_c=1)
-            sums = np.zeros((len(back), 2 * omega.shape[1]))
-            flags = forward, backward, slopes
-            arguments = omega, x, theta, u, np.ascontiguousarray(W[:, both]), *flags, sums
-            work = theta.size if tiled else omega.shape[1] * x.shape[1]
-            parts = over_rows(rows.sweep, omega.shape[1] // rows.GROUP, 2.0 * work, *arguments)
-            if backward:
-                back[:, both] += sums
-            if forward:
-                total[:, points] += sum(part[0] for part in parts)
-            if slopes and tiled:
-                X_bar[:, points] += gemm(1, theta.T, omega[:D].T).T
-            elif slopes:
-                X_bar[:, points] += sum(part[1] for part in parts)
-    return total, back, X_bar
+    features, step = -(-D // 4) * 4, max(1, PASS // D // POINTS) * POINTS
+    for first in range(0, N, step):
+        here = slice(first, min(N, first + step))
+        count = here.stop - first
+        tiles, points = _even(count, POINTS, LANES)
+        x, u = _tiles(X[here].T, turns, features, tiles, points), _tiles(U[:, here], dtype.type(1), len(U), tiles, points)
+        sums = scratch.empty((shares, tiles if forward else 0, len(W), points), np.float64)
+        bars = scratch.empty((shares, tiles if slopes else 0, features, points), np.float64)
+        spectrum = np.uint64(seed), drawn, draws.DEGREES[family], width
+        over_rows(rows.sweep, shares, 2.0 * count * n, *spectrum, x, u, weights, sums, bars, back)
+        if forward:
+            total[:, here] = _sum(sums).transpose(1, 0, 2).reshape(len(W), -1)[:, :count]
+        if slopes:
+            X_bar[here] = _sum(bars).transpose(0, 2, 1).reshape(-1, features)[:count, :D]
+    return total, back[:, : 2 * n], X_bar
 
 
 def frequencies(family, seed, indices, D, dtype):
@@ -92,36 +101,31 @@ def frequencies(family, seed, indices, D, dtype):
 def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose):
     dtype, scale, lines = X.dtype, math.sqrt(variance / num), _lines(w)
     indices = _checked(indices, num)
+    spectrum = family, seed, indices, lengthscales
     if transpose:
-        n = 2 * len(indices)
-        groups, weights = _whole_groups(indices, np.zeros((0, n), dtype), scale)
-        _, out, _ = _pass(X, lines, weights, family, seed, groups, lengthscales, False, True, False)
-        out = scale * out[:, :n]
+        _, out, _ = _pass(X, lines, np.zeros((0, 2 * len(indices)), dtype), *spectrum, False, True, False)
     else:
-        groups, weights = _whole_groups(indices, lines, scale)
-        unused = np.zeros((0, len(X)), dtype)
-        out, _, _ = _pass(X, unused, weights, family, seed, groups, lengthscales, True, False, False)
-    return out.astype(dtype).reshape(*w.shape[:-1], out.shape[1])
+        out, _, _ = _pass(X, np.zeros((0, len(X)), dtype), lines, *spectrum, True, False, False)
+    return (scale * out).astype(dtype).reshape(*w.shape[:-1], out.shape[1])
 
 
 def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need):
     """The sum of U * (W Phi') is what changes, with U = out_bar and W = w, or the other way round with ``transpose``."""
     dtype, scale = X.dtype, math.sqrt(variance / num)
     U, W = (_lines(w), _lines(out_bar)) if transpose else (_lines(out_bar), _lines(w))
-    n, (groups, weights) = W.shape[1], _whole_groups(_checked(indices, num), W, scale)
     linear, slopes = bool({"w", "variance"} & {*need}), bool({"X", "lengthscales"} & {*need})
     flags = transpose and linear, not transpose and linear, slopes
-    total, back, turned = _pass(X, U, weights, family, seed, groups, lengthscales, *flags)
+    total, back, turned = _pass(X, U, W, family, seed, _checked(indices, num), lengthscales, *flags)
     X_bar = w_bar = variance_bar = lengthscales_bar = None
     if linear:
-        w_bar = total if transpose else scale * back[:, :n]
+        w_bar = scale * (total if transpose else back)
     if slopes:
-        turned /= np.asarray(lengthscales, float)[..., None]
+        turned *= scale / np.asarray(lengthscales, float)
     if "lengthscales" in need:
-        lengthscales_bar = -(turned * X.T).sum(1) / lengthscales
+        lengthscales_bar = -(turned * X).sum(0) / lengthscales
         lengthscales_bar = dtype.type(lengthscales_bar.sum()) if np.ndim(lengthscales) == 0 else lengthscales_bar.astype(dtype)
     if "X" in need:
-        X_bar = turned.T.astype(dtype, order="C")
+        X_bar = turned.astype(dtype)
     if "variance" in need:
         variance_bar = dtype.type((w_bar * (U if transpose else W)).sum() / (2 * float(variance)))
     return X_bar, w_bar.astype(dtype).reshape(w.shape) if "w" in need else None, variance_bar, lengthscales_bar
