@@ -55,7 +55,7 @@ def factor_of_inverse(p, variance, jitter):
 
 
 def free_error(value, grad, p, jitter):
-    """Against the marginal bound at u = K R v, R R' = K^-1: the factor has converged up to its rounding, and the bound with it."""
+    """Against the marginal bound at u = K R v, R R' = K^-1: the factor has converged to rounding, and the bound with it."""
     K = Kuu_of(p, jitter)
     KR = K @ np.linalg.cholesky(np.linalg.inv(K))
     KRW = KR @ p["scale_tril"]
