@@ -5,11 +5,10 @@
 // the one pass over dense: 128-bit loads where its rows are aligned (`aligned`), else neighbouring lanes take neighbouring elements.
 #include "shared.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int LANES = 8;  // of a warp that share a row in `multiply` and `outer`: 128 bytes at a time
 constexpr int LINES = 4;  // rows that they have in hand: 4 loads under way, and the weights are read once for all four
 constexpr int WARP_LINES = WARP / LANES * LINES;
-constexpr unsigned FULL = 0xffffffffu;
 
 __device__ __forceinline__ index_t row_of(const index_t* rows, index_t i) { return rows ? rows[i] : i; }
 
@@ -76,7 +75,7 @@ __device__ __forceinline__ void multiply(const real* __restrict__ dense, index_t
 #pragma unroll
     for (int r = 0; r < RHS; ++r)
 #pragma unroll
-      for (int bits = LANES / 2; bits; bits /= 2) sum[q][r] += __shfl_xor_sync(FULL, sum[q][r], bits);
+      for (int bits = LANES / 2; bits; bits /= 2) sum[q][r] += __shfl_xor_sync(FULL_MASK, sum[q][r], bits);
   // lane q finishes line q, so that the lines of a warp are written side by side
 #pragma unroll
   for (int q = 0; q < LINES; ++q) {
@@ -144,7 +143,7 @@ __device__ __forceinline__ void transposed(const real* __restrict__ dense, index
 #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
       double t = total[r][e];
-      for (int bits = lanes; bits < WARP; bits *= 2) t += __shfl_xor_sync(FULL, t, bits);
+      for (int bits = lanes; bits < WARP; bits *= 2) t += __shfl_xor_sync(FULL_MASK, t, bits);
       if (thread % WARP < lanes) sums[thread / WARP][r][column_of(0, lane, e, lanes, aligned)] = t;
     }
   __syncthreads();
@@ -228,8 +227,7 @@ log_diagonal(const real* __restrict__ dense, index_t stride, const real* __restr
     const index_t g = row_of(rows, i);
     sum += log(g < k ? dense[g * stride + g] : diagonal[g - k]);
   }
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
+  sum = sum_warp(sum);  // and not sum_block, with which sm_100 takes more registers
   if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
   __syncthreads();
   if (threadIdx.x) return;

@@ -7,7 +7,7 @@
 // With many features (`theta`) a matrix product has made the phases, (n, N); then the slopes g take their place.
 #include "philox.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int ACROSS = 8;                      // lanes of a warp side by side along frequencies
 constexpr int PTS = 2 * WIDTH;                 // points of a thread
 constexpr int POINTS = BLOCK / ACROSS * PTS;   // 256 in float32, 128 in float64
@@ -18,7 +18,6 @@ constexpr int ROW = DIMS + WIDTH;              // of a frequency in shared memor
 constexpr int COLUMN = POINTS + WIDTH;         // of the slopes of a frequency, likewise
 constexpr int PARTS = BLOCK / POINTS;          // threads that share a point in the contraction
 constexpr double TWO_PI = 6.283185307179586;
-constexpr unsigned FULL = 0xffffffffu;
 
 // Parameters are on the device, or come as a value where their place is null.
 struct parameter_t {
@@ -167,7 +166,7 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
 #pragma unroll
               for (int k = 0; k < 2; ++k) {
 #pragma unroll
-                for (int bits = ACROSS; bits < WARP; bits *= 2) back[r][k] += __shfl_xor_sync(FULL, back[r][k], bits);
+                for (int bits = ACROSS; bits < WARP; bits *= 2) back[r][k] += __shfl_xor_sync(FULL_MASK, back[r][k], bits);
                 if (thread % WARP < ACROSS) sums[thread / WARP][column][2 * r + k] = back[r][k];
               }
           }
@@ -222,7 +221,7 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
 #pragma unroll
         for (int i = 0; i < PTS; ++i) {
 #pragma unroll
-          for (int bits = 1; bits < ACROSS; bits *= 2) forward[r][i] += __shfl_xor_sync(FULL, forward[r][i], bits);
+          for (int bits = 1; bits < ACROSS; bits *= 2) forward[r][i] += __shfl_xor_sync(FULL_MASK, forward[r][i], bits);
           if (across == i % ACROSS && r < count && mine + i < points)
             forward_parts[(static_cast<index_t>(blockIdx.y) * count + r) * N + corner + mine + i] = forward[r][i];
         }
@@ -266,14 +265,8 @@ column_products(const real* __restrict__ a, const real* __restrict__ b, index_t 
     const index_t e = i * columns + blockIdx.x;
     sum += static_cast<double>(a[e]) * b[e];
   }
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
-  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
-  __syncthreads();
+  sum = sum_block(sum, sums);
   if (threadIdx.x) return;
-  sum = 0;
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) sum += sums[w];
   out[blockIdx.x] = static_cast<real>(sum * factor / parameter_t{divisors, divisor, step}.of(blockIdx.x));
 }
 

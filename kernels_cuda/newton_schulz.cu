@@ -2,14 +2,12 @@
 // products of matrices are those of tiled.cu. See fastsvgp/kernels/cuda/newton_schulz.py.
 #include "shared.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int TILE = 64;
-constexpr unsigned FULL = 0xffffffffu;
 
-// The sum of x over the threads of a block, for all of them; always in the same order.
-__device__ __forceinline__ double block_sum(double x, double* shared) {
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) x += __shfl_xor_sync(FULL, x, bits);
+// The sum of x over the threads of a block, for all of them and always in the same order; and the largest x.
+__device__ __forceinline__ double sum_for_all(double x, double* shared) {
+  x = sum_warp(x);
   __syncthreads();
   if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
   __syncthreads();
@@ -19,9 +17,9 @@ __device__ __forceinline__ double block_sum(double x, double* shared) {
   return x;
 }
 
-__device__ __forceinline__ double block_max(double x, double* shared) {
+__device__ __forceinline__ double max_for_all(double x, double* shared) {
 #pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) x = max(x, __shfl_xor_sync(FULL, x, bits));
+  for (int bits = WARP / 2; bits; bits /= 2) x = max(x, __shfl_xor_sync(FULL_MASK, x, bits));
   __syncthreads();
   if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
   __syncthreads();
@@ -41,8 +39,8 @@ sum_deviations(const double* __restrict__ sums, int tiles, double* __restrict__ 
     squares += mine[t * 4], trace += mine[t * 4 + 3];
     smallest = min(smallest, mine[t * 4 + 1]), largest = max(largest, mine[t * 4 + 2]);
   }
-  squares = block_sum(squares, shared), trace = block_sum(trace, shared);
-  smallest = -block_max(-smallest, shared), largest = block_max(largest, shared);
+  squares = sum_for_all(squares, shared), trace = sum_for_all(trace, shared);
+  smallest = -max_for_all(-smallest, shared), largest = max_for_all(largest, shared);
   if (threadIdx.x) return;
   double* out = stats + static_cast<index_t>(blockIdx.x) * 4;
   out[0] = sqrt(squares), out[1] = smallest, out[2] = largest, out[3] = trace;
@@ -54,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) sum_inner(const double* __re
   const double* mine = sums + static_cast<index_t>(blockIdx.x) * tiles * 4;
   double sum = 0;
   for (int t = threadIdx.x; t < tiles; t += BLOCK) sum += mine[t * 4];
-  sum = block_sum(sum, shared);
+  sum = sum_for_all(sum, shared);
   if (threadIdx.x == 0) out[blockIdx.x] = 2 * sum;
 }
 
@@ -100,8 +98,7 @@ symmetric_times(const real* __restrict__ S, index_t item_size, int n, const real
       row += static_cast<double>(x) * weight[e];
       if (c < r) column[e] += static_cast<double>(x) * own;
     }
-#pragma unroll
-    for (int bits = WARP / 2; bits; bits /= 2) row += __shfl_xor_sync(FULL, row, bits);
+    row = sum_warp(row);
     if (lane == 0) rows[q * WARPS + warp] = row;
   }
 #pragma unroll
@@ -137,7 +134,7 @@ sum_parts(const double* __restrict__ parts, int high, int n, const real* __restr
     for (int t = 0; t < high; ++t) sum += parts[(item * high + t) * n + r];
     out[item * n + r] = x = static_cast<real>(sum);
   }
-  const double squares = block_sum(static_cast<double>(x) * x, shared);
+  const double squares = sum_for_all(static_cast<double>(x) * x, shared);
   if (threadIdx.x == 0) squares_out[blockIdx.x] = squares;
 }
 

@@ -11,14 +11,13 @@
 // 41 features on pairwise_wide.cu takes over.
 #include "stationary.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int SIDE = 16, EACH = 4, TILE = SIDE * EACH;  // threads along an edge of a tile, rows and columns of a thread
 constexpr int VECTORS = EACH / WIDTH;
 constexpr int PITCH = TILE + WIDTH;  // of a feature in shared memory: 16-byte steps, and other banks for the next feature
 constexpr int FEATURES = 16;         // in shared memory at a time, for a matrix
 constexpr int CHUNK = 8;             // likewise, for a contraction
 constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;  // blocks of a multiprocessor: 80 registers in float32, 128 in float64
-constexpr unsigned FULL = 0xffffffffu;
 
 // --- tiles -----------------------------------------------------------------------------------------------------------------
 
@@ -239,14 +238,14 @@ __device__ __forceinline__ real sum_lanes(real (&v)[ALL]) {
   if constexpr (LANES == 1) {
     return v[0];
   } else if constexpr (N == 1) {
-    v[0] += __shfl_xor_sync(FULL, v[0], LANES / 2);
+    v[0] += __shfl_xor_sync(FULL_MASK, v[0], LANES / 2);
     return sum_lanes<1, LANES / 2>(v);
   } else {
     const bool upper = threadIdx.x & LANES / 2;
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
       const real kept = upper ? v[i + N / 2] : v[i], sent = upper ? v[i] : v[i + N / 2];
-      v[i] = kept + __shfl_xor_sync(FULL, sent, LANES / 2);
+      v[i] = kept + __shfl_xor_sync(FULL_MASK, sent, LANES / 2);
     }
     return sum_lanes<N / 2, LANES / 2>(v);
   }
@@ -340,7 +339,7 @@ __device__ __forceinline__ void contract(int family, const real* __restrict__ K_
                 const real kept = upper ? column_sum[j + EACH / 2] : column_sum[j];
                 const real sent = upper ? column_sum[j] : column_sum[j + EACH / 2];
                 const int place = column_of(upper ? j + EACH / 2 : j, aligned);
-                sums[warp][group + g][place] = kept + __shfl_xor_sync(FULL, sent, SIDE);
+                sums[warp][group + g][place] = kept + __shfl_xor_sync(FULL_MASK, sent, SIDE);
               }
             }
           }
@@ -366,14 +365,13 @@ __device__ __forceinline__ void contract(int family, const real* __restrict__ K_
         }
       }
     }
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
+  sum = sum_warp(sum);  // and not sum_block, with which sm_100 takes more registers
   if (lane == 0) totals[warp] = sum;
   __syncthreads();
   if (threadIdx.x) return;
   sum = 0;
 #pragma unroll
-  for (int i = 0; i < WARPS; ++i) sum += totals[i];
+  for (int w = 0; w < WARPS; ++w) sum += totals[w];
   total[blockIdx.x] = sum;
 }
 
@@ -418,14 +416,8 @@ sum_parts(const double* __restrict__ parts, index_t count, int columns, const re
   __shared__ double sums[WARPS];
   double sum = 0;
   for (index_t r = threadIdx.x; r < count; r += BLOCK) sum += parts[r * columns + blockIdx.x];
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
-  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
-  __syncthreads();
+  sum = sum_block(sum, sums);
   if (threadIdx.x) return;
-  sum = 0;
-#pragma unroll
-  for (int i = 0; i < WARPS; ++i) sum += sums[i];
   const double l = length(values, step, value, blockIdx.x);
   out[blockIdx.x] = static_cast<real>(cubed ? sum / l / l / l : sum / parameter(values, step, value, blockIdx.x));
 }

@@ -5,16 +5,9 @@
 // weights of the products and is contracted by differences. Few pairs are near when features are many.
 #include "stationary.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int EACH = 4;  // entries of a thread of `finish`: loads under way
-constexpr unsigned FULL = 0xffffffffu;
 constexpr real NEAR = 0.125;  // r^2 below this fraction of the norms
-
-__device__ __forceinline__ double sum_warp(double v) {
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) v += __shfl_xor_sync(FULL, v, bits);
-  return v;
-}
 
 // scale[d] = 1 / l_d.
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -123,17 +116,11 @@ weigh(int family, const real* __restrict__ X1, index_t N1, const real* __restric
       is_near = found.near;
       V[place] = is_near ? real(0) : q;
     }
-    const unsigned votes = __ballot_sync(FULL, is_near);
+    const unsigned votes = __ballot_sync(FULL_MASK, is_near);
     if (lane == 0) near[w] = votes;
   }
-  sum = sum_warp(sum);
-  if (lane == 0) totals[warp] = sum;
-  __syncthreads();
-  if (threadIdx.x) return;
-  sum = 0;
-#pragma unroll
-  for (int i = 0; i < WARPS; ++i) sum += totals[i];
-  total[blockIdx.x] = sum;
+  sum = sum_block(sum, totals);
+  if (threadIdx.x == 0) total[blockIdx.x] = sum;
 }
 
 // What near pairs add: out[n] += sum w e and squares[n] += sum w e^2, e the scaled difference from row n to its partner. A warp takes
@@ -152,7 +139,7 @@ add_near(int family, const real* __restrict__ X1, index_t N1, const real* __rest
     unsigned votes;
     if (turned) {
       const index_t i = first + lane;
-      votes = __ballot_sync(FULL, i < N1 && near[i * words + n / WARP] >> n % WARP & 1);
+      votes = __ballot_sync(FULL_MASK, i < N1 && near[i * words + n / WARP] >> n % WARP & 1);
     } else {
       votes = near[n * words + first / WARP];
     }

@@ -1,23 +1,9 @@
 // The passes over (M, N) matrices between products. See fastsvgp/kernels/__init__.py. Each reads and writes every number once.
 #include "shared.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int TEAMS = 16;  // of column_moments: rows that a block reads side by side
 constexpr int BAND = 8;    // rows of a block that has its columns side by side
-constexpr unsigned FULL = 0xffffffffu;
-
-// The sum over a block, in a fixed order; right in thread 0.
-__device__ __forceinline__ double sum_block(double sum, double* sums) {
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
-  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
-  __syncthreads();
-  if (threadIdx.x) return 0;
-  sum = 0;
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) sum += sums[w];
-  return sum;
-}
 
 // dots[j] = sum_i x[i] A[i, j] and squares[j] = sum_i A[i, j] B[i, j], in float64.
 extern "C" __global__ void __launch_bounds__(WARP* TEAMS)

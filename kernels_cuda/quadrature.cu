@@ -1,8 +1,7 @@
 // Gauss-Hermite rules and averages over points, in float64 whatever comes in: see fastsvgp/kernels/cpu/quadrature.py.
 #include "shared.cuh"
 
-constexpr int WARP = 32, WARPS = 8, BLOCK = WARP * WARPS;
-constexpr unsigned FULL = 0xffffffffu;
+constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr double SQRT_HALF = 0.70710678118654752440, SQRT_2_PI = 2.50662827463100050242;
 
 // exp(x^2) erfc(x) for x >= 0, by the series of fastsvgp/kernels/cpu/tails.py.
@@ -137,12 +136,6 @@ largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real
   }
 }
 
-__device__ __forceinline__ double sum_lanes(double sum) {
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) sum += __shfl_xor_sync(FULL, sum, bits);
-  return sum;
-}
-
 // Average over points of log sum_c exp(mean_c + sqrt(var_c) point_c), and its derivatives. A block is a datum: its threads take the
 // points of a chunk, then its warps take the classes. `sums` (2, C, N) collects the derivatives over chunks.
 extern "C" __global__ void __launch_bounds__(BLOCK, 3)
@@ -180,7 +173,7 @@ expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, 
         average += share;
         moment += share * point;
       }
-      average = sum_lanes(average), moment = sum_lanes(moment);
+      average = sum_warp(average), moment = sum_warp(moment);
       if (lane == 0) {
         sum_mean[c * N] = first ? sum_mean[c * N] + average : average;
         sum_var[c * N] = first ? sum_var[c * N] + moment : moment;
@@ -188,13 +181,13 @@ expected_logsumexp(const real* __restrict__ mean, const real* __restrict__ var, 
     }
     __syncthreads();
   }
-  sum = sum_lanes(sum);
+  sum = sum_warp(sum);  // and not sum_block, with which sm_80 takes more registers
   if (lane == 0) parts[warp] = sum;
   __syncthreads();
   if (thread) return;
   sum = 0;
 #pragma unroll
-  for (int q = 0; q < WARPS; ++q) sum += parts[q];
+  for (int w = 0; w < WARPS; ++w) sum += parts[w];
   sum /= count;
   for (int c = 0; c < C; ++c) {
     const double m = mean[c * N + i], v = var[c * N + i], at = raised(m, v, floor), slope = sum_var[c * N] / (2 * sqrt(at));

@@ -10,6 +10,30 @@ struct __align__(16) vector_t {
   real e[WIDTH];
 };
 
+constexpr int WARP = 32;
+constexpr unsigned FULL_MASK = 0xffffffffu;  // all lanes of a warp
+
+// The sum over a warp, the same in every lane.
+__device__ __forceinline__ double sum_warp(double x) {
+#pragma unroll
+  for (int bits = WARP / 2; bits; bits /= 2) x += __shfl_xor_sync(FULL_MASK, x, bits);
+  return x;
+}
+
+// The sum over a block of so many warps, in a fixed order; right in thread 0 alone. `sums` is shared memory: between two sums that use
+// the same one the caller puts a barrier.
+template <int WARPS>
+__device__ __forceinline__ double sum_block(double x, double (&sums)[WARPS]) {
+  x = sum_warp(x);
+  if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = x;
+  __syncthreads();
+  if (threadIdx.x) return 0;
+  x = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) x += sums[w];
+  return x;
+}
+
 // 16-byte asynchronous copies from global to shared memory. The emulation of the tests brings twins of its own.
 #ifndef CUDA_HOST
 __device__ __forceinline__ void copy16_async(void* target, const void* source) {

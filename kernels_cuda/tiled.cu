@@ -6,14 +6,13 @@
 // has above its diagonal is never used, and read only where the memory is.
 #include "mma.cuh"
 
-constexpr int WARP = 32, WARPS = 4, BLOCK = WARP * WARPS;
+constexpr int WARPS = 4, BLOCK = WARP * WARPS;
 constexpr int TILE = 64, DEPTH = 16;
 constexpr int PITCH_K = 20, PITCH_X = sizeof(real) == 8 ? 68 : 72;  // no two lanes meet in a bank when a warp reads its fragments
 constexpr int BUFFER = TILE * PITCH_K;
 constexpr int VECTORS = TILE * DEPTH / WIDTH / BLOCK;  // of a thread, in 16 values of k of an operand
 constexpr int RESIDENT = sizeof(real) == 8 ? 2 : 3;     // blocks of a multiprocessor: what the registers allow
 constexpr int HIGH = 2, WIDE = 4;                      // products of 16 x 8 that make the 32 x 32 of a warp
-constexpr unsigned FULL_MASK = 0xffffffffu;
 
 enum form_t { NN, TN, NT };                                         // left right, left' right, left right'
 enum kind_t { FULL, LOWER, HALF };                                  // lower triangle; with half its diagonal
@@ -201,12 +200,6 @@ __device__ __forceinline__ void for_elements(const place_t& place, int rows, int
       }
 }
 
-__device__ __forceinline__ double sum_of(double x) {
-#pragma unroll
-  for (int bits = WARP / 2; bits; bits /= 2) x += __shfl_xor_sync(FULL_MASK, x, bits);
-  return x;
-}
-
 // What becomes of the sums. DEVIATION takes one off the diagonal and leaves, for each tile, the sum of squares of the symmetric result,
 // the extremes of its diagonal before, and the sum after; INNER leaves the sum of products with the lower triangle of base alone.
 __device__ __forceinline__ void conclude(int epilogue, const place_t& place, int rows, int columns, const real* base, real alpha,
@@ -242,7 +235,7 @@ __device__ __forceinline__ void conclude(int epilogue, const place_t& place, int
     if (j <= i) squares += (i == j ? 1 : 2) * static_cast<double>(x) * x;
     write(i, j, x);
   });
-  squares = sum_of(squares), trace = sum_of(trace);
+  squares = sum_warp(squares), trace = sum_warp(trace);
 #pragma unroll
   for (int bits = WARP / 2; bits; bits /= 2) {
     smallest = min(smallest, __shfl_xor_sync(FULL_MASK, smallest, bits));

@@ -6,10 +6,9 @@
 // 32 x 64, two columns a lane, and what it reads of the factor is one address for all lanes.
 #include "shared.cuh"
 
-constexpr int WARP = 32, WARPS = 4, BLOCK = WARP * WARPS;
+constexpr int WARPS = 4, BLOCK = WARP * WARPS;
 constexpr int SQUARE = 32, PITCH = SQUARE + 1, PANEL = 64;
 constexpr int ROWS = SQUARE / WARPS;  // of a result, that a thread makes
-constexpr unsigned FULL = 0xffffffffu;
 
 enum given_t { MATRIX, LOWER_MATRIX, IDENTITY };  // what stands on the right: with LOWER_MATRIX only its lower triangle counts
 
@@ -26,7 +25,7 @@ __device__ __forceinline__ void invert(real* D, int lane) {
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         if (k + e < i) sum[e] += D[i * PITCH + k + e] * (lane <= k + e ? D[(k + e) * PITCH + lane] : real(0));
-    const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]), reciprocal = __shfl_sync(FULL, reciprocals, i);
+    const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]), reciprocal = __shfl_sync(FULL_MASK, reciprocals, i);
     __syncwarp();
     D[i * PITCH + lane] = lane < i ? -total * reciprocal : lane == i ? reciprocal : real(0);
     __syncwarp();
