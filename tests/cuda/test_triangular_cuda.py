@@ -140,6 +140,19 @@ def test_the_order_of_threads_changes_no_bit(rng):
             np.testing.assert_array_equal(a, b)
 
 
+def test_how_sums_are_cut_changes_rounding_alone(rng):
+    """Few multiprocessors: whole sums. Many: slices that are added up afterwards, of which rows of tiles have more or fewer."""
+    L, _, B, _, C, w, _, square = problems.problem(rng, 200, 70, (), float)
+    results = []
+    for multiprocessors in (1, 1000):
+        with emulated(multiprocessors=multiprocessors) as twin_of:
+            twin = twin_of("triangular")
+            lower = twin.tril_multiply(problems.unread(L), square), twin.tril_gram(L, w), twin.tril_product(B, C)
+            results.append([*map(np.tril, lower), *(twin.multiply_triangular(L, B, transpose) for transpose in (False, True))])
+    assert_agree(*results, float)
+    assert_agree(results[1][:1], [np.tril(L @ square)], float)
+
+
 def test_clean_under_sanitizers(sanitizer):
     done = sanitized.run(sanitizer, "cuda_host.emulated", sanitizer, "triangular")
     assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])
