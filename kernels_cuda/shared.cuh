@@ -20,8 +20,8 @@ __device__ __forceinline__ double sum_warp(double x) {
   return x;
 }
 
-// The sum over a block of so many warps, in a fixed order; right in thread 0 alone. `sums` is shared memory: between two sums that use
-// the same one the caller puts a barrier.
+// The sum over a block of so many warps, in a fixed order; right in thread 0 alone. `sums` is shared memory: between two sums
+// that use the same one the caller puts a barrier.
 template <int WARPS>
 __device__ __forceinline__ double sum_block(double x, double (&sums)[WARPS]) {
   x = sum_warp(x);
