@@ -124,6 +124,11 @@ class Contestant:
         self.resume = None
         self.seconds, self.updates = [], []  # of each step but the first of a turn; inner updates of each
 
+    def go_on(self):
+        """From the checkpoint of an earlier run."""
+        state = fs.load(self.path)
+        self.model, self.done, self.resume = state.model, state.step, self.path
+
     def turn(self, X, y, steps):
         """Go on until ``steps`` steps are done."""
         last = None
@@ -160,8 +165,7 @@ def contest(name, args):
         model = fs.SVGP(covariance, Z, posterior(method, args.inducing, args.direction), fs.Gaussian(variance=1.0))
         contestants.append(Contestant(method, model, os.path.join(args.out, f"{name}-{method[0]}.npz"), options | own))
         if args.resume and os.path.exists(contestants[-1].path):
-            contestants[-1].resume = contestants[-1].path
-            contestants[-1].done = fs.load(contestants[-1].path).step
+            contestants[-1].go_on()
     started = time.perf_counter()
     while (behind := min(c.done for c in contestants)) < args.steps:
         goal = min(behind + args.turn, args.steps)

@@ -67,5 +67,7 @@ def test_methods_in_turns(inverse_free, tmp_path, capsys):
     scores = {row.split(" | ")[1]: float(row.split(" | ")[3]) for row in rows}
     assert scores["R-SVGP"] == pytest.approx(scores["L-SVGP"], abs=0.01)
     assert "step 60: RMSE and NLPD W-SVGP" in capsys.readouterr().out
+    _, again = inverse_free.main([*command, "--steps", "60", "--resume"])  # nothing is left to do
+    assert [row.split(" | ")[2:5] for row in again] == [row.split(" | ")[2:5] for row in rows]
     with pytest.raises(SystemExit):
         inverse_free.main(["elevators", "--methods", "X"])
