@@ -116,8 +116,8 @@ def test_shared_lengthscale(rng, dtype):
 def test_panels_tiles_and_passes_join(rng, monkeypatch):
     """Several of each, with both ways to make the phases."""
     monkeypatch.setattr(fourier, "PANEL", 8)
-    monkeypatch.setattr(fourier, "POINTS", 16)
-    monkeypatch.setattr(fourier, "PASS", 100)
+    monkeypatch.setattr(fourier, "ROW", 128)
+    monkeypatch.setattr(fourier, "SCRATCH", 100)
     for D in (5, 33):
         problems.check_all(fourier, rng, "rbf", 65, D, 33, 2, np.float64)
 

@@ -1,7 +1,7 @@
 """CPU twin of ``fourier``: each thread draws frequencies in panels that stay in its cache, and each panel meets all points.
 
-Threads share out the frequencies, so each is drawn once, and a call is one hand-over to them; what they add up over their shares
-of the frequencies is then summed in a fixed order.
+Threads share out the frequencies, so each is drawn once and drawing needs no hand-over of its own; what the shares add up to is
+then summed in a fixed order. With many points they come in passes, so that the sums of all shares stay small.
 """
 
 import math
@@ -13,9 +13,10 @@ from . import frequencies as draws
 from . import scratch
 from .threads import get_num_threads, over_rows
 
-PANEL, POINTS = 256, 256  # at most: frequencies of a panel, points of a tile
-PASS = 1 << 20  # inputs (points times features) of a pass: each share of the frequencies has sums of that size
-SHARES = 4  # for each thread: whoever is free takes the next one
+PANEL = 256  # frequencies at most
+ROW = 2048  # bytes of the points of a tile; half of that where there are many features, which then stay in the second-level cache
+SHARES = 4  # of the frequencies for each thread: whoever is free takes the next one
+SCRATCH = 1 << 22  # numbers that a pass over the points keeps: inputs, and sums for each share
 LANES = 16  # tiles are whole vectors
 
 
@@ -38,21 +39,11 @@ def _even(total, most, multiple):
     return count, -(-total // (count * multiple)) * multiple
 
 
-def _tiles(lines, factors, height, tiles, points):
-    """``factors * lines`` (R, N) as (tiles, height, points): tile after tile, with zeros behind the lines and the last points."""
-    out = np.zeros((tiles, height, points), lines.dtype)
-    for t in range(tiles):
-        part = lines[:, t * points : (t + 1) * points]
-        np.multiply(part, factors, out=out[t, : part.shape[0], : part.shape[1]])
-    return out
-
-
-def _sum(shares):
-    """The sum of ``shares`` (shares, tiles, rows, points)."""
-    out = scratch.empty(shares.shape[1:], np.float64)
-    lines, points = math.prod(out.shape[:-1]), out.shape[-1]
-    over_rows(rows.add_shares, lines, float(shares.size), shares.reshape(len(shares), lines, points), out.reshape(lines, points))
-    return out
+def _tiles(U, tiles, points):
+    """U (R, N) as (tiles, R, points), with zeros for the last points."""
+    padded = np.zeros((len(U), tiles * points), U.dtype)
+    padded[:, : U.shape[1]] = U
+    return np.ascontiguousarray(padded.reshape(len(U), tiles, points).transpose(1, 0, 2))
 
 
 def _draw(family, seed, indices, D, dtype):
@@ -66,31 +57,36 @@ def _pass(X, U, W, family, seed, indices, lengthscales, forward, backward, slope
     features are not scaled. See ``fourier_rows.sweep``.
     """
     (N, D), n, dtype = X.shape, len(indices), X.dtype
-    total, X_bar = np.zeros((len(W), N if forward else 0)), np.zeros((N if slopes else 0, D))
+    total, X_bar = scratch.empty((N if forward else 0, len(W)), np.float64), scratch.empty((N if slopes else 0, D), np.float64)
     if N == 0 or n == 0 or max(len(U), len(W)) == 0:
-        return total, np.zeros((len(U), 2 * n if backward else 0)), X_bar
+        total[...], X_bar[...] = 0, 0
+        return total.T, np.zeros((len(U), 2 * n if backward else 0)), X_bar
     most = SHARES * get_num_threads()
-    panels, width = _even(n, int(np.clip(n // most // rows.GROUP, 2, PANEL // rows.GROUP)) * rows.GROUP, rows.GROUP)
+    panels, width = _even(n, min(PANEL, rows.GROUP * max(2, -(-n // (most * rows.GROUP)))), rows.GROUP)
     shares, drawn = min(panels, most), np.resize(indices, panels * width)  # some of them again, with weights 0
     weights = np.zeros((len(W), 2 * drawn.size), dtype)
     weights[:, : 2 * n] = W
     back = np.zeros((len(U), weights.shape[1] if backward else 0))
-    turns = np.divide(1 / (2 * np.pi), lengthscales, out=np.empty(D, dtype), casting="same_kind")[:, None]
-    features, step = -(-D // 4) * 4, max(1, PASS // D // POINTS) * POINTS
+    turns = np.divide(1 / (2 * np.pi), lengthscales, out=np.empty(D, dtype), casting="same_kind")
+    features = -(-D // 4) * 4
+    tile = (ROW if D <= rows.LOOPS else ROW // 2) // dtype.itemsize
+    kept = features + shares * (len(W) * forward + features * slopes)  # for each point
+    step = max(1, SCRATCH // (kept * tile)) * tile
     for first in range(0, N, step):
         here = slice(first, min(N, first + step))
         count = here.stop - first
-        tiles, points = _even(count, POINTS, LANES)
-        x, u = _tiles(X[here].T, turns, features, tiles, points), _tiles(U[:, here], dtype.type(1), len(U), tiles, points)
+        tiles, points = _even(count, tile, LANES)
+        x, u = scratch.empty((tiles, features, points), dtype), _tiles(U[:, here], tiles, points)
+        over_rows(rows.turn, tiles, float(x.size), np.ascontiguousarray(X[here]), turns, x)
         sums = scratch.empty((shares, tiles if forward else 0, len(W), points), np.float64)
         bars = scratch.empty((shares, tiles if slopes else 0, features, points), np.float64)
         spectrum = np.uint64(seed), drawn, draws.DEGREES[family], width
         over_rows(rows.sweep, shares, 2.0 * count * n, *spectrum, x, u, weights, sums, bars, back)
         if forward:
-            total[:, here] = _sum(sums).transpose(1, 0, 2).reshape(len(W), -1)[:, :count]
+            over_rows(rows.finish, tiles, float(sums.size), sums, total[here])
         if slopes:
-            X_bar[here] = _sum(bars).transpose(0, 2, 1).reshape(-1, features)[:count, :D]
-    return total, back[:, : 2 * n], X_bar
+            over_rows(rows.finish, tiles, float(bars.size), bars, X_bar[here])
+    return total.T, back[:, : 2 * n], X_bar
 
 
 def frequencies(family, seed, indices, D, dtype):
@@ -106,7 +102,7 @@ def multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose
         _, out, _ = _pass(X, lines, np.zeros((0, 2 * len(indices)), dtype), *spectrum, False, True, False)
     else:
         out, _, _ = _pass(X, np.zeros((0, len(X)), dtype), lines, *spectrum, True, False, False)
-    return (scale * out).astype(dtype).reshape(*w.shape[:-1], out.shape[1])
+    return (scale * out).astype(dtype, order="C").reshape(*w.shape[:-1], out.shape[1])
 
 
 def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need):
@@ -128,4 +124,4 @@ def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscal
         X_bar = turned.astype(dtype)
     if "variance" in need:
         variance_bar = dtype.type((w_bar * (U if transpose else W)).sum() / (2 * float(variance)))
-    return X_bar, w_bar.astype(dtype).reshape(w.shape) if "w" in need else None, variance_bar, lengthscales_bar
+    return X_bar, w_bar.astype(dtype, order="C").reshape(w.shape) if "w" in need else None, variance_bar, lengthscales_bar

@@ -22,6 +22,20 @@ SERIAL = 1 << 18  # multiply-adds of a product
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
+def turn(start, stop, X, turns, x):
+    """x (tiles, D or more, points) = the columns of X (N, D) times ``turns`` (D,), with zeros for what is not there."""
+    points = x.shape[2]
+    for tile in range(start, stop):
+        first = tile * points
+        for d in range(x.shape[1]):
+            row, count = x[tile, d], min(points, X.shape[0] - first) if d < X.shape[1] else 0
+            for i in range(count):
+                row[i] = turns[d] * X[first + i, d]
+            for i in range(count, points):
+                row[i] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _phases(omega, x, theta):
     """theta (P, n) = omega' x, for omega (D, P) and x (D, n); D is a multiple of four."""
     if x.shape[0] > LOOPS:
@@ -194,15 +208,18 @@ def sweep(start, stop, seed, indices, degrees, width, x, U, W, total, X_bar, bac
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def add_shares(start, stop, shares, out):
-    """out (rows, n) = the sum of ``shares`` (shares, rows, n)."""
-    for i in range(start, stop):
-        target = out[i]
-        for k in range(shares.shape[0]):
-            row = shares[k, i]
-            if k:
-                for j in range(target.size):
-                    target[j] += row[j]
-            else:
-                for j in range(target.size):
-                    target[j] = row[j]
+def finish(start, stop, shares, out):
+    """out (N, D) = the sum of ``shares`` (shares, tiles, D or more, points), for some of the tiles."""
+    points = shares.shape[3]
+    sums = np.empty(points)
+    for tile in range(start, stop):
+        first = tile * points
+        for d in range(out.shape[1]):
+            for i in range(points):
+                sums[i] = 0
+            for share in range(shares.shape[0]):
+                row = shares[share, tile, d]
+                for i in range(points):
+                    sums[i] += row[i]
+            for i in range(min(points, out.shape[0] - first)):
+                out[first + i, d] = sums[i]
