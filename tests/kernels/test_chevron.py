@@ -9,18 +9,20 @@ from oracles import chevron as oracle
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import chevron
 
+LONG = [(700, 65, 2), (301, 10, 1), (200, 130, 6)]  # shared among threads; few columns as lanes; columns in two parts
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 
 @every_dtype
-@pytest.mark.parametrize("m, k, count", [*problems.SHAPES, (700, 65, 2)])  # the last is shared among threads
+@pytest.mark.parametrize("m, k, count", [*problems.SHAPES, *LONG])
 def test_against_the_dense_matrix(rng, m, k, count, dtype):
     problems.check_all(chevron, rng, m, k, count, dtype)
 
 
 @every_dtype
 def test_strides(rng, dtype):
-    problems.check_all(chevron, rng, 65, 3, 2, dtype, padding=5)
+    for k, count in ((3, 2), (6, 1), (40, 3)):
+        problems.check_all(chevron, rng, 65, k, count, dtype, padding=5)
     dense, diagonal, x, _, _ = problems.problem(rng, 33, 7, 2, dtype)
     plain = [kernels.chevron_multiply(dense, diagonal, x, transpose) for transpose in (False, True)]
     wide = np.repeat(diagonal, 2)

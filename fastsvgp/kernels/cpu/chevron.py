@@ -1,8 +1,4 @@
-"""CPU twin of ``chevron``: one pass over the dense columns, and as many flops as hide behind it.
-
-Line i of a product stands for row g of C: g = rows[i], or g = i where the rows are not ``listed``. The dense columns come to the
-loops as one flat array and the distance from row to row, so that LLVM sees contiguous rows also where they are padded.
-"""
+"""CPU twin of ``chevron``: one pass over the dense columns, and as many flops as hide behind it; its loops are chevron_rows."""
 
 import math
 
@@ -10,13 +6,12 @@ import numpy as np
 from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
-from . import scratch
+from . import chevron_rows, scratch
 from .threads import over_rows
 from .vmath import bits, from_bits
 
-FAST = {"contract", "reassoc", "nsz", "arcp"}
 NO_ROWS = np.empty(0, np.int64)
-SHORT = 32  # columns
+LANES = 64
 
 
 def _flat(dense):
@@ -42,164 +37,78 @@ def _checked(rows, m):
     return rows
 
 
-# --- C z ---------------------------------------------------------------------------------------------------------------
+# --- products --------------------------------------------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _multiply(start, stop, flat, stride, k, diagonal, rows, listed, head, rest, out):
-    for i in range(start, stop):
-        g = rows[i] if listed else i
-        row = flat[g * stride : g * stride + min(k, g + 1)]
-        for r in range(head.shape[0]):
-            weights = head[r, :k]
-            total = flat.dtype.type(0)
-            for j in range(row.size):
-                total += row[j] * weights[j]
-            if g >= k:
-                total += diagonal[g - k] * rest[r, i]
-            out[r, i] = total
-
-
-def _product(dense, diagonal, rows, listed, head, rest, n):
-    k = dense.shape[1]
-    out, diagonal = scratch.empty((len(head), n), dense.dtype), np.ascontiguousarray(diagonal)
-    over_rows(_multiply, n, n * (k + 4) * len(head), *_flat(dense), k, diagonal, rows, listed, head, rest, out)
+def _product(dense, diagonal, rows, listed, head, rest):
+    n, k = rest.shape[1], dense.shape[1]
+    out, head = scratch.empty(rest.shape, dense.dtype), np.ascontiguousarray(head[:, :k])
+    given = diagonal, False, rows, listed, head, chevron_rows.by_lanes(head, k), rest
+    over_rows(chevron_rows.rows_of_product, n, rest.size * (k + 4), *_flat(dense), k, *given, out)
     return out
 
 
-# --- C' x: sums over rows in float64. Short rows go four at a time; long ones one by one, as four streams defeat the prefetcher:
-# measured, 14.1 against 5.7 ms for (200000, 100) in float64, but 5.0 against 6.5 ms for (1000000, 10) ------------------------
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _transposed(start, stop, flat, stride, k, x):
-    total = np.zeros((x.shape[0], k))
-    i = start
-    while i < stop:
-        if k < SHORT and i >= k and i + 4 <= stop:
-            a = flat[i * stride : i * stride + k]
-            b = flat[(i + 1) * stride : (i + 1) * stride + k]
-            c = flat[(i + 2) * stride : (i + 2) * stride + k]
-            d = flat[(i + 3) * stride : (i + 3) * stride + k]
-            for r in range(x.shape[0]):
-                xa, xb, xc, xd = x[r, i], x[r, i + 1], x[r, i + 2], x[r, i + 3]
-                sums = total[r]
-                for j in range(k):
-                    sums[j] += (a[j] * xa + b[j] * xb) + (c[j] * xc + d[j] * xd)
-            i += 4
-        else:
-            a = flat[i * stride : i * stride + min(k, i + 1)]
-            for r in range(x.shape[0]):
-                xa, sums = x[r, i], total[r]
-                for j in range(a.size):
-                    sums[j] += a[j] * xa
-            i += 1
-    return total
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _transposed_rows(start, stop, flat, stride, k, diagonal, rows, x, rest):
-    total = np.zeros((x.shape[0], k))
-    for i in range(start, stop):
-        g = rows[i]
-        a = flat[g * stride : g * stride + min(k, g + 1)]
-        for r in range(x.shape[0]):
-            xa, sums = x[r, i], total[r]
-            for j in range(a.size):
-                sums[j] += a[j] * xa
-            rest[r, i] = diagonal[g - k] * xa if g >= k else 0
-    return total
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _scale(start, stop, diagonal, x, out):
-    for r in range(x.shape[0]):
-        d, source, target = diagonal[start:stop], x[r, start:stop], out[r, start:stop]
-        for i in range(d.size):
-            target[i] = d[i] * source[i]
-
-
-def _full_transposed(dense, diagonal, x):
-    m, k = dense.shape
-    out = scratch.empty(x.shape, dense.dtype)
-    over_rows(_scale, m - k, x.size, np.ascontiguousarray(diagonal), x[:, k:], out[:, k:])
-    out[:, :k] = sum(over_rows(_transposed, m, m * (k + 4) * len(x), *_flat(dense), k, x))
-    return out
-
-
-# --- the places of C in u z' ---------------------------------------------------------------------------------------------
-
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _outer(start, stop, dense_bar, diagonal_bar, skip, rows, listed, u, head, rest):
-    k = dense_bar.shape[1]
-    for i in range(start, stop):
-        g = rows[i] if listed else i
-        width = min(k, g + 1)
-        row = dense_bar[i, :width]
-        dense_bar[i, width:] = 0
-        total = dense_bar.dtype.type(0)
-        for r in range(u.shape[0]):
-            weights, ui = head[r, :width], u[r, i]
-            if r == 0:
-                for j in range(width):
-                    row[j] = ui * weights[j]
-            else:
-                for j in range(width):
-                    row[j] += ui * weights[j]
-            if g >= k:
-                total += ui * rest[r, i]
-        if i >= skip:
-            diagonal_bar[i - skip] = total
+def _transposed(dense, diagonal, rows, listed, x):
+    """The first k entries of C' x, in float64, and what each row adds at its own place."""
+    n, k = x.shape[1], dense.shape[1]
+    rest = scratch.empty(x.shape, dense.dtype)
+    given = diagonal, rows, listed, x, rest
+    return sum(over_rows(chevron_rows.columns_of_product, n, x.size * (k + 4), *_flat(dense), k, *given)), rest
 
 
 def _cotangents(n, k, skip, rows, listed, u, head, rest):
     dense_bar, diagonal_bar = scratch.empty((n, k), u.dtype), scratch.empty((n - skip,), u.dtype)
-    if len(u) == 0:
-        dense_bar[:] = 0
-    over_rows(_outer, n, n * (k + 4) * len(u), dense_bar, diagonal_bar, skip, rows, listed, u, head, rest)
+    given = k, skip, rows, listed, u, np.ascontiguousarray(head[:, :k]).reshape(-1), rest
+    over_rows(chevron_rows.outer, n, u.size * (k + 4), *given, dense_bar.reshape(-1), diagonal_bar)
     return dense_bar, diagonal_bar
 
 
-# --- log-determinant: the product of 64 mantissas has one logarithm, their exponents add up as integers ----------------------
+# --- log-determinant: a product of 512 mantissas, below 2^512, has one logarithm; their exponents add up as integers ----------
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _log_sum(values, exponents, products):
-    """Sum of the logarithms of up to 4096 float64 ``values``; -inf and NaN as ``numpy.log`` has them. The others are scratch."""
-    unusual = 0
-    for x in values:
-        unusual += 0 if (x > 2.3e-308) & (x < np.inf) else 1
-    total, lanes = 0.0, products.size
-    whole = 0 if unusual else values.size // lanes * lanes
-    exponents[:] = 0
-    products[:] = 1
+    """Sum of the logarithms of up to 32768 ``values`` in float64; -inf and NaN as ``numpy.log`` has them."""
+    unusual, lanes = np.int64(0), products.size
+    for lane in range(lanes):
+        exponents[lane], products[lane] = 0, 1
+    whole = values.size // lanes * lanes
     for first in range(0, whole, lanes):
         part = values[first : first + lanes]
         for lane in range(part.size):
-            pattern = bits(part[lane])
-            exponents[lane] += (pattern >> np.int64(52)) - np.int64(1023)
-            products[lane] *= from_bits((pattern & np.int64((1 << 52) - 1)) | np.int64(1023 << 52))  # below 2^64 in the end
-    for lane in range(lanes):
-        total += np.log(products[lane]) + exponents[lane] * 0.6931471805599453
+            pattern = bits(np.float64(part[lane]))
+            exponent = pattern >> np.int64(52)
+            unusual |= (exponent - np.int64(1)) | (np.int64(2046) - exponent)  # below 0 for what is not positive and finite
+            exponents[lane] += exponent
+            products[lane] *= from_bits((pattern & np.int64((1 << 52) - 1)) | np.int64(1023 << 52))
+    total = 0.0
+    if unusual < 0:
+        whole = 0
+    else:
+        for lane in range(lanes):
+            total += np.log(products[lane]) + (exponents[lane] - 1023 * (whole // lanes)) * 0.6931471805599453
     for x in values[whole:]:
-        total += np.log(x) if x >= 0 else np.nan
+        total += np.log(np.float64(x)) if x >= 0 else np.nan
     return total
 
 
 @njit(nogil=True, cache=True)
 def _log_diagonal(start, stop, flat, stride, k, diagonal, rows, listed):
     total = 0.0
-    values, exponents, products = np.empty(4096), np.empty(64, np.int64), np.empty(64)
-    for first in range(start, stop, values.size):
-        part = values[: min(values.size, stop - first)]
-        if not listed and first >= k:
-            part[:] = diagonal[first - k : first - k + part.size]
-        else:
-            for p in range(part.size):
+    exponents, products, memory = np.empty(LANES, np.int64), np.empty(LANES), np.empty(512 * LANES, flat.dtype)
+    first = start
+    while first < stop:
+        n = min(memory.size, stop - first)
+        if listed or first < k:
+            n = n if listed else min(n, k - first)
+            values = memory[:n]
+            for p in range(n):
                 g = rows[first + p] if listed else first + p
-                part[p] = diagonal[g - k] if g >= k else flat[g * stride + g]
-        total += _log_sum(part, exponents, products)
+                values[p] = diagonal[g - k] if g >= k else flat[g * stride + g]
+        else:
+            values = diagonal[first - k : first - k + n]
+        total += _log_sum(values, exponents, products)
+        first += n
     return total
 
 
@@ -214,11 +123,12 @@ def _log_diagonal_vjp(start, stop, bar, flat, stride, k, diagonal, rows, listed,
 
 
 def multiply(dense, diagonal, z, transpose):
-    lines = _lines(z)
+    lines, diagonal = _lines(z), np.ascontiguousarray(diagonal)
     if transpose:
-        out = _full_transposed(dense, diagonal, lines)
+        head, out = _transposed(dense, diagonal, NO_ROWS, False, lines)
+        out[:, : dense.shape[1]] = head
     else:
-        out = _product(dense, diagonal, NO_ROWS, False, lines, lines, len(dense))
+        out = _product(dense, diagonal, NO_ROWS, False, lines, lines)
     return out.reshape(z.shape)
 
 
@@ -228,24 +138,27 @@ def outer(k, u, z):
 
 
 def gram_vjp(y_bar, dense, diagonal, x):
-    both = np.concatenate([_lines(x), _lines(y_bar)])
-    products = _full_transposed(dense, diagonal, both)
-    half = len(both) // 2
-    x_bar = multiply(dense, diagonal, products[half:], False).reshape(x.shape)
-    return *outer(dense.shape[1], both, np.concatenate([products[half:], products[:half]])), x_bar
+    (m, k), diagonal, lines = dense.shape, np.ascontiguousarray(diagonal), _lines(x)
+    count, work, given = len(lines), 4 * lines.size * (k + 4), (*_flat(dense), k, diagonal, NO_ROWS)
+    both = scratch.empty((2 * count, m), dense.dtype)
+    heads = over_rows(chevron_rows.gram_heads, m, work, *given, lines, _lines(y_bar), both)
+    heads = np.roll(sum(heads).astype(dense.dtype), count, axis=0)  # those of y_bar first
+    head = heads[:count]
+    bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), lines.shape)]
+    weights = chevron_rows.by_lanes(head, k)
+    over_rows(chevron_rows.gram_bars, m, work, *given, both, head, weights, heads.reshape(-1), *bars)
+    return bars[0].reshape(m, k), bars[1], bars[2].reshape(x.shape)
 
 
 def multiply_rows(dense, diagonal, rows, head, rest):
     rows = _checked(rows, len(dense))
-    return _product(dense, diagonal, rows, True, _lines(head), _lines(rest), rows.size).reshape(rest.shape)
+    return _product(dense, np.ascontiguousarray(diagonal), rows, True, _lines(head), _lines(rest)).reshape(rest.shape)
 
 
 def multiply_rows_transposed(dense, diagonal, rows, x):
-    rows, lines, k = _checked(rows, len(dense)), _lines(x), dense.shape[1]
-    rest = np.empty(lines.shape, dense.dtype)
-    work = lines.size * (k + 4)
-    heads = over_rows(_transposed_rows, rows.size, work, *_flat(dense), k, np.ascontiguousarray(diagonal), rows, lines, rest)
-    return sum(heads).astype(dense.dtype).reshape(*x.shape[:-1], k), rest.reshape(x.shape)
+    rows, k = _checked(rows, len(dense)), dense.shape[1]
+    head, rest = _transposed(dense, np.ascontiguousarray(diagonal), rows, True, _lines(x))
+    return head.astype(dense.dtype).reshape(*x.shape[:-1], k), rest.reshape(x.shape)
 
 
 def outer_rows(rows, u, head, rest):
