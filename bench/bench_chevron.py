@@ -1,8 +1,8 @@
 """Chevron products, bound by the pass over the dense columns: the floor is the bytes that must move, at the copy rate.
 
 What is read in two passes, because the second needs all of the first, counts twice. The flops are far below their own floor: with
-four right-hand sides 8 for every number of C, in float32 2 a byte, where gemm does some 6 in the time of a byte. Rows here and there
-come in whole cache lines, so these count. Error: some of the results against sums in extended precision.
+four right-hand sides 8 for every number of C, in float32 2 a byte, where gemm does some 6 in the time of a byte. Rows here and
+there come in whole cache lines, so these count. Error: some of the results against sums in extended precision.
 """
 
 import numpy as np
