@@ -1,4 +1,4 @@
-"""Loops of ``chevron``: four rows at a time where they are consecutive and have all k columns, else row by row.
+"""Loops of ``chevron``: four rows at a time where they have all k columns and are consecutive (or short), else row by row.
 
 Line i of a product stands for row g of C: g = rows[i], or g = i where the rows are not ``listed``. The dense columns come as one
 flat array and the distance from row to row, so that LLVM sees contiguous rows also where they are padded; vectors are (count, n)
@@ -110,28 +110,35 @@ def _products(start, stop, flat, stride, k, diagonal, squared, weights, count, n
                 store(out, at + 3 * n, multiply_add(entries, load(rest, at + 3 * n), sd))
 
 
+@njit(nogil=True, cache=True, forceinline=True)
+def _four_products(flat, a, b, c, d, weights, k, total, ahead, step):
+    """``total`` plus products of four rows of few columns with one right-hand side: columns are the lanes."""
+    pa = pb = pc = pd = zeros(flat)
+    for j in range(0, k - 3, 4):
+        prefetch(flat, a + ahead + step * j)
+        h = load(weights, j)
+        pa = multiply_add(load(flat, a + j), h, pa)
+        pb = multiply_add(load(flat, b + j), h, pb)
+        pc = multiply_add(load(flat, c + j), h, pc)
+        pd = multiply_add(load(flat, d + j), h, pd)
+    pa, pb, pc, pd = transposed(pa, pb, pc, pd)
+    total = add(total, add(add(pa, pb), add(pc, pd)))
+    for j in range(k & ~3, k):
+        total = multiply_add(gather(flat, a + j, b + j, c + j, d + j), splat(weights, j), total)
+    return total
+
+
 @njit(nogil=True, cache=True)
 def _products_of_one(start, stop, flat, stride, k, diagonal, squared, weights, rest, out):
-    """The same for one right-hand side and few columns, which are the lanes."""
+    """The same for one right-hand side and few columns."""
     for i in range(start, stop, 4):
         a = i * stride
         b, c, d = a + stride, a + 2 * stride, a + 3 * stride
-        pa = pb = pc = pd = zeros(flat)
-        for j in range(0, k - 3, 4):
-            prefetch(flat, a + AHEAD // flat.itemsize + 4 * j)
-            h = load(weights, j)
-            pa = multiply_add(load(flat, a + j), h, pa)
-            pb = multiply_add(load(flat, b + j), h, pb)
-            pc = multiply_add(load(flat, c + j), h, pc)
-            pd = multiply_add(load(flat, d + j), h, pd)
-        pa, pb, pc, pd = transposed(pa, pb, pc, pd)
         entries = load(diagonal, i - k)
         if squared:
             entries = multiply(entries, entries)
-        total = multiply_add(entries, load(rest, i), add(add(pa, pb), add(pc, pd)))
-        for j in range(k & ~3, k):
-            total = multiply_add(gather(flat, a + j, b + j, c + j, d + j), splat(weights, j), total)
-        store(out, i, total)
+        total = multiply(entries, load(rest, i))
+        store(out, i, _four_products(flat, a, b, c, d, weights, k, total, AHEAD // flat.itemsize, 4))
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -163,18 +170,38 @@ def _product(start, stop, flat, stride, k, diagonal, squared, rows, listed, head
 
 
 @njit(nogil=True, cache=True)
+def _listed_products_of_one(start, stop, flat, stride, k, diagonal, rows, head, rest, out):
+    """One right-hand side and few columns, for rows that are listed, a multiple of four of them."""
+    weights, line, to = head.reshape(k), rest.reshape(rest.size), out.reshape(out.size)
+    for i in range(start, stop, 4):
+        for soon in range(i + SOON, min(i + SOON + 4, stop)):
+            _fetch(flat, stride, k, diagonal, rows[soon])
+        a, b, c, d = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
+        if min(min(a, b), min(c, d)) < k:
+            _product(i, i + 4, flat, stride, k, diagonal, False, rows, True, head, rest, out)
+        else:
+            total = multiply(gather(diagonal, a - k, b - k, c - k, d - k), load(line, i))
+            a, b, c, d = a * stride, b * stride, c * stride, d * stride
+            store(to, i, _four_products(flat, a, b, c, d, weights, k, total, 0, 0))  # fetched already
+
+
+@njit(nogil=True, cache=True)
 def rows_of_product(start, stop, flat, stride, k, diagonal, squared, rows, listed, head, weights, rest, out):
     """out[r, i] = row g of C z_r, where head[r, j] = z_r[j], in ``weights`` too, by lanes, and rest[r, i] = z_r[g].
 
     ``squared``: with the diagonal entries beyond the first k squared.
     """
     count, n = out.shape
-    by_rows = listed or count == 1 and k >= SHORT
-    first = stop if by_rows else min(max(start, k), stop)
+    one = count == 1 and k < SHORT
+    first = min(stop, start if listed else max(start, k))  # from here on rows are complete, or listed
+    if not one and (listed or count == 1):
+        first = stop  # row by row
     last = stop - (stop - first) % 4
     args = flat, stride, k, diagonal, squared
     _product(start, first, *args, rows, listed, head, rest, out)
-    if count == 1:
+    if one and listed:
+        _listed_products_of_one(first, last, flat, stride, k, diagonal, rows, head, rest, out)
+    elif one:
         _products_of_one(first, last, *args, head.reshape(head.size), rest.reshape(rest.size), out.reshape(out.size))
     else:
         _products(first, last, *args, weights, count, n, rest.reshape(rest.size), out.reshape(out.size))
