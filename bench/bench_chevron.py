@@ -5,6 +5,7 @@ four right-hand sides 8 for every number of C, in float32 2 a byte, where gemm d
 there come in whole cache lines, so these count. Error: some of the results against sums in extended precision.
 """
 
+import device
 import numpy as np
 import pytest
 from harness import record, relative_error
@@ -28,10 +29,9 @@ def row_products(dense, diagonal, z):
     return np.stack([(rows * line[:k]).sum(1) for line in z]) + diagonal[-SEEN:] * z[:, -SEEN:].astype(np.longdouble)
 
 
-def column_sum(dense, x):
-    """Entry k - 1 of C' x in extended precision."""
-    k = dense.shape[1]
-    return np.stack([(dense[k - 1 :, k - 1].astype(np.longdouble) * line[k - 1 :]).sum() for line in x])
+def column_sum(column, k, x):
+    """Entry k - 1 of C' x in extended precision, from that column of the dense part."""
+    return np.stack([(column[k - 1 :].astype(np.longdouble) * line[k - 1 :]).sum() for line in x])
 
 
 def moved(*arrays):
@@ -59,7 +59,7 @@ def bench_multiply(benchmark, rng, m, k, count, dtype):
 def bench_multiply_transposed(benchmark, rng, m, k, count, dtype):
     dense, diagonal, x = problem(rng, m, k, count, dtype)
     call = lambda: kernels.chevron_multiply(dense, diagonal, x, transpose=True)  # noqa: E731
-    error = relative_error(call()[:, k - 1], column_sum(dense, x))
+    error = relative_error(call()[:, k - 1], column_sum(dense[:, k - 1], k, x))
     record(benchmark, call, bytes=moved(dense, diagonal, x, x), error=error)
 
 
@@ -96,3 +96,92 @@ def bench_log_det(benchmark, rng, dtype):
     truth = np.log(diagonal.astype(np.longdouble)).sum() + np.log(dense[0, 0].astype(np.longdouble))
     error = relative_error(kernels.chevron_log_det(dense, diagonal), truth)
     record(benchmark, lambda: kernels.chevron_log_det(dense, diagonal), bytes=diagonal.nbytes, error=error)
+
+
+# --- on a device: the floor is a copy of as many bytes -----------------------------------------------------------------------
+
+there_sizes = pytest.mark.parametrize("m, k", [(100_000, 100), (10_000_000, 10), (10_000_000, 100)])
+TIMES = 10  # the rows of the host are repeated there: drawing a thousand million numbers takes longer than all the rest
+
+
+def problem_there(rng, m, k, count, dtype):
+    """Dense rows of which the first tenth lies on the host, the diagonal, z; and all of them on the device."""
+    import cupy
+
+    tenth, diagonal, z = problem(rng, m // TIMES, k, count, dtype)
+    diagonal, z = rng.uniform(0.5, 2, m - k).astype(dtype), rng.standard_normal((count, m)).astype(dtype)
+    there = device.moved(tenth, diagonal, z)
+    return (tenth, diagonal, z), (cupy.concatenate([there[0]] * TIMES), *there[1:])
+
+
+def error_there(y, tenth, diagonal, z, transpose):
+    k = tenth.shape[1]
+    if transpose:
+        return relative_error(y[:, k - 1], column_sum(np.tile(tenth[:, k - 1], TIMES), k, z))
+    return relative_error(y[:, -SEEN:], row_products(tenth, diagonal, z))
+
+
+@device.needs_device
+@every_dtype
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("transpose", [False, True])
+@there_sizes
+def bench_multiply_on_device(benchmark, rng, m, k, transpose, count, dtype):
+    here, there = problem_there(rng, m, k, count, dtype)
+    call = lambda: kernels.chevron_multiply(*there, transpose=transpose)  # noqa: E731
+    error = error_there(call().get(), *here, transpose)
+    device.record_moving(benchmark, call, moved(*there, there[2]), error)
+
+
+@device.needs_device
+@every_dtype
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("transpose", [False, True])
+@there_sizes
+def bench_library_on_device(benchmark, rng, m, k, transpose, count, dtype):
+    """The dense part by cuBLAS, all of the first k rows too, and the diagonal by two passes of CuPy."""
+    import cupy
+
+    here, (dense, diagonal, z) = problem_there(rng, m, k, count, dtype)
+    triangle = cupy.tril(dense[:k])
+    dense[:k] = triangle
+
+    def call():
+        if transpose:
+            y = z.copy()
+            y[:, :k] = cupy.matmul(z, dense)
+            y[:, k:] *= diagonal
+            return y
+        y = cupy.matmul(z[:, :k], dense.T)
+        y[:, k:] += diagonal * z[:, k:]
+        return y
+
+    error = error_there(call().get(), *here, transpose)
+    device.record_moving(benchmark, call, moved(dense, diagonal, z, z), error)
+
+
+@device.needs_device
+@every_dtype
+@pytest.mark.parametrize("m, k, n", [(10_000_000, 100, 20_000), (10_000_000, 100, 1_000_000)])
+def bench_multiply_rows_on_device(benchmark, rng, m, k, n, dtype):
+    (tenth, _, z), (dense, diagonal, z_there) = problem_there(rng, m, k, 1, dtype)
+    rows = rng.integers(k, m, n)
+    indices = device.moved(rows)[0]
+    arguments = indices, z_there[:, :k].copy(), z_there[:, indices]
+    call = lambda: kernels.chevron_multiply_rows(dense, diagonal, *arguments)  # noqa: E731
+    seen = rows[:SEEN]
+    own = diagonal[indices[:SEEN] - k].get() * z[:, seen].astype(np.longdouble)
+    truth = (tenth[seen % len(tenth)].astype(np.longdouble) * z[:, :k]).sum(1) + own
+    error = relative_error(call()[:, :SEEN].get(), truth)
+    device.record_moving(benchmark, call, n * (k + 1) * dense.itemsize + moved(*arguments, arguments[2]), error)
+
+
+@device.needs_device
+@every_dtype
+@there_sizes
+def bench_gram_vjp_on_device(benchmark, rng, m, k, dtype):
+    (tenth, diagonal, x), there = problem_there(rng, m, k, 1, dtype)
+    call = lambda: kernels.chevron_gram_vjp(there[2], *there)  # noqa: E731
+    product = kernels.chevron_multiply(*there, transpose=True).get()
+    error = relative_error(call()[2][:, -SEEN:].get(), row_products(tenth, diagonal, product))
+    device.record_moving(benchmark, call, moved(*[there[0]] * 3, *there[1:] * 2, there[2]), error)

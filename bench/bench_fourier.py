@@ -9,6 +9,7 @@ Error: of some of the results against features in extended precision.
 
 import time
 
+import device
 import numpy as np
 import pytest
 from harness import gemm_rate, record, relative_error
@@ -118,3 +119,72 @@ def bench_feature_matrix(benchmark, rng, N, n, D, count, dtype):
         return gemm(1 / np.sqrt(NUM), Phi, weights).T
 
     record(benchmark, call, error=forward_error(call(), X, W, model), floor_seconds=floor_of(N, n, D, count, dtype), seconds=0.5)
+
+
+# --- on a device: the floor is its own cosines and sines, in registers, and the products by cuBLAS ------------------------
+
+there_sizes = pytest.mark.parametrize("N, n, D", [(500, 20_000, 8), (500, 20_000, 64), (500, 20_000, 784), (8192, 20_000, 8)])
+
+
+def floor_there(N, n, D, count, dtype, reverse=False):
+    import cupy
+
+    body = "T s, c, t = i * (T)1e-7; y = 0; for (int r = 0; r < rounds; ++r) { sincospi(t, &s, &c); y += s * c; t += (T)1e-3; }"
+    waves, values = cupy.ElementwiseKernel("int32 rounds", "T y", body, "waves"), cupy.empty(1 << 18, dtype)
+    in_registers = device.repeated(lambda: waves(max(1, N * n // values.size), values))
+    flops = N * n * (2 * D + 4 * count + (2 * D + 4 * count + 1 if reverse else 0))
+    products = device.gemm_seconds(flops, 4096, 4096, dtype)
+    return lambda: in_registers() + products()
+
+
+def problem_there(rng, N, n, D, count, dtype):
+    """``(host X, W, U, model), (the same on the device)``."""
+    X, W, U, model = problem(rng, N, n, D, count, dtype)
+    there = device.moved(X, W, U, model[2], model[-1])
+    return (X, W, U, model), (*there[:3], (*model[:2], there[3], *model[3:5], there[4]))
+
+
+@device.needs_device
+@every_dtype
+@sides
+@there_sizes
+@pytest.mark.parametrize("transpose", [False, True])
+def bench_multiply_on_device(benchmark, rng, N, n, D, transpose, count, dtype):
+    (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
+    call = lambda: kernels.fourier_multiply(there[0], there[2 if transpose else 1], *there[3], transpose=transpose)  # noqa: E731
+    error = backward_error(call().get(), X, U, model) if transpose else forward_error(call().get(), X, W, model)
+    device.record_beside(benchmark, call, floor_there(N, n, D, count, dtype), error=error)
+
+
+@device.needs_device
+@every_dtype
+@sides
+@there_sizes
+def bench_multiply_vjp_on_device(benchmark, rng, N, n, D, count, dtype):
+    (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
+    call = lambda: kernels.fourier_multiply_vjp(there[2], there[0], there[1], *there[3])  # noqa: E731
+    error = backward_error(call()[1].get(), X, U, model)
+    device.record_beside(benchmark, call, floor_there(N, n, D, count, dtype, reverse=True), error=error)
+
+
+@device.needs_device
+@every_dtype
+@sides
+@there_sizes
+def bench_feature_matrix_on_device(benchmark, rng, N, n, D, count, dtype):
+    """Phases by cuBLAS, one elementwise pass, and cuBLAS again; the frequencies are given."""
+    import cupy
+
+    (X, W, U, model), there = problem_there(rng, N, n, D, count, dtype)
+    omega = device.moved(kernels.fourier_frequencies(*model[:3], D, dtype).T.copy())[0]
+    weights = device.moved(np.concatenate([W[:, ::2], W[:, 1::2]], axis=1))[0]
+    features = cupy.ElementwiseKernel("T t", "T c, T s", "sincos(t, &s, &c)", "features")
+    root = 1 / np.sqrt(NUM)
+
+    def call():
+        Phi = cupy.empty((N, 2 * n), dtype)
+        features(cupy.matmul(there[0] / there[3][-1], omega), Phi[:, :n], Phi[:, n:])
+        return root * cupy.matmul(weights, Phi.T)
+
+    error = forward_error(call().get(), X, W, model)
+    device.record_beside(benchmark, call, floor_there(N, n, D, count, dtype), error=error)

@@ -37,7 +37,7 @@ def _waiting(call):
     return waited
 
 
-def _repeated(launch):
+def repeated(launch):
     """A function that measures how long one of 20 launches in a row takes, best of five."""
     launches = _waiting(lambda: [launch() for _ in range(20)])
     launches()
@@ -58,7 +58,7 @@ def gemm_seconds(flops, M, R, dtype):
     import cupy
 
     A, B = cupy.ones((M, M), dtype), cupy.ones((M, R), dtype)
-    product = _repeated(lambda: cupy.matmul(A, B))
+    product = repeated(lambda: cupy.matmul(A, B))
     return lambda: flops / (2.0 * M * M * R) * product()
 
 
@@ -75,31 +75,32 @@ def _peak_extra(call):
     return after - before
 
 
-def _record(benchmark, call, floor, **facts):
+def record_beside(benchmark, call, floor, **facts):
+    """As ``harness.record``, for a call on the device: launch and wait count; ``floor`` measures what it is held against."""
     waited = _waiting(call)
     harness.record(benchmark, waited, floor_seconds=floor, **facts)
     benchmark.extra_info["peak_extra"] = _peak_extra(waited)
 
 
 def record(benchmark, call, flops, error, gemm, floor_flops=None):
-    """As ``harness.record``, for a call on the device: launch and wait count; the floor is flops at the rate of ``gemm``."""
+    """The floor is flops at the rate of ``gemm``."""
     floor = gemm_seconds(flops if floor_flops is None else floor_flops, *gemm)
-    _record(benchmark, call, floor, flops=flops, error=error)
+    record_beside(benchmark, call, floor, flops=flops, error=error)
 
 
 def record_writing(benchmark, call, nbytes, error):
-    """As ``record``, for a call whose floor is to write ``nbytes``, by cudaMemset of as many."""
+    """For a call whose floor is to write ``nbytes``, by cudaMemset of as many."""
     import cupy
 
     target = cupy.empty(nbytes, cupy.uint8).data
-    _record(benchmark, call, _repeated(lambda: target.memset_async(0, nbytes)), bytes=nbytes, error=error)
+    record_beside(benchmark, call, repeated(lambda: target.memset_async(0, nbytes)), bytes=nbytes, error=error)
 
 
 def record_moving(benchmark, call, nbytes, error):
-    """As ``record``, for a call whose floor is to move ``nbytes``, by a copy that reads one half of them and writes the other."""
+    """For a call whose floor is to move ``nbytes``, by a copy that reads one half of them and writes the other."""
     import cupy
 
     half = nbytes // 2
     source, target = cupy.zeros(half, cupy.uint8).data, cupy.empty(half, cupy.uint8).data
-    floor = _repeated(lambda: target.copy_from_device_async(source, half))
-    _record(benchmark, call, floor, bytes=nbytes, error=error)
+    floor = repeated(lambda: target.copy_from_device_async(source, half))
+    record_beside(benchmark, call, floor, bytes=nbytes, error=error)

@@ -847,7 +847,7 @@ def fourier_multiply_vjp(
     theta is linear in x / l, and Phi in w and in sqrt(s), hence
         X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,         l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
         w_bar = Phi' out_bar (Phi out_bar with ``transpose``),          s_bar = sum(w * w_bar) / (2 s).
-    6 R + 2 D flops a pair beyond those of ``fourier_multiply``.
+    4 R + 2 D flops a pair beyond those of ``fourier_multiply``.
     """
     return twin("fourier", X, w, out_bar, indices).multiply_vjp(
         out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
