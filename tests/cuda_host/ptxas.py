@@ -1,14 +1,21 @@
 """Compile CUDA sources for several architectures, without a GPU, and read what ptxas says about each kernel."""
 
+import functools
+import hashlib
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
 
+import numpy as np
+from cuda_host import host_module
+
+from fastsvgp import records
 from fastsvgp.kernels.cuda import loader
 
 ARCHITECTURES = ("80", "90a", "100")
+COMMANDS = (__file__, loader.__file__)  # how the compilers are called
 VERBOSE = ("-v", "--warn-on-spills", "--warn-on-local-memory-usage")
 KERNEL = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
 STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -28,7 +35,26 @@ def why_not(compiler):
 
 
 def log_of(compiler, stem, dtype, architecture):
-    """What compiler and assembler say; raises ``RuntimeError`` where they refuse."""
+    """What compiler and assembler say, now or in an earlier run on the same sources; ``RuntimeError`` where they refuse."""
+    folder = pathlib.Path(loader.source_folder())
+    texts = [p.read_bytes() for p in [folder / f"{stem}.cu", *sorted(folder.glob("*.cuh")), *map(pathlib.Path, COMMANDS)]]
+    asked = repr((compiler, _version(compiler), np.dtype(dtype).name, architecture))
+    kept = host_module.cache_folder() / f"{hashlib.sha256(asked.encode() + b''.join(texts)).hexdigest()[:24]}.log"
+    if not kept.exists():
+        records.write_atomically(kept, lambda file: file.write(_log_of(compiler, stem, dtype, architecture).encode()))
+    return kept.read_text(encoding="utf-8")
+
+
+@functools.cache
+def _version(compiler):
+    if compiler == "nvcc":
+        return subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
+    from cupy.cuda import nvrtc
+
+    return nvrtc.getVersion()
+
+
+def _log_of(compiler, stem, dtype, architecture):
     if compiler == "nvrtc":
         cubin, log = loader.compile_cubin(stem, dtype, architecture, tuple(f"--ptxas-options={o}" for o in VERBOSE))
     else:
