@@ -18,8 +18,8 @@ from scipy.linalg.blas import dgemm, sgemm
 _operands = {}
 
 
-def gemm_rate(M, B, dtype=np.float64):
-    """Flop/s of BLAS gemm on Fortran-ordered (M, M) times (M, B), best of five; the yardstick of every floor."""
+def gemm_rates(M, B, dtype=np.float64):
+    """Flop/s of BLAS gemm on Fortran-ordered (M, M) times (M, B), five times; the yardstick of every floor."""
     key = M, B, np.dtype(dtype)
     if key not in _operands:
         rng = np.random.default_rng(0)
@@ -28,28 +28,33 @@ def gemm_rate(M, B, dtype=np.float64):
     A, X, out = _operands[key]
     gemm = dgemm if np.dtype(dtype) == np.float64 else sgemm
     repeats = max(1, round(2e7 / (2.0 * M * M * B)))  # the clock's overhead must not count at M = 100
-    best = np.inf
+    rates = []
     for _ in range(5):
         start = time.perf_counter()
         for _ in range(repeats):
             gemm(1.0, A, X, c=out, overwrite_c=1)
-        best = min(best, time.perf_counter() - start)
-    return 2.0 * M * M * B * repeats / best
+        rates.append(2.0 * M * M * B * repeats / (time.perf_counter() - start))
+    return rates
 
 
-def copy_rate(megabytes=64):
-    """Bytes/s (read plus written) of a plain copy on all cores this process may use, best of five."""
+def gemm_rate(M, B, dtype=np.float64):
+    """The best of five."""
+    return max(gemm_rates(M, B, dtype))
+
+
+def copy_rates(megabytes=64):
+    """Bytes/s (read plus written) of a plain copy on all cores this process may use, five times."""
     source = np.ones(megabytes * 2**20 // 8)
     target = np.empty_like(source)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
-    best = np.inf
+    rates = []
     with ThreadPoolExecutor(threads) as pool:
-        for _ in range(6):  # the first one touches the pages
+        for _ in range(6):
             start = time.perf_counter()
             list(pool.map(lambda part: np.copyto(*part), parts))
-            best = min(best, time.perf_counter() - start)
-    return 2 * source.nbytes / best
+            rates.append(2 * source.nbytes / (time.perf_counter() - start))
+    return rates[1:]  # the first one touches the pages
 
 
 def peak_extra(call):
@@ -94,15 +99,19 @@ def record(
     floor_flops : float
         What the best known algorithm would do.
     gemm : (M, B, dtype)
-        The product whose rate turns flops into seconds. It is measured before, between and after the timed calls
-        (between them: before every eighth), and the median of those best-of-five rates counts.
+        The product whose rate turns flops into seconds. It is measured before, between and after the timed calls (between
+        them: before every eighth), as the copy is for ``bytes``.
     unit : float
         Bytes of the unit in which the peak extra memory is stated too (``peak_units``).
     seconds : float
         About how long to go on; at least five rounds, at most 400.
     floor_seconds : function without arguments
-        For a call bound by something else: what the floor is, measured. It is asked before and after the timed calls, and
-        between them where ``gemm`` would be measured; the median counts.
+        For a call bound by something else: what the floor is, measured at the same moments.
+
+    Notes
+    -----
+    ``ratio`` is the median time over the median of all floors, ``ratio_best`` the best time over the lowest floor: whatever else
+    the machine does then slows both down.
     """
     call()
     start = time.perf_counter()
@@ -113,28 +122,32 @@ def record(
     info["peak_extra"] = peak_extra(call)
     if unit is not None:
         info["peak_units"] = info["peak_extra"] / unit
-    rates, floors = [], []
+    floor_flops = flops if floor_flops is None else floor_flops
     rounds = int(np.clip(seconds / max(once, 1e-7), 5, 400))
-    seen = 0
+    rates, floors, seen = [], [], 0
+
+    def measure():
+        if gemm is not None:
+            rates.extend(gemm_rates(*gemm))
+        if floor_seconds is not None:
+            floors.append(floor_seconds())
+        elif gemm is not None and floor_flops:
+            floors.extend(floor_flops / rate for rate in rates[-5:])
+        elif bytes:
+            floors.extend(bytes / rate for rate in copy_rates())
 
     def between():
         nonlocal seen
-        if gemm is not None and seen % 8 == 0:
-            rates.append(gemm_rate(*gemm))
-            call()  # the product emptied the caches; the call that counts finds them as a training loop leaves them
-        if floor_seconds is not None and seen % 8 == 0:
-            floors.append(floor_seconds())
-            call()
+        if seen % 8 == 0:
+            measure()
+            call()  # what was measured emptied the caches; the call that counts finds them as a training loop leaves them
         seen += 1
 
     benchmark.pedantic(call, setup=between, rounds=rounds, iterations=1, warmup_rounds=1)
-    floor_flops = flops if floor_flops is None else floor_flops
-    if gemm is not None:
-        rates.append(gemm_rate(*gemm))
+    measure()
+    if rates:
         info["gemm_rate"] = float(np.median(rates))
-    floor = floor_flops / info["gemm_rate"] if gemm is not None and floor_flops else bytes / copy_rate() if bytes else None
-    if floor_seconds is not None:
-        floor = float(np.median([*floors, floor_seconds()]))
     stats = benchmark.stats.stats if benchmark.stats is not None else None  # None under --benchmark-disable
-    if floor is not None and stats is not None:
-        info.update(floor=floor, ratio=stats.median / floor, ratio_best=stats.min / floor)
+    if floors and stats is not None:
+        floor = float(np.median(floors))
+        info.update(floor=floor, ratio=stats.median / floor, ratio_best=stats.min / min(floors))

@@ -29,7 +29,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
 
 import numpy as np  # noqa: E402
-from harness import gemm_rate, relative_error  # noqa: E402
+from harness import gemm_rates, relative_error  # noqa: E402
 from problems import step_flops, step_problem  # noqa: E402
 
 JITTER = 1e-6
@@ -205,20 +205,20 @@ def agreement(result, truth):
     return abs(value - true_value) / abs(true_value), max(relative_error(lower[name], true_grad[name]) for name in true_grad)
 
 
-def rate_of(M, B, device):
-    """Flop/s of the library's product of (M, M) and (M, B), there."""
+def rates_of(M, B, device):
+    """A function that measures the flop/s of the library's product of (M, M) and (M, B) there, a few times."""
     if device == "cpu":
-        return lambda: gemm_rate(M, B)
+        return lambda: gemm_rates(M, B)
     from device import gemm_seconds
 
     seconds = gemm_seconds(1.0, M, B, "float64")
-    return lambda: 1 / seconds()
+    return lambda: [1 / seconds()]
 
 
 def compare(M, B, seconds, device):
     """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
     p = step_problem(M, B)
-    steps, rate = dict(installed(p, device)), rate_of(M, B, device)
+    steps, measure = dict(installed(p, device)), rates_of(M, B, device)
     truth, rows = None, {}
     for name, step in steps.items():  # compiles, and compares
         result = getattr(step, "answer", lambda r: r)(step())
@@ -227,8 +227,8 @@ def compare(M, B, seconds, device):
         step()
     times, rates = {name: [] for name in steps}, []
     deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline or len(rates) < 3:
-        rates.append(rate())
+    while time.perf_counter() < deadline or len(rates) < 15:
+        rates.extend(measure())
         for name, step in steps.items():
             pause()
             step()  # caches and threads as a training loop leaves them

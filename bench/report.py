@@ -92,10 +92,10 @@ def document(data, name, folder):
 commit {commit(folder)}; {data["datetime"][:16]} UTC.
 `python -m pytest {files} --benchmark-only --benchmark-json=run.json`, `python bench/report.py run.json {name}`
 
-Floor: the flops of the best known algorithm at the rate of `scipy.linalg.blas` gemm on (M, M) times (M, B), measured between
-the timed calls, or the bytes that must move at the rate of a plain copy. Peak extra: what one call holds beyond its inputs, its
-results included; for a training step the unit is M² + M B numbers. Error: of value and gradients, the largest, scaled by the
-largest entry of each (or 1), against a better answer.
+Floor: the flops of the best known algorithm at the rate of `scipy.linalg.blas` gemm on (M, M) times (M, B), or the bytes that
+must move at the rate of a plain copy, measured between the timed calls: median over median, and best over the lowest floor. Peak
+extra: what one call holds beyond its inputs, its results included; for a training step the unit is M² + M B numbers. Error: of
+value and gradients, the largest, scaled by the largest entry of each (or 1), against a better answer.
 
 {markdown(rows(data))}
 """
