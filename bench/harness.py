@@ -100,11 +100,11 @@ def record(
         What the best known algorithm would do.
     gemm : (M, B, dtype)
         The product whose rate turns flops into seconds. It is measured before, between and after the timed calls (between
-        them: before every eighth), as the copy is for ``bytes``.
+        them: before every eighth, or some fifty times in all), as the copy is for ``bytes``.
     unit : float
         Bytes of the unit in which the peak extra memory is stated too (``peak_units``).
     seconds : float
-        About how long to go on; at least five rounds, at most 400.
+        About how long to go on; at least five rounds, at most 2000.
     floor_seconds : function without arguments
         For a call bound by something else: what the floor is, measured at the same moments.
 
@@ -123,7 +123,8 @@ def record(
     if unit is not None:
         info["peak_units"] = info["peak_extra"] / unit
     floor_flops = flops if floor_flops is None else floor_flops
-    rounds = int(np.clip(seconds / max(once, 1e-7), 5, 400))
+    rounds = int(np.clip(seconds / max(once, 1e-7), 5, 2000))
+    every = max(8, rounds // 50)
     rates, floors, seen = [], [], 0
 
     def measure():
@@ -138,7 +139,7 @@ def record(
 
     def between():
         nonlocal seen
-        if seen % 8 == 0:
+        if seen % every == 0:
             measure()
             call()  # what was measured emptied the caches; the call that counts finds them as a training loop leaves them
         seen += 1
