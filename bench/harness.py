@@ -104,7 +104,7 @@ def record(
     unit : float
         Bytes of the unit in which the peak extra memory is stated too (``peak_units``).
     seconds : float
-        About how long to go on; at least five rounds, at most 2000.
+        About how long to go on; at least five rounds, at most 1000.
     floor_seconds : function without arguments
         For a call bound by something else: what the floor is, measured at the same moments.
 
@@ -123,7 +123,7 @@ def record(
     if unit is not None:
         info["peak_units"] = info["peak_extra"] / unit
     floor_flops = flops if floor_flops is None else floor_flops
-    rounds = int(np.clip(seconds / max(once, 1e-7), 5, 2000))
+    rounds = int(np.clip(seconds / max(once, 1e-7), 5, 1000))
     every = max(8, rounds // 50)
     rates, floors, seen = [], [], 0
 
