@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import pathlib
 import re
 import shutil
@@ -11,7 +12,6 @@ import tempfile
 import numpy as np
 from cuda_host import host_module
 
-from fastsvgp import records
 from fastsvgp.kernels.cuda import loader
 
 ARCHITECTURES = ("80", "90a", "100")
@@ -41,7 +41,10 @@ def log_of(compiler, stem, dtype, architecture):
     asked = repr((compiler, _version(compiler), np.dtype(dtype).name, architecture))
     kept = host_module.cache_folder() / f"{hashlib.sha256(asked.encode() + b''.join(texts)).hexdigest()[:24]}.log"
     if not kept.exists():
-        records.write_atomically(kept, lambda file: file.write(_log_of(compiler, stem, dtype, architecture).encode()))
+        with tempfile.TemporaryDirectory(dir=kept.parent) as aside:  # written there and renamed: runs may overlap
+            part = pathlib.Path(aside, "log")
+            part.write_text(_log_of(compiler, stem, dtype, architecture), encoding="utf-8")
+            os.replace(part, kept)
     return kept.read_text(encoding="utf-8")
 
 
