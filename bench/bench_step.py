@@ -36,20 +36,27 @@ def unwhiten(p, jitter):
     return p | dict(mean=L @ p["mean"], scale_tril=L @ p["scale_tril"])
 
 
-@every_dtype
-@pytest.mark.parametrize("M, B", STEP_SIZES)
-@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
-def bench_step(benchmark, posterior, M, B, dtype):
-    jitter = JITTER[dtype]
+every_posterior = pytest.mark.parametrize("posterior", ["whitened", "marginal"])
+
+
+def model_and_batch(posterior, M, B, dtype):
+    """``(model, X, y, (value, gradients) in float64)``."""
     p = step_problem(M, B, np.float64)
     if posterior == "marginal":
-        p = unwhiten(p, jitter)
-    truth = getattr(gp_gradients, posterior)(**p, jitter=jitter, scale=10.0)
+        p = unwhiten(p, JITTER[dtype])
+    truth = getattr(gp_gradients, posterior)(**p, jitter=JITTER[dtype], scale=10.0)
     p = {name: a.astype(dtype) for name, a in p.items()}
-    model = ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior])
+    return ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior]), p["X"], p["y"], truth
+
+
+@every_dtype
+@pytest.mark.parametrize("M, B", STEP_SIZES)
+@every_posterior
+def bench_step(benchmark, posterior, M, B, dtype):
+    model, X, y, truth = model_and_batch(posterior, M, B, dtype)
 
     def step():
-        return fs.elbo_and_grad(model, p["X"], p["y"], num_data=10.0 * B, jitter=jitter)
+        return fs.elbo_and_grad(model, X, y, num_data=10.0 * B, jitter=JITTER[dtype])
 
     record(
         benchmark,
@@ -64,19 +71,13 @@ def bench_step(benchmark, posterior, M, B, dtype):
 @device.needs_device
 @every_dtype
 @pytest.mark.parametrize("M, B", [(1000, 1000), (1000, 10_000), (4000, 1000)])
-@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
+@every_posterior
 def bench_step_on_device(benchmark, posterior, M, B, dtype):
-    jitter = JITTER[dtype]
-    p = step_problem(M, B, np.float64)
-    if posterior == "marginal":
-        p = unwhiten(p, jitter)
-    truth = getattr(gp_gradients, posterior)(**p, jitter=jitter, scale=10.0)
-    p = {name: a.astype(dtype) for name, a in p.items()}
-    model = fs.to_device(ours(p, {"whitened": fs.Whitened, "marginal": fs.Marginal}[posterior]))
-    X, y = device.moved(p["X"], p["y"])
+    model, *batch, truth = model_and_batch(posterior, M, B, dtype)
+    model, (X, y) = fs.to_device(model), device.moved(*batch)
 
     def step():
-        return fs.elbo_and_grad(model, X, y, num_data=10.0 * B, jitter=jitter)
+        return fs.elbo_and_grad(model, X, y, num_data=10.0 * B, jitter=JITTER[dtype])
 
     value, grad = step()
     error = worst_error(value, fs.to_host(grad), *truth)

@@ -42,28 +42,26 @@ def by_lanes(head, k):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
+def _plus(flat, a, b, c, d, h, pa, pb, pc, pd):
+    """``pa + flat[a] h`` and the like for b, c, d."""
+    pa, pb = multiply_add(splat(flat, a), h, pa), multiply_add(splat(flat, b), h, pb)
+    return pa, pb, multiply_add(splat(flat, c), h, pc), multiply_add(splat(flat, d), h, pd)
+
+
+@njit(nogil=True, cache=True, forceinline=True)
 def _chains(flat, a, b, c, d, weights, w, size, ahead):
     """Products of ``size`` numbers of four rows, in two sums for each: one would wait for its own last step."""
     pa = pb = pc = pd = qa = qb = qc = qd = zeros(flat)
     for j in range(0, size - 1, 2):
         prefetch(flat, a + ahead + 4 * j)
         h = load(weights, w + 4 * j)
-        pa = multiply_add(splat(flat, a + j), h, pa)
-        pb = multiply_add(splat(flat, b + j), h, pb)
-        pc = multiply_add(splat(flat, c + j), h, pc)
-        pd = multiply_add(splat(flat, d + j), h, pd)
+        pa, pb, pc, pd = _plus(flat, a + j, b + j, c + j, d + j, h, pa, pb, pc, pd)
         h = load(weights, w + 4 * j + 4)
-        qa = multiply_add(splat(flat, a + j + 1), h, qa)
-        qb = multiply_add(splat(flat, b + j + 1), h, qb)
-        qc = multiply_add(splat(flat, c + j + 1), h, qc)
-        qd = multiply_add(splat(flat, d + j + 1), h, qd)
+        qa, qb, qc, qd = _plus(flat, a + j + 1, b + j + 1, c + j + 1, d + j + 1, h, qa, qb, qc, qd)
     if size & 1:
         j = size - 1
         h = load(weights, w + 4 * j)
-        pa = multiply_add(splat(flat, a + j), h, pa)
-        pb = multiply_add(splat(flat, b + j), h, pb)
-        pc = multiply_add(splat(flat, c + j), h, pc)
-        pd = multiply_add(splat(flat, d + j), h, pd)
+        pa, pb, pc, pd = _plus(flat, a + j, b + j, c + j, d + j, h, pa, pb, pc, pd)
     return add(pa, qa), add(pb, qb), add(pc, qc), add(pd, qd)
 
 
@@ -74,10 +72,7 @@ def _short_chains(flat, a, b, c, d, weights, w, size):
     for j in range(size):
         prefetch(flat, a + AHEAD // flat.itemsize + 4 * j)
         h = load(weights, w + 4 * j)
-        pa = multiply_add(splat(flat, a + j), h, pa)
-        pb = multiply_add(splat(flat, b + j), h, pb)
-        pc = multiply_add(splat(flat, c + j), h, pc)
-        pd = multiply_add(splat(flat, d + j), h, pd)
+        pa, pb, pc, pd = _plus(flat, a + j, b + j, c + j, d + j, h, pa, pb, pc, pd)
     return pa, pb, pc, pd
 
 
@@ -333,22 +328,13 @@ def _outer(start, stop, k, rows, listed, u, count, n, heads, bar):
             sa = sb = sc = sd = zero
             for r in range(0, count - 1, 2):
                 h, at = load(heads, r * k + j), r * n
-                sa = multiply_add(splat(u, at + i), h, sa)
-                sb = multiply_add(splat(u, at + b), h, sb)
-                sc = multiply_add(splat(u, at + c), h, sc)
-                sd = multiply_add(splat(u, at + d), h, sd)
+                sa, sb, sc, sd = _plus(u, at + i, at + b, at + c, at + d, h, sa, sb, sc, sd)
                 h, at = load(heads, r * k + k + j), at + n
-                sa = multiply_add(splat(u, at + i), h, sa)
-                sb = multiply_add(splat(u, at + b), h, sb)
-                sc = multiply_add(splat(u, at + c), h, sc)
-                sd = multiply_add(splat(u, at + d), h, sd)
+                sa, sb, sc, sd = _plus(u, at + i, at + b, at + c, at + d, h, sa, sb, sc, sd)
             if count & 1:
                 r = count - 1
                 h, at = load(heads, r * k + j), r * n
-                sa = multiply_add(splat(u, at + i), h, sa)
-                sb = multiply_add(splat(u, at + b), h, sb)
-                sc = multiply_add(splat(u, at + c), h, sc)
-                sd = multiply_add(splat(u, at + d), h, sd)
+                sa, sb, sc, sd = _plus(u, at + i, at + b, at + c, at + d, h, sa, sb, sc, sd)
             store(bar, i * k + j, sa)
             store(bar, b * k + j, sb)
             store(bar, c * k + j, sc)
