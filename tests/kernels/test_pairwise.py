@@ -51,6 +51,23 @@ def test_exp_in_both_dtypes(rng):
         assert np.isfinite(special[5]) and special[5] > np.finfo(dtype).max / 4
 
 
+@njit
+def elementwise_power_of_half(t):
+    out = np.empty_like(t)
+    for i in range(t.size):
+        out[i] = vmath.power_of_half(t[i])
+    return out
+
+
+def test_power_of_half_in_both_dtypes(rng):
+    for dtype, highest, bound in ((np.float64, 1010, 4e-16), (np.float32, 125, 2e-7)):
+        t = np.concatenate([rng.uniform(0, highest, 50_000), rng.uniform(0, 1, 50_000)]).astype(dtype)
+        truth = np.exp2(-t.astype(LONG))
+        assert (np.abs(elementwise_power_of_half(t) - truth) / truth).max() < bound
+        special = elementwise_power_of_half(np.array([0.0, 1.0, 7.0, 2e3, 1e30, np.inf, np.nan], dtype))
+        np.testing.assert_array_equal(special, [1, 0.5, 2.0**-7, 0, 0, 0, np.nan])
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("D", [1, 3, 8, 40])
 @pytest.mark.parametrize("family", FAMILIES)

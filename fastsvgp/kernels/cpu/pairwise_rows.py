@@ -11,11 +11,13 @@ import numpy as np
 from numba import njit
 
 from .blocked import mirror_rows
-from .vmath import exp
+from .lanes import prefetch
+from .vmath import power_of_half
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS, COLS = 16, 256  # a tile of Bt for D = 8 is 16 KB: half of the first-level cache
 FAR = 1e6  # Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
+LOG2E = 1 / math.log(2)
 NEAR = 0.125  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
 
 jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
@@ -61,26 +63,27 @@ def _capped(r2):
 
 
 @jit
-def _profile(family, variance, row):
-    """row := k(r) from row = r^2."""
-    f = row.dtype.type
+def _profile(family, variance, r2, k):
+    """k := k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2)."""
+    f = k.dtype.type
     if family == RBF:
-        half = f(-0.5)
-        for j in range(row.size):
-            row[j] = variance * exp(half * row[j])
+        factor = f(LOG2E / 2)
+        for j in range(k.size):
+            k[j] = variance * power_of_half(factor * r2[j])
     elif family == MATERN12:
-        for j in range(row.size):
-            row[j] = variance * exp(-math.sqrt(row[j]))
+        factor = f(LOG2E)
+        for j in range(k.size):
+            k[j] = variance * power_of_half(factor * math.sqrt(r2[j]))
     elif family == MATERN32:
-        one, three = f(1), f(3)
-        for j in range(row.size):
-            t = math.sqrt(three * _capped(row[j]))
-            row[j] = variance * (one + t) * exp(-t)
+        factor, one, three = f(LOG2E), f(1), f(3)
+        for j in range(k.size):
+            t = math.sqrt(three * _capped(r2[j]))
+            k[j] = variance * (one + t) * power_of_half(factor * t)
     else:
-        one, five, third = f(1), f(5), f(1 / 3)
-        for j in range(row.size):
-            t = math.sqrt(five * _capped(row[j]))
-            row[j] = variance * (one + t + third * t * t) * exp(-t)
+        factor, one, five, third = f(LOG2E), f(1), f(5), f(1 / 3)
+        for j in range(k.size):
+            t = math.sqrt(five * _capped(r2[j]))
+            k[j] = variance * (one + t + third * t * t) * power_of_half(factor * t)
 
 
 @jit
@@ -136,14 +139,18 @@ def direct(start, stop, family, X1, Bt, scale, variance, symmetric, K):
     """K[i, j] = k(x_i, x_j) for block rows start..stop; ``symmetric``: from the lower triangle."""
     N1, N2 = K.shape
     blocks = (N1 + ROWS - 1) // ROWS
+    r2s = np.empty(COLS, K.dtype)
     for u in range(start, stop):
         i0 = _fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
         for j0 in range(0, i1 if symmetric else N2, COLS):
             for i in range(i0, i1):
                 row = K[i, j0 : min(j0 + COLS, i + 1 if symmetric else N2)]
-                _squared_distances(X1[i], Bt, scale, j0, row)
-                _profile(family, variance, row)
+                r2 = r2s[: row.size]
+                for j in range(0, row.size, 64 // row.itemsize):
+                    prefetch(row, j)  # what is written last has its memory by then
+                _squared_distances(X1[i], Bt, scale, j0, r2)
+                _profile(family, variance, r2, row)
         if symmetric:
             mirror_rows(K, i0, i1)
 
@@ -228,9 +235,7 @@ def direct_vjp(start, stop, family, X1, Bt, scale, variance, symmetric, sides, K
                     if known:
                         k = K[row, j0 : j0 + n]
                     else:
-                        for j in range(k.size):
-                            k[j] = r2[j]
-                        _profile(family, variance, k)
+                        _profile(family, variance, r2, k)
                     total += _weights(family, r2, k, K_bar[row, j0 : j0 + n], w[q, :n])
                 for d in range(D if sides > 0 else 0):
                     for q in range(4):
@@ -257,20 +262,20 @@ def centre(start, stop, X, c, scale, A, norms):
 
 
 @jit
-def _from_products(x, X2, scale, norm1, norms2, row, near):
-    """row := r^2 from row = -2 a . b; where that cancels, the direct sum. Returns how many, their j in ``near``."""
-    share = row.dtype.type(NEAR)
+def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
+    """r^2 from -2 a . b; where that cancels, the direct sum. Returns how many, their j in ``near``."""
+    share = r2.dtype.type(NEAR)
     low = 0
-    for j in range(row.size):
+    for j in range(r2.size):
         norm = norm1 + norms2[j]
-        row[j] += norm
-        low += 0 if row[j] > share * norm else 1  # also where the norms are infinite, or NaN
+        r2[j] = products[j] + norm
+        low += 0 if r2[j] > share * norm else 1  # also where the norms are infinite, or NaN
     if low == 0:
         return 0
     low = 0
-    for j in range(row.size):
-        if not row[j] > share * (norm1 + norms2[j]):
-            row[j] = _squared_distance(x, X2[j], scale)
+    for j in range(r2.size):
+        if not r2[j] > share * (norm1 + norms2[j]):
+            r2[j] = _squared_distance(x, X2[j], scale)
             near[low] = j
             low += 1
     return low
@@ -297,14 +302,15 @@ def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetr
     """K := k from K = -2 A B', in place, for block rows start..stop; ``symmetric``: from the lower triangle."""
     N1, N2 = K.shape
     blocks = (N1 + ROWS - 1) // ROWS
-    near = np.empty(N2, np.int64)
+    near, r2s = np.empty(N2, np.int64), np.empty(N2, K.dtype)
     for u in range(start, stop):
         i0 = _fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
         for i in range(i0, i1):
             row = K[i, : i + 1 if symmetric else N2]
-            _from_products(X1[i], X2, scale, norms1[i], norms2, row, near)
-            _profile(family, variance, row)
+            r2 = r2s[: row.size]
+            _from_products(X1[i], X2, scale, norms1[i], norms2, row, r2, near)
+            _profile(family, variance, r2, row)
         if symmetric:
             mirror_rows(K, i0, i1)
 
@@ -330,15 +336,11 @@ def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K
         if by_value:
             low = _near_by_value(K[i], variance, norms1[i], norms2, near)
         else:
-            low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, near)
-            for j in range(r2.size):
-                r2[j] = w[j]
+            low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, r2, near)
         if K.size > 0:
             total += _weights(family, r2, K[i], K_bar[i], w)
         else:
-            for j in range(k.size):
-                k[j] = r2[j]
-            _profile(family, variance, k)
+            _profile(family, variance, r2, k)
             total += _weights(family, r2, k, K_bar[i], w)
         if count + low > ii.size:
             size = 2 * (count + low)

@@ -38,8 +38,8 @@ def from_bits(typingctx, i):
 # exp(x) = 2^n exp(r) with n = round(x / ln 2) and r = x - n ln 2, |r| <= ln(2) / 2. ln 2 comes in two parts, the first with
 # trailing zeros so that n times it is exact. Adding 1.5 * 2^52 (1.5 * 2^23) to n leaves n in the low bits of the sum; shifted
 # up by 52 (23) they are the exponent of 2^n less the bias, which the bits of 1.0 supply. The polynomials interpolate
-# (exp(r) - 1) / r at Chebyshev points, so exp(0) is exactly 1. Only contraction is allowed in these two functions:
-# reassociation would fold the two parts of ln 2 into one.
+# (exp(r) - 1) / r, and (2^f - 1) / f, at Chebyshev points, so exp(0) is exactly 1. Only contraction is allowed in these
+# functions: reassociation would fold the two parts of ln 2 into one, and take the magic number away.
 
 _LOG2E_8, _HIGH_8, _LOW_8 = f8(1.4426950408889634), f8(6.93147180369123816490e-01), f8(1.90821492927058770002e-10)
 _MAGIC_8, _SHIFT_8, _ONE_8 = f8(1.5 * 2.0**52), np.int64(52), np.int64(1023 << 52)
@@ -66,17 +66,48 @@ _Q = tuple(
     for c in (1.00000001077804, 0.500000001346581, 0.1666650519575811, 0.0416664649252859, 0.008369155667697397, 0.00139336499963)
 )
 
+_POWERS_8 = tuple(
+    f8(c)
+    for c in (
+        0.6931471805599453,
+        0.24022650695910097,
+        0.0555041086648216,
+        0.009618129107606888,
+        0.0013333558146416936,
+        0.0001540353044173605,
+        1.525273382983612e-05,
+        1.321544258792169e-06,
+        1.0178062445845774e-07,
+        7.072585949269223e-09,
+        4.454960598186521e-10,
+    )
+)
+_POWERS_4 = tuple(
+    f4(c) for c in (0.693147188026, 0.240226507606, 0.0555035711422, 0.00961808255728, 0.00133908633647, 0.000154531629451)
+)
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _series8(r, c):
+    """1 + r (c0 + c1 r + ...)"""
+    p = c[8] + r * (c[9] + r * c[10])
+    p = c[4] + r * (c[5] + r * (c[6] + r * (c[7] + r * p)))
+    p = c[0] + r * (c[1] + r * (c[2] + r * (c[3] + r * p)))
+    return f8(1.0) + r * p
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _series4(r, c):
+    return f4(1.0) + r * (c[0] + r * (c[1] + r * (c[2] + r * (c[3] + r * (c[4] + r * c[5])))))
+
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _exp8(x):
     y = f8(709.0) if x > f8(709.0) else x
     n = np.rint(y * _LOG2E_8)
     r = (y - n * _HIGH_8) - n * _LOW_8
-    p = _P[8] + r * (_P[9] + r * _P[10])
-    p = _P[4] + r * (_P[5] + r * (_P[6] + r * (_P[7] + r * p)))
-    p = _P[0] + r * (_P[1] + r * (_P[2] + r * (_P[3] + r * p)))
     power = from_bits((bits(n + _MAGIC_8) << _SHIFT_8) + _ONE_8)
-    return f8(0.0) if x < f8(-700.0) else (f8(1.0) + r * p) * power
+    return f8(0.0) if x < f8(-700.0) else _series8(r, _P) * power
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
@@ -84,9 +115,28 @@ def _exp4(x):
     y = f4(88.0) if x > f4(88.0) else x
     n = np.rint(y * _LOG2E_4)
     r = (y - n * _HIGH_4) - n * _LOW_4
-    p = _Q[0] + r * (_Q[1] + r * (_Q[2] + r * (_Q[3] + r * (_Q[4] + r * _Q[5]))))
     power = from_bits(np.int32((bits(n + _MAGIC_4) << _SHIFT_4) + _ONE_4))  # Numba widens integers
-    return f4(0.0) if x < f4(-87.0) else (f4(1.0) + r * p) * power
+    return f4(0.0) if x < f4(-87.0) else _series4(r, _Q) * power
+
+
+# 2^-t = 2^n 2^f with n = round(-t) and f = -t - n exact, |f| <= 1/2. The magic number less t is the magic number plus n: it
+# gives n by a subtraction, and its low bits are those of n.
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _power_of_half8(t):
+    shifted = _MAGIC_8 - t
+    f = (_MAGIC_8 - shifted) - t
+    power = from_bits((bits(shifted) << _SHIFT_8) + _ONE_8)
+    return f8(0.0) if t > f8(1010.0) else _series8(f, _POWERS_8) * power
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _power_of_half4(t):
+    shifted = _MAGIC_4 - t
+    f = (_MAGIC_4 - shifted) - t
+    power = from_bits(np.int32((bits(shifted) << _SHIFT_4) + _ONE_4))
+    return f4(0.0) if t > f4(125.0) else _series4(f, _POWERS_4) * power
 
 
 def exp(x):
@@ -104,6 +154,23 @@ def _exp(x):
         return lambda x: _exp8(x)
     if x == types.float32:
         return lambda x: _exp4(x)
+
+
+def power_of_half(t):
+    """2^-t for t >= 0 in the dtype of ``t``, for Numba code; relative error below 4e-16 (float64), 2e-7 (float32).
+
+    A fifth cheaper than ``exp``, for exponentials that only decay. Exact at whole t; NaN stays NaN; beyond 1010 (125) the result is
+    exactly 0.
+    """
+    return np.exp2(-t)
+
+
+@overload(power_of_half, jit_options={"fastmath": {"contract"}})
+def _power_of_half(t):
+    if t == types.float64:
+        return lambda t: _power_of_half8(t)
+    if t == types.float32:
+        return lambda t: _power_of_half4(t)
 
 
 # cos and sin of 2 pi t: k = round(2 t) and r = t - k / 2 is exact, |r| <= 1/4; then both are polynomials in r^2, times (-1)^k.
