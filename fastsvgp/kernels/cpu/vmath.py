@@ -159,8 +159,8 @@ def _exp(x):
 def power_of_half(t):
     """2^-t for t >= 0 in the dtype of ``t``, for Numba code; relative error below 4e-16 (float64), 2e-7 (float32).
 
-    A fifth cheaper than ``exp``, for exponentials that only decay. Exact at whole t; NaN stays NaN; beyond 1010 (125) the result is
-    exactly 0.
+    A fifth cheaper than ``exp``, for exponentials that only decay. Exact at whole t; NaN stays NaN; beyond 1010 (125) the result
+    is exactly 0.
     """
     return np.exp2(-t)
 
