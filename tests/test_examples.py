@@ -1,4 +1,4 @@
-"""The examples run: a few steps of MNIST and of the inverse-free posteriors, and the reader of IDX files."""
+"""The examples run, for a few steps; and the reader of IDX files."""
 
 import importlib
 import pathlib
@@ -71,3 +71,10 @@ def test_methods_in_turns(inverse_free, tmp_path, capsys):
     assert [row.split(" | ")[2:5] for row in again] == [row.split(" | ")[2:5] for row in rows]
     with pytest.raises(SystemExit):
         inverse_free.main(["elevators", "--methods", "X"])
+
+
+def test_directions_of_r_svgp(inverse_free):
+    skip_without(inverse_free.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
+    table = importlib.import_module("directions").main(["--inducing", "30", "--steps", "40"])
+    for distance, difference, exact, other in table.values():
+        assert 0 < distance < 1 and other < exact < 1 and 0 < difference < 1

@@ -1,0 +1,85 @@
+"""How far the two gradients of R-SVGP are apart while it trains, and from the gradient of L-SVGP: kin40k, all fields.
+
+    python examples/directions.py                          # M = 300, batches of 100, 600 steps: under a minute
+    python examples/directions.py --inducing 1000 --steps 2000
+
+``Relaxed`` trains in the direction "likelihood" with its factor kept to several residuals. Every twentieth step asks for three
+gradients at the same model and batch: the exact one of R-SVGP, that direction, and that of L-SVGP with the same parameters. Errors
+are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+"""
+
+import argparse
+
+import inverse_free
+import numpy as np
+
+import fastsvgp as fs
+
+EVERY = 20  # steps
+TOLERANCES = (1e-3, 5e-3, 5e-2)
+
+
+def flat(grad):
+    """The fields that R-SVGP and L-SVGP share, as one vector."""
+    covariance, posterior = grad.covariance, grad.posterior
+    parts = covariance.variance, covariance.lengthscales, grad.inducing, posterior.mean, posterior.variance
+    return np.concatenate([np.ravel(part) for part in parts])
+
+
+def distance(model):
+    """d of a model whose posterior is ``Relaxed``."""
+    Kuu, L = model.covariance.matrix(model.inducing), np.tril(model.posterior.inverse_tril)
+    return np.linalg.norm(L.T @ (Kuu + np.diag(model.posterior.variance)) @ L - np.eye(len(L)))
+
+
+def errors(model, X, y, num_data):
+    """``(d, direction from exact, exact from L-SVGP, direction from L-SVGP)``."""
+    posterior = model.posterior
+    choices = (
+        fs.replace(posterior, direction="exact"),
+        fs.replace(posterior, direction="likelihood"),
+        fs.LikelihoodForm(posterior.mean, posterior.variance),
+    )
+    found = (fs.elbo_and_grad(fs.replace(model, posterior=p), X, y, num_data=num_data, jitter=0.0)[1] for p in choices)
+    exact, other, truth = map(flat, found)
+    pairs = (other, exact), (exact, truth), (other, truth)
+    return distance(model), *(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
+
+
+def train(X, y, tolerance, args):
+    """The errors along one training, a row each time."""
+    rng, rows = np.random.default_rng(args.seed), []
+
+    def watch(step, value, info):
+        if step % EVERY == 0:
+            batch = rng.choice(len(X), args.batch_size, replace=False)
+            rows.append(errors(info.model, X[batch], y[batch], len(X)))
+
+    Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
+    covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
+    start = inverse_free.posterior("R-SVGP", args.inducing, "likelihood")
+    options = {"optimiser": fs.gentle_inducing(fs.adam(5e-3), after=0), "batch_size": args.batch_size, "rng": args.seed}
+    options["inverse_updates"] = fs.inverse_updates(tolerance)
+    fs.fit(fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0)), X, y, steps=args.steps, callback=watch, jitter=0.0, **options)
+    return np.array(rows)
+
+
+def main(argv=None):
+    """Train, print a table of medians, return it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--inducing", type=int, default=300)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(argv)
+    X, y, _, _ = inverse_free.table("kin40k", 0)
+    print("| tolerance | d | direction from exact | exact from L-SVGP | direction from L-SVGP |\n| --- | --- | --- | --- | --- |")
+    table = {}
+    for tolerance in TOLERANCES:
+        table[tolerance] = np.median(train(X, y, tolerance, args), axis=0)
+        print("|", " | ".join(f"{a:.1g}" for a in (tolerance, *table[tolerance])), "|", flush=True)
+    return table
+
+
+if __name__ == "__main__":
+    main()
