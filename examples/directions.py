@@ -4,8 +4,8 @@
     python examples/directions.py --inducing 1000 --steps 2000
 
 ``Relaxed`` trains in the direction "likelihood" with its factor kept to several residuals. Every twentieth step asks for three
-gradients at the same model and batch: the exact one of R-SVGP, that direction, and that of L-SVGP with the same parameters. Errors
-are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+gradients at the same model and batch: the exact one of R-SVGP, that direction, and that of L-SVGP with the same parameters.
+Errors are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -59,8 +59,8 @@ def train(X, y, tolerance, args):
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
     start = inverse_free.posterior("R-SVGP", args.inducing, "likelihood")
     options = {"optimiser": fs.gentle_inducing(fs.adam(5e-3), after=0), "batch_size": args.batch_size, "rng": args.seed}
-    options["inverse_updates"] = fs.inverse_updates(tolerance)
-    fs.fit(fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0)), X, y, steps=args.steps, callback=watch, jitter=0.0, **options)
+    model, updates = fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0)), fs.inverse_updates(tolerance)
+    fs.fit(model, X, y, steps=args.steps, callback=watch, jitter=0.0, inverse_updates=updates, **options)
     return np.array(rows)
 
 
