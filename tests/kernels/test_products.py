@@ -11,12 +11,16 @@ SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000), (130, 40)]
 @pytest.mark.parametrize("ta", [False, True])
 @pytest.mark.parametrize("tb", [False, True])
 def test_matmul(rng, ta, tb):
-    for m, k, n in [(1, 1, 1), (3, 5, 2), (4, 0, 3), (65, 30, 17)]:
+    for m, k, n in [(1, 1, 1), (3, 5, 2), (4, 0, 3), (65, 30, 17), (1, 30, 17), (65, 30, 1)]:
         A = rng.standard_normal((k, m) if ta else (m, k))
         B = rng.standard_normal((n, k) if tb else (k, n))
         truth = (A.T if ta else A) @ (B.T if tb else B)
         np.testing.assert_allclose(kernels.matmul(A, B, ta, tb), truth, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(kernels.matmul(np.asfortranarray(A), B, ta, tb), truth, rtol=1e-13, atol=1e-13)
+        wide = [np.repeat(X, 2, axis=1)[:, ::2] for X in (A, B)]
+        for X in wide:
+            X.flags.writeable = False
+        np.testing.assert_allclose(kernels.matmul(*wide, ta, tb), truth, rtol=1e-13, atol=1e-13)
     A, B = rng.standard_normal((3, 4, 5)), rng.standard_normal((5, 2))
     np.testing.assert_allclose(kernels.matmul(A, B), A @ B, rtol=1e-13, atol=1e-13)
 

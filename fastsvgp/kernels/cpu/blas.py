@@ -26,6 +26,7 @@ def _external(name, arguments):
 
 
 _dgemm, _sgemm = _external("gemm", 13)
+_dgemv, _sgemv = _external("gemv", 11)
 _dsyrk, _ssyrk = _external("syrk", 10)
 _dsymm, _ssymm = _external("symm", 12)
 _dtrmm, _strmm = _external("trmm", 11)
@@ -83,6 +84,23 @@ def gemm(A, B, C, trans_a, trans_b, alpha, beta):
     else:
         _sgemm(c, c + 1, i, i + 4, i + 8, a, x, i + 12, y, i + 16, b, z, i + 20)
     chars[3], ints[7], s[0] = 0, 0, 0  # last use: nothing is freed before the call returns
+
+
+@jit(*"Mvvi")
+def gemv(A, x, y, trans):
+    """y := op(A) x; 2 m n flops."""
+    m, n = A.shape
+    if m == 0 or n == 0:
+        return
+    chars, ints, s = _pack((N if trans == T else T,), (n, m, _ld(A), 1), 1.0, 0.0, A)
+    c, i, a = chars.ctypes.data, ints.ctypes.data, s.ctypes.data
+    b = a + s.itemsize
+    u, v, z = A.ctypes.data, x.ctypes.data, y.ctypes.data
+    if A.itemsize == 8:
+        _dgemv(c, i, i + 4, a, u, i + 8, v, i + 12, b, z, i + 12)
+    else:
+        _sgemv(c, i, i + 4, a, u, i + 8, v, i + 12, b, z, i + 12)
+    chars[3], ints[7], s[0] = 0, 0, 0
 
 
 @jit(*"MMixx")

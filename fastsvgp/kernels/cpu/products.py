@@ -17,8 +17,12 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
         C = scratch.empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
         if A.size == 0 or B.size == 0:
             C[:] = 0
-            return C
-        blas.gemm(matrix(A), matrix(B), C, _letter(transpose_a), _letter(transpose_b), 1.0, 0.0)
+        elif C.shape[0] == 1:  # one vector: gemm would take twice as long as gemv
+            blas.gemv(matrix(B), _vector(A), C.reshape(-1), _letter(not transpose_b))
+        elif C.shape[1] == 1:
+            blas.gemv(matrix(A), _vector(B), C.reshape(-1), _letter(transpose_a))
+        else:
+            blas.gemm(matrix(A), matrix(B), C, _letter(transpose_a), _letter(transpose_b), 1.0, 0.0)
         return C
 
     return each(one, A, B)
@@ -26,6 +30,12 @@ def matmul(A, B, transpose_a=False, transpose_b=False):
 
 def _letter(transpose):
     return blas.T if transpose else blas.N
+
+
+def _vector(A):
+    """A matrix of one row, or of one column, as our BLAS wrappers take a vector."""
+    x = A.reshape(-1)
+    return x if x.flags.c_contiguous and x.flags.writeable else x.copy()
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
