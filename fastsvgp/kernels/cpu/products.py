@@ -92,15 +92,23 @@ def empty(shape, like):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _column_moments(start, stop, A, B, x, dots, squares):
     M = A.shape[0]
+    fours = M // 4 * 4  # rows at a time: memory delivers four streams faster than one
     d = np.empty(TILE)
     s = np.empty(TILE)
     for j0 in range(start, stop, TILE):
         width = min(TILE, stop - j0)
+        end = j0 + width
         d[:width] = 0
         s[:width] = 0
-        for i in range(M):
-            row, other = A[i, j0 : j0 + width], B[i, j0 : j0 + width]
-            xi = x[i]
+        for i in range(0, fours, 4):
+            a0, a1, a2, a3 = A[i, j0:end], A[i + 1, j0:end], A[i + 2, j0:end], A[i + 3, j0:end]
+            b0, b1, b2, b3 = B[i, j0:end], B[i + 1, j0:end], B[i + 2, j0:end], B[i + 3, j0:end]
+            x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+            for j in range(width):
+                d[j] = d[j] + x0 * a0[j] + x1 * a1[j] + x2 * a2[j] + x3 * a3[j]
+                s[j] = s[j] + a0[j] * b0[j] + a1[j] * b1[j] + a2[j] * b2[j] + a3[j] * b3[j]
+        for i in range(fours, M):
+            row, other, xi = A[i, j0:end], B[i, j0:end], x[i]
             for j in range(width):
                 d[j] += xi * row[j]
                 s[j] += row[j] * other[j]
