@@ -90,7 +90,7 @@ def check_cholesky(rng, gpu, M, dtype):
     A = (L.astype(float) @ L.T.astype(float)).astype(dtype)
     C = rng.standard_normal((M, M)).astype(dtype)
     names = {
-        "cholesky": (np.where(np.tri(M), A, np.nan).astype(dtype), 0.1),
+        "cholesky": (np.where(np.tri(M), A, np.nan).astype(dtype), 0.1, False, rng.uniform(0.1, 1.0, M).astype(dtype)),
         "cholesky_vjp": (C, L),
         "whitening_vjp": (C, L),
         "cholesky_inverse": (L,),

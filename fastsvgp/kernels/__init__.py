@@ -76,7 +76,10 @@ def solve_tril_vjp(X_bar, L, X):
 
 
 def inverse_triangular(L, overwrite_l=False):
-    """``L^-1`` (..., M, M), lower, zeros above the diagonal; it may take the place of L. M^3 / 3 flops."""
+    """``L^-1`` (..., M, M), lower, zeros above the diagonal. M^3 / 3 flops.
+
+    ``overwrite_l``: it may take the place of L, which must have zeros there then, as the factors of ``cholesky`` do.
+    """
     return twin("triangular", L).inverse_triangular(L, overwrite_l)
 
 
@@ -109,8 +112,8 @@ def tril(A):
 # --- cholesky: factors of positive definite matrices. Only lower triangles are read --------------------------------------
 
 
-def cholesky(A, jitter=0.0, overwrite_a=False):
-    """Lower Cholesky factors: ``L L' = A + jitter I``, positive diagonal, zeros above it.
+def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
+    """Lower Cholesky factors: ``L L' = A + diag(noise) + jitter I``, positive diagonal, zeros above it.
 
     Parameters
     ----------
@@ -119,6 +122,7 @@ def cholesky(A, jitter=0.0, overwrite_a=False):
         Absolute amount added to the diagonal. It is never changed behind your back.
     overwrite_a : bool
         The factor may take the place of ``A`` (it does where ``A`` is C-contiguous).
+    noise : (M,), optional
 
     Raises
     ------
@@ -127,7 +131,7 @@ def cholesky(A, jitter=0.0, overwrite_a=False):
 
     Cost: M^3 / 3 flops an entry.
     """
-    return twin("cholesky", A).cholesky(A, jitter, overwrite_a)
+    return twin("cholesky", A).cholesky(A, jitter, overwrite_a, noise)
 
 
 def cholesky_vjp(L_bar, L):

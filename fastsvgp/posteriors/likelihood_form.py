@@ -32,7 +32,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from .base import ALL, wanted
-from .pseudo_data import Pass, PseudoData, add_symmetric_outer, mean_and_variance_bars, with_noise
+from .pseudo_data import Pass, PseudoData, add_symmetric_outer, mean_and_variance_bars
 
 
 @record
@@ -126,7 +126,7 @@ class LikelihoodPass(InversePass):
     def __init__(self, q, Kuu, jitter, need):
         super().__init__(q, Kuu, jitter)
         self.needs_J = "blocks" in need or wanted(need, "variance")
-        L = kernels.cholesky(with_noise(Kuu, self.s), jitter, overwrite_a=True)
+        L = kernels.cholesky(Kuu, jitter, noise=self.s)
         self.log_det = 2 * np.sum(np.log(L.diagonal(), dtype=float))
         self.beta = None if self.preconditioned else kernels.matmul(self.means, L)
         self.X = kernels.inverse_triangular(L, overwrite_l=True)

@@ -52,6 +52,15 @@ def test_jitter_is_added_to_the_diagonal_once(rng):
     np.testing.assert_allclose(L @ L.T, A + 0.25 * np.eye(40), rtol=1e-12, atol=1e-12)
 
 
+def test_noise_is_added_to_the_diagonal_beside_the_jitter(rng):
+    A, noise = spd(rng, 40, (2,)), rng.uniform(0.1, 1.0, 40)
+    truth = A + np.diag(noise) + 0.25 * np.eye(40)
+    for overwrite in (False, True):
+        L = kernels.cholesky(unread(A), 0.25, overwrite, noise)
+        np.testing.assert_allclose(L @ L.swapaxes(-1, -2), truth, rtol=1e-12, atol=1e-12)
+        assert not np.triu(L, 1).any()
+
+
 @pytest.mark.parametrize("M, pivot", [(5, 0), (5, 4), (200, 150)])
 def test_failure_names_batch_pivot_and_jitter(rng, M, pivot):
     A = np.tile(np.eye(M), (3, 1, 1))

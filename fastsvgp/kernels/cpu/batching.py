@@ -5,11 +5,11 @@ import numpy as np
 from . import scratch
 
 
-def owned(A, overwrite=False):
-    """A C-contiguous array to work in: ``A`` itself where that is allowed and possible, else a copy."""
+def owned(A, overwrite=False, copy=scratch.copy):
+    """A C-contiguous array to work in: ``A`` itself where that is allowed and possible, else ``copy(A)``."""
     if overwrite and A.flags.c_contiguous and A.flags.writeable:
         return A
-    return scratch.copy(A)
+    return copy(A)
 
 
 def matrix(A):

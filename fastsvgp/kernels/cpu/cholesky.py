@@ -5,6 +5,8 @@ import numpy as np
 from ...errors import NotPositiveDefinite
 from . import blas, blocked, scratch
 from .batching import each, flat, matrix, owned
+from .products import lower_copy
+from .triangular import tril
 
 
 def _factorise(A, jitter, reverse=False):
@@ -18,11 +20,14 @@ def _factorise(A, jitter, reverse=False):
             raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, len(Ai), A.dtype)
 
 
-def cholesky(A, jitter=0.0, overwrite_a=False):
-    L = owned(A, overwrite_a)
-    _factorise(L, jitter)
-    for Li in flat(L, 2):
-        blocked.clear_upper(Li)
+def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
+    L = owned(A, overwrite_a, lower_copy)
+    if L is A:
+        tril(L)
+    if noise is not None:
+        for Li in flat(L, 2):
+            Li.reshape(-1)[:: len(Li) + 1] += noise
+    _factorise(L, jitter)  # which leaves zeros above the diagonal as they are
     return L
 
 

@@ -125,6 +125,24 @@ def column_moments(A, x, B=None):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
+def _lower_copy(start, stop, A, out):
+    for i in range(start, stop):
+        source, lower, upper = A[i, : i + 1], out[i, : i + 1], out[i, i + 1 :]
+        for j in range(lower.size):
+            lower[j] = source[j]
+        for j in range(upper.size):
+            upper[j] = 0
+
+
+def lower_copy(A):
+    """Copies of lower triangles (..., M, M), zeros above the diagonals."""
+    out = scratch.empty(A.shape, A.dtype)
+    for source, copy in zip(flat(np.ascontiguousarray(A), 2), flat(out, 2), strict=True):
+        over_rows(_lower_copy, len(copy), copy.size, source, copy)
+    return out
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _scale_columns(start, stop, A, w, out):
     for i in range(start, stop):
         for j in range(A.shape[1]):

@@ -4,7 +4,7 @@ import numpy as np
 
 from . import blas, blocked, lower_products, scratch
 from .batching import each, entry, flat, matrix, owned, summed_to
-from .products import column_moments
+from .products import column_moments, lower_copy
 
 
 def _apply(operation, L, B, transpose, overwrite):
@@ -84,10 +84,9 @@ def solve_tril_vjp(X_bar, L, X):
 
 
 def inverse_triangular(L, overwrite_l=False):
-    X = owned(L, overwrite_l)
+    X = owned(L, overwrite_l, lower_copy)
     for Xi in flat(X, 2):
         blocked.inverse(Xi)
-        blocked.clear_upper(Xi)
     return X
 
 

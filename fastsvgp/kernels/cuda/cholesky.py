@@ -57,8 +57,11 @@ def _factorise(A, jitter, reverse=False):
             raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, M, A.dtype)
 
 
-def cholesky(A, jitter=0.0, overwrite_a=False):
+def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     L = _owned(A, overwrite_a)
+    if noise is not None:
+        for Li in _matrices(L):
+            Li.reshape(-1)[:: len(Li) + 1] += noise
     _factorise(L, jitter)
     return _clear_upper(L)
 
