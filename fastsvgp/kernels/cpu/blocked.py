@@ -176,6 +176,14 @@ def tril_product(A, B, C, alpha, beta):
     tril_product(A[h:], B[h:], C[h:, h:], alpha, beta)
 
 
+@jit(*"MMxx")
+def gram_of_panels(A, C, alpha, beta):
+    """The same for B = A and few rows: gemm on panels of 32 takes three quarters of the time of syrk (M = 64 to 128)."""
+    for i in range(0, A.shape[0], 32):
+        end = min(i + 32, A.shape[0])
+        blas.gemm(A[i:end], A[:end], C[i:end, :end], N, T, alpha, beta)
+
+
 @jit(*"MM")
 def tril_solve(L, W):
     """W := L^-1 W in place for lower-triangular L and W; n^3/3 flops. The strict upper triangle of W is not touched."""

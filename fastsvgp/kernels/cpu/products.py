@@ -66,10 +66,8 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
 
 
 def _gram(A, C, alpha, beta):
-    if len(A) <= GEMM_UP_TO:  # three quarters of a small product by gemm take less time than half of it by syrk
-        half = len(A) // 16 * 8
-        blas.gemm(A[:half], A[:half], C[:half, :half], blas.N, blas.T, alpha, beta)
-        blas.gemm(A[half:], A, C[half:], blas.N, blas.T, alpha, beta)
+    if len(A) <= GEMM_UP_TO:
+        blocked.gram_of_panels(A, C, alpha, beta)
     else:
         blas.syrk(A, C, blas.N, alpha, beta)
 
