@@ -6,7 +6,7 @@ mean, 3.2. With s = diag(S~), K~ = Kuu + S~, J = K~^-1 and, for each output p, w
     mean = Kfu w,    var = kff - diag(Kfu J Kuf),    KL = (s' diag(J) - M + log det K~ - sum log s + w' Kuu w) / 2.
 
 Only K~, whose eigenvalues are at least min(s), is factorised: K~ = L L', X = L^-1, J = X'X. With Lam = X Kuf and beta = X m~
-(plain: L' w) the mean is Lam' beta and the variance kff - colsum(Lam^2): a difference of positive numbers that is never formed
+(plain: L' w) the mean is Lam' beta and the variance kff - colsum(Lam^2): a difference of positive numbers that is not formed
 through J, so float32 loses cond(L), not cond(K~).
 
 Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs), kappa that of the KL, K = Kuu, Psi = J Kuf.
@@ -22,6 +22,10 @@ Reverse. Let a, b be the cotangents of mean and var (b summed over the P outputs
 
 Each product with the batch is triangular or symmetric: Lam, Psi = X' Lam and the Gram matrix, 3 M^2 B. Factor, inverse, X'X and
 J S~ J: 1/3 + 1/3 + 1/3 + 1 M^3.
+
+In float64, where J is needed for the gradient anyway, Psi = J Kuf is one whole product in place of two triangular ones (as many
+flops, a tenth faster), and the variance kff - colsum(Kuf * Psi). Measured at cond(K~) up to 1e8: gradients as accurate as the
+others, the value to 5e-10 or better.
 """
 
 from functools import cached_property
@@ -73,9 +77,20 @@ class InversePass(Pass):
     """The reverse rule above, for a pass that has
 
     J : K~^-1 (M, M), symmetric; J_diagonal : (M,); times_J(vectors) : J v for each of the vectors (P, M)
-    Psi(saved) : J Kuf from what ``project`` put into its part beside Kuf; it is consumed
     H : K~_bar of the parts so far, or its diagonal where nobody asks for more
     """
+
+    def project(self, Kuf, kff):
+        """``(Marginals, [Kuf, Psi])`` at the data behind these columns. 2 M^2 N flops."""
+        Psi = kernels.matmul(self.J, Kuf)
+        mean, explained = kernels.column_moments(Kuf, self.w[0], Psi)
+        if self.P > 1:
+            mean = kernels.matmul(self.w, Kuf)
+        return self.marginals(mean, kff - explained, kff), [Kuf, Psi]
+
+    def Psi(self, saved):
+        """J Kuf from what ``project`` put into its part beside Kuf; it is consumed."""
+        return saved
 
     def pull(self, part, f_bar, need):
         """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
@@ -126,6 +141,7 @@ class LikelihoodPass(InversePass):
     def __init__(self, q, Kuu, jitter, need):
         super().__init__(q, Kuu, jitter)
         self.needs_J = "blocks" in need or wanted(need, "variance")
+        self.by_J = self.needs_J and Kuu.dtype == np.float64
         L = kernels.cholesky(Kuu, jitter, noise=self.s)
         self.log_det = 2 * np.sum(np.log(L.diagonal(), dtype=float))
         self.beta = None if self.preconditioned else kernels.matmul(self.means, L)
@@ -148,11 +164,13 @@ class LikelihoodPass(InversePass):
     def times_J(self, vectors):
         return kernels.matmul(kernels.matmul(vectors, self.X, transpose_b=True), self.X)
 
-    def Psi(self, Lam):
-        return kernels.multiply_triangular(self.X, Lam, transpose=True, overwrite_b=True)
+    def Psi(self, saved):
+        return saved if self.by_J else kernels.multiply_triangular(self.X, saved, transpose=True, overwrite_b=True)
 
     def project(self, Kuf, kff):
-        """``(Marginals, (Kuf, Lam))`` at the data behind these columns. M^2 N flops."""
+        """By J, or ``(Marginals, [Kuf, Lam])``. M^2 N flops."""
+        if self.by_J:
+            return super().project(Kuf, kff)
         Lam = kernels.multiply_triangular(self.X, Kuf)
         mean, explained = kernels.column_moments(Lam, self.beta[0])
         if self.P > 1:

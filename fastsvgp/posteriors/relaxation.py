@@ -158,16 +158,6 @@ class DirectionPass(InversePass):
     def times_J(self, vectors):
         return kernels.matmul(vectors, self.J)
 
-    def project(self, Kuf, kff):
-        Psi = kernels.matmul(self.J, Kuf)
-        mean, explained = kernels.column_moments(Kuf, self.w[0], Psi)
-        if self.P > 1:
-            mean = kernels.matmul(self.w, Kuf)
-        return self.marginals(mean, kff - explained, kff), [Kuf, Psi]
-
-    def Psi(self, saved):
-        return saved
-
     def kl(self):
         return self.exact.kl()
 
