@@ -123,7 +123,7 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
     overwrite_a : bool
         The factor may take the place of ``A`` (it does where ``A`` is C-contiguous).
     noise : (M,), optional
-        Added to the diagonal of a copy: saves the pass that would make K + S.
+        Added to the diagonal too: saves the pass that would make A + diag(noise).
 
     Raises
     ------
