@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fastsvgp import kernels
+from fastsvgp.kernels.cpu import blas
 
 SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000), (130, 40)]
 
@@ -23,6 +24,17 @@ def test_matmul(rng, ta, tb):
         np.testing.assert_allclose(kernels.matmul(*wide, ta, tb), truth, rtol=1e-13, atol=1e-13)
     A, B = rng.standard_normal((3, 4, 5)), rng.standard_normal((5, 2))
     np.testing.assert_allclose(kernels.matmul(A, B), A @ B, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("trans", [blas.N, blas.T])
+def test_product_with_a_vector_ignores_what_was_there(rng, trans, dtype):
+    """Beta is 0, and 0 times NaN must not count."""
+    A = rng.standard_normal((17, 65)).astype(dtype)
+    op = A if trans == blas.N else A.T
+    x, y = rng.standard_normal(op.shape[1]).astype(dtype), np.full(op.shape[0], np.nan, dtype)
+    blas.gemv(A, x, y, trans)
+    np.testing.assert_allclose(y, op @ x, rtol=0, atol=500 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("M, N", SHAPES)

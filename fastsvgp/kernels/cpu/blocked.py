@@ -190,7 +190,7 @@ def tril_product(A, B, C, alpha, beta):
 
 @jit(*"MMxx")
 def gram_of_panels(A, C, alpha, beta):
-    """The same for B = A and few rows: gemm on panels of 32 takes three quarters of the time of syrk (M = 64 to 128)."""
+    """The same for B = A and few rows: gemm on panels of 32 takes 0.6 to 0.9 of the time of syrk up to M = 100."""
     for i in range(0, A.shape[0], 32):
         end = min(i + 32, A.shape[0])
         blas.gemm(A[i:end], A[:end], C[i:end, :end], N, T, alpha, beta)
