@@ -14,7 +14,6 @@ import threading
 from queue import SimpleQueue
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
