@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from .blocked import mirror_rows
-from .lanes import prefetch
+from .lanes import pointer, prefetch
 from .vmath import power_of_half
 
 RBF, MATERN12, MATERN32, MATERN52 = range(4)
@@ -147,8 +147,8 @@ def direct(start, stop, family, X1, Bt, scale, variance, symmetric, K):
             for i in range(i0, i1):
                 row = K[i, j0 : min(j0 + COLS, i + 1 if symmetric else N2)]
                 r2 = r2s[: row.size]
-                for j in range(0, row.size, 64 // row.itemsize):
-                    prefetch(row, j)  # what is written last has its memory by then
+                for ahead in range(0, row.size * row.itemsize, 64):
+                    prefetch(pointer(row), 0, ahead)  # what is written last has its memory by then
                 _squared_distances(X1[i], Bt, scale, j0, r2)
                 _profile(family, variance, r2, row)
         if symmetric:
