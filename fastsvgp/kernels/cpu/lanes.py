@@ -1,4 +1,4 @@
-"""Four or eight numbers at a time, where LLVM does not see by itself that it could.
+"""Four numbers at a time, eight, or a cache line of them, where LLVM does not see by itself that it could.
 
 It turns a loop over a row into vector code where the row is long. Rows of ten columns stay scalar, and every further right-hand
 side reads the row again. Here the lanes are spelled out: a ``Lanes`` of four or eight is one register (two, on machines with
@@ -48,18 +48,19 @@ def shifted(typingctx, at, i):
 
 
 def _for_lanes(count):
-    """``zeros``, ``load`` and ``splat`` for so many lanes."""
+    """``zeros``, ``load`` and ``splat`` for so many lanes, a number or a function of the dtype."""
+    of = count if callable(count) else lambda dtype: count
 
     @intrinsic
     def zeros(typingctx, at):
         """Zeros of the dtype that ``at`` points to."""
-        lanes = Lanes(at.dtype, count)
+        lanes = Lanes(at.dtype, of(at.dtype))
         return lanes(at), lambda context, builder, signature, args: ir.Constant(context.get_value_type(lanes), None)
 
     @intrinsic
     def load(typingctx, at, i):
         """Elements i, i + 1, ..."""
-        lanes = Lanes(at.dtype, count)
+        lanes = Lanes(at.dtype, of(at.dtype))
 
         def codegen(context, builder, signature, args):
             return builder.load(_place(context, builder, lanes, *args), align=at.dtype.bitwidth // 8)
@@ -69,11 +70,11 @@ def _for_lanes(count):
     @intrinsic
     def splat(typingctx, at, i):
         """Element i in all lanes."""
-        lanes = Lanes(at.dtype, count)
+        lanes = Lanes(at.dtype, of(at.dtype))
 
         def codegen(context, builder, signature, args):
             x, nothing = builder.load(builder.gep(args[0], [args[1]])), ir.Constant(context.get_value_type(lanes), ir.Undefined)
-            return _pick(builder, builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, *[0] * count)
+            return _pick(builder, builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, *[0] * lanes.count)
 
         return lanes(at, types.intp), codegen
 
@@ -82,6 +83,7 @@ def _for_lanes(count):
 
 zeros, load, splat = _for_lanes(4)
 eight_zeros, load_eight, splat_eight = _for_lanes(8)
+line_zeros, load_line, splat_line = _for_lanes(lambda dtype: 512 // dtype.bitwidth)
 
 
 @intrinsic
@@ -128,6 +130,12 @@ def add(typingctx, a, b):
 
 
 @intrinsic
+def subtract(typingctx, a, b):
+    """a - b"""
+    return a(a, a), lambda context, builder, signature, args: builder.fsub(*args)
+
+
+@intrinsic
 def multiply(typingctx, a, b):
     """a b"""
     return a(a, a), lambda context, builder, signature, args: builder.fmul(*args, flags=("contract",))
@@ -152,6 +160,21 @@ def halves(typingctx, eight):
         return builder.fadd(_pick(builder, *args, *args, 0, 1, 2, 3), _pick(builder, *args, *args, 4, 5, 6, 7))
 
     return Lanes(eight.dtype, 4)(eight), codegen
+
+
+@intrinsic
+def total(typingctx, a):
+    """The sum of all lanes, a power of two of them."""
+
+    def codegen(context, builder, signature, args):
+        sums, count = args[0], a.count
+        while count > 1:
+            count //= 2
+            low, high = _pick(builder, sums, sums, *range(count)), _pick(builder, sums, sums, *range(count, 2 * count))
+            sums = builder.fadd(low, high)
+        return builder.extract_element(sums, ir.IntType(32)(0))
+
+    return a.dtype(a), codegen
 
 
 @intrinsic
