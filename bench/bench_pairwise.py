@@ -1,9 +1,9 @@
 """Stationary matrices and the contraction of their cotangents. Error: eight rows against the definition in extended precision.
 
 Flops an entry: 3 D for the squared distance by differences (difference, square, sum), or 2 D by a product where there are many
-features, and 28 for the exponential and the variance. Backwards 5 D for one side, 6 D for both, or 2 D and 4 D by products; 2 for
-the weights of an RBF with the matrix at hand, and for a Matern function the distance, the exponential and 8 more. Bytes: the matrix
-written, and backwards its cotangent, and the matrix of an RBF, read.
+features, and 28 for the exponential and the variance. Backwards 5 D for one side, 6 D for both, or 2 D and 4 D by products; 2
+for the weights of an RBF with the matrix at hand, and for a Matern function the distance, the exponential and 8 more. Bytes: the
+matrix written, and backwards its cotangent, and the matrix of an RBF, read. The floor is the longer of the two times.
 """
 
 import device

@@ -48,12 +48,18 @@ def copy_rates(nbytes=2**26):
     target = np.empty_like(source)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
+    repeats = max(1, 2**24 // source.nbytes)  # handing over to the threads must not count
+
+    def copy(part):
+        for _ in range(repeats):
+            np.copyto(*part)
+
     rates = []
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(6):
             start = time.perf_counter()
-            list(pool.map(lambda part: np.copyto(*part), parts))
-            rates.append(2 * source.nbytes / (time.perf_counter() - start))
+            list(pool.map(copy, parts))
+            rates.append(2 * source.nbytes * repeats / (time.perf_counter() - start))
     return rates[1:]  # the first one touches the pages
 
 
@@ -93,8 +99,8 @@ def record(
     flops : float
         What the algorithm does; also its floor unless ``floor_flops`` says otherwise.
     bytes : float
-        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate. With ``gemm`` too, the floor is the
-        longer of the two times, and the copy moves as many bytes: in a cache, where they fit into one.
+        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate. With ``gemm`` too, the floor is
+        the longer of the two times, and the copy moves as many bytes: in a cache, where they fit into one.
     error : float
         Error of the answer against a better one, measured by the caller outside the clock.
     floor_flops : float

@@ -57,14 +57,6 @@ def _from_line(block, size):
     return memoryview(block)[start : start + size]
 
 
-def rows_on_lines(shape, dtype):
-    """An uninitialised C-contiguous matrix for ``shape``, with columns to spare: every row begins a cache line."""
-    dtype, each = np.dtype(dtype), LINE // np.dtype(dtype).itemsize
-    rows, columns = shape[0], -(-shape[1] // each) * each
-    size = rows * columns * dtype.itemsize
-    return np.frombuffer(_from_line(np.empty(size + LINE, np.uint8), size), dtype).reshape(rows, columns)
-
-
 def copy(A):
     """A C-contiguous copy."""
     if A.nbytes < SMALLEST:
