@@ -84,6 +84,7 @@ def _for_lanes(count):
 zeros, load, splat = _for_lanes(4)
 eight_zeros, load_eight, splat_eight = _for_lanes(8)
 line_zeros, load_line, splat_line = _for_lanes(lambda dtype: 512 // dtype.bitwidth)
+zero, load_one, _ = _for_lanes(1)  # what remains of a row
 
 
 @intrinsic

@@ -13,6 +13,7 @@ from .lanes import (
     add,
     line_zeros,
     load_line,
+    load_one,
     multiply,
     multiply_add,
     pointer,
@@ -22,8 +23,9 @@ from .lanes import (
     store,
     subtract,
     total,
+    zero,
 )
-from .pairwise_rows import ROWS, fold, jit, profile, squared_distances, weights, weights_by_value
+from .pairwise_rows import ROWS, fold, jit, profile, squared_distances, weights
 
 TILE = 1 << 14  # bytes of X2 at a time: half of the first-level cache
 WIDE = 1 << 12  # bytes of a feature of X2 at a time in the reverse rule: sums over the columns of a tile cost some of them
@@ -136,11 +138,16 @@ def _squared_differences(a, b, D, columns, cols, n, lanes, sums):
 
 
 @jit
-def _write(family, variance, r2, K, i, j0, n):
+def _exactly(X, i, tile, scale, n, r2, q):
+    squared_distances(X[i], tile, scale, 0, r2[q, :n])
+
+
+@jit
+def _write(family, variance, r2, q, K, i, j0, n):
     row = K[i, j0 : j0 + n]
     for ahead in range(0, n * row.itemsize, 64):
         prefetch(pointer(row), 0, ahead)  # what is written last has its memory by then
-    profile(family, variance, r2[:n], row)
+    profile(family, variance, r2[q, :n], row)
 
 
 @jit
@@ -163,26 +170,40 @@ def direct(start, stop, family, A, Bt, scale, is_scaled, variance, symmetric, K)
                 if is_scaled:
                     _squared_differences(shifted(rows, i * D), shifted(rows, other * D), D, columns, cols, n, lanes, sums)
                 else:
-                    squared_distances(A[i], tile, scale, 0, r2[0, :n])
-                    squared_distances(A[other], tile, scale, 0, r2[1, :n])
+                    _exactly(A, i, tile, scale, n, r2, 0)
+                    _exactly(A, other, tile, scale, n, r2, 1)
                 for q in range(other - i + 1):
-                    _write(family, variance, r2[q], K, i + q, j0, min(n, i + q + 1 - j0) if symmetric else n)
+                    _write(family, variance, r2, q, K, i + q, j0, min(n, i + q + 1 - j0) if symmetric else n)
         if symmetric:
             mirror_rows(K, i0, i1)
 
 
 @jit
-def _weigh(family, variance, r2, K_bar, K, i, j0, n, w):
-    """w[:n] = K_bar q of row i; returns its part of sum(K_bar K)."""
-    if K.size > 0:
-        return weights_by_value(K[i, j0 : j0 + n], K_bar[i, j0 : j0 + n], w[:n])
-    return weights(family, variance, r2[:n], K_bar[i, j0 : j0 + n], w[:n])
+def _weigh_by_value(k, k_bar, n, lanes, w):
+    """w[:n] = k_bar k, as for an RBF; returns the sum."""
+    full = n // lanes * lanes
+    whole, rest = line_zeros(w), zero(w)
+    for j in range(0, full, lanes):
+        v = multiply(load_line(k_bar, j), load_line(k, j))
+        store(w, j, v)
+        whole = add(whole, v)
+    for j in range(full, n):
+        v = multiply(load_one(k_bar, j), load_one(k, j))
+        store(w, j, v)
+        rest = add(rest, v)
+    return total(whole) + total(rest)
 
 
 @jit
-def _clear(row, start, stop):
+def _weigh(family, variance, r2, K_bar, i, j0, n, w, q):
+    """w[q, :n] = K_bar q(r) of row i; returns its part of sum(K_bar K)."""
+    return weights(family, variance, r2[q, :n], K_bar[i, j0 : j0 + n], w[q, :n])
+
+
+@jit
+def _clear(w, start, stop):
     for j in range(start, stop):
-        row[j] = 0
+        store(w, j, zero(w))
 
 
 @jit
@@ -228,9 +249,10 @@ def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetri
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // X1.itemsize
     cols = min(WIDE // X1.itemsize, max(1, (N2 + LINES * lanes - 1) // (LINES * lanes)) * LINES * lanes)
     X2_bar, squares = np.zeros((D, N2 if sides == 2 else 0), dtype), np.zeros(D)
-    sum_of_all = 0.0
+    by_value, sum_of_all = K.size > 0, 0.0
     tile, c = on_lines(D * cols, X1).reshape((D, cols)), on_lines(D * cols if sides == 2 else 0, X1)
-    r2, w = on_lines(4 * cols, X1).reshape((4, cols)), on_lines(4 * cols, X1).reshape((4, cols))
+    r2 = on_lines(0 if by_value else 4 * cols, X1).reshape((4, -1))
+    w = on_lines(4 * cols, X1).reshape((4, cols))
     rows, columns, distances, weighted = pointer(X1.ravel()), pointer(tile.ravel()), pointer(r2.ravel()), pointer(w.ravel())
     others, bars, values = pointer(c), pointer(K_bar.ravel()), pointer(K.ravel())
     for u in range(start, stop):
@@ -246,24 +268,27 @@ def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetri
                 covered = (n + lanes - 1) // lanes * lanes
                 x0, x1 = shifted(rows, i * D), shifted(rows, min(i + 1, last) * D)
                 x2, x3 = shifted(rows, min(i + 2, last) * D), shifted(rows, last * D)
-                if K.size == 0 and is_scaled:
+                if is_scaled:
                     _squared_differences(x0, x1, D, columns, cols, n, lanes, distances)
                     _squared_differences(x2, x3, D, columns, cols, n, lanes, shifted(distances, 2 * cols))
                 for q in range(4):
-                    row = i + q
+                    row, out = i + q, shifted(weighted, q * cols)
                     m = 0 if row > last else n if not symmetric else max(0, min(n, row - j0))
-                    if m > 0:
-                        if K.size == 0 and not is_scaled:
-                            squared_distances(X1[row], tile, scale, 0, r2[q, :m])
-                        sum_of_all += _weigh(family, variance, r2[q], K_bar, K, row, j0, m, w[q])
-                    _clear(w[q], m, covered)
+                    if m > 0 and by_value:
+                        at = row * N2 + j0
+                        sum_of_all += _weigh_by_value(shifted(values, at), shifted(bars, at), m, lanes, out)
+                    elif m > 0:
+                        if not is_scaled:
+                            _exactly(X1, row, tile, scale, m, r2, q)
+                        sum_of_all += _weigh(family, variance, r2, K_bar, row, j0, m, w, q)
+                    _clear(out, m, covered)
                 for d in range(D if sides > 0 else 0):
                     place = weighted  # beyond the eighth feature all that comes next is there
                     if d < 8:
                         row, first = i + 4 + d // 2, j0
                         if row >= i1:
                             row, first = i0 + d // 2, j0 + cols
-                        place = shifted(values if d % 2 == 1 and K.size > 0 else bars, row * N2 + first)
+                        place = shifted(values if d % 2 == 1 and by_value else bars, row * N2 + first)
                     b, there = shifted(columns, d * cols), shifted(others, d * cols)
                     pulled, square = _pull(weighted, cols, covered, lanes, b, x0, x1, x2, x3, d, place, sides == 2, there)
                     squares[d] += square
