@@ -183,34 +183,43 @@ def _short_rows_of_one(start, stop, flat, stride, k, diagonal, x, rest, sums):
 
 
 @njit(nogil=True, cache=True)
-def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, rest):
-    """What these rows add to the first k entries of C' x_r, in float64; rest[r, i] = C_gg x_r[i], 0 for g < k, if not empty."""
+def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, y, rest):
+    """What these rows add to the first k entries of C' x_r, then C' y_r, in float64.
+
+    ``y`` has as many lines as ``x``, or none. rest[r, i] = C_gg x_r[i], 0 for g < k, if not empty.
+    """
     count, n = x.shape
-    totals = np.zeros((count, k))
+    sides = 2 if len(y) else 1
     distant, pitch = listed or k >= SHORT, (k + 7) // 8 * 8
     first = min(stop, start if listed else max(start, k))  # from here on rows are complete, or listed
     last = stop - (stop - first) % 4
     if not listed and first < last and (last - 1) * stride + pitch > flat.size:
         last -= 4  # nothing follows the last row
     args = flat, stride, k, diagonal
-    _any_rows(start, first, *args, rows, listed, x, rest, totals)
-    _any_rows(last, stop, *args, rows, listed, x, rest, totals)
     by_lanes = count > 1 and not distant  # the order of the sums, else right-hand side by right-hand side
-    sums = np.zeros((count + 3) // 4 * 4 * pitch, flat.dtype)
-    wide = np.zeros(sums.size)
+    size = (count + 3) // 4 * 4 * pitch
+    totals, sums, wide = np.zeros((sides * count, k)), np.zeros((sides, size), flat.dtype), np.zeros((sides, size))
+    for side in range(sides):
+        lines, to, total = y if side else x, rest[:0] if side else rest, totals[side * count : side * count + count]
+        _any_rows(start, first, *args, rows, listed, lines, to, total)
+        _any_rows(last, stop, *args, rows, listed, lines, to, total)
     part = (last - first) // 4
     for begin in range(0, part, FLUSH // 4):
         end = min(begin + FLUSH // 4, part)
-        if distant:
-            _distant_rows(first + begin, first + end, part, *args, rows, listed, x, rest, sums, pitch, totals)
-        elif by_lanes:
-            _short_rows(first + 4 * begin, first + 4 * end, *args, x, count, n, rest, sums)
-        else:
-            _short_rows_of_one(first + 4 * begin, first + 4 * end, *args, x, rest, sums)
-        for j in range(sums.size):
-            wide[j] += sums[j]
-            sums[j] = 0
-    for r in range(count):
-        for j in range(k):
-            totals[r, j] += wide[r // 4 * 4 * k + 4 * j + r % 4 if by_lanes else r * pitch + j]
+        for side in range(sides):
+            lines, to, short, long = y if side else x, rest[:0] if side else rest, sums[side], wide[side]
+            if distant:
+                total = totals[side * count : side * count + count]
+                _distant_rows(first + begin, first + end, part, *args, rows, listed, lines, to, short, pitch, total)
+            elif by_lanes:
+                _short_rows(first + 4 * begin, first + 4 * end, *args, lines, count, n, to, short)
+            else:
+                _short_rows_of_one(first + 4 * begin, first + 4 * end, *args, lines, to, short)
+            for j in range(size):
+                long[j] += short[j]
+                short[j] = 0
+    for side in range(sides):
+        for r in range(count):
+            for j in range(k):
+                totals[side * count + r, j] += wide[side, r // 4 * 4 * k + 4 * j + r % 4 if by_lanes else r * pitch + j]
     return totals
