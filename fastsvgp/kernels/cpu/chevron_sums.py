@@ -30,19 +30,21 @@ FLUSH = 32  # rows
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _any_rows(start, stop, flat, stride, k, diagonal, rows, listed, x, rest, totals):
+def _any_rows(start, stop, flat, stride, k, diagonal, rows, listed, x, y, rest, totals):
     """Any rows, one by one."""
+    count = len(x)
     for i in range(start, stop):
         g = rows[i] if listed else i
         if listed and i + SOON < stop:
             fetch(pointer(flat), stride, k, k * flat.itemsize, pointer(diagonal), rows[i + SOON])
         row = flat[g * stride : g * stride + min(k, g + 1)]
-        for r in range(x.shape[0]):
-            xi, sums = x[r, i], totals[r]
+        for r in range(len(totals)):
+            xi, sums = x[r, i] if r < count else y[r - count, i], totals[r]
             for j in range(row.size):
                 sums[j] += row[j] * xi
-            if rest.size:
-                rest[r, i] = diagonal[g - k] * xi if g >= k else 0
+        if rest.size:
+            for r in range(count):
+                rest[r, i] = diagonal[g - k] * x[r, i] if g >= k else 0
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -82,11 +84,21 @@ def _four_sides(flat, a, b, c, d, x, n, first, part, sums, pitch, k):
         _add_four(r, j, load_eight(r, j), ta, tb, tc, td, wa, wb, wc, wd)
 
 
+@njit(nogil=True, cache=True, forceinline=True)
+def _all_sides(flat, a, b, c, d, x, count, n, first, part, sums, pitch, k):
+    """The same with all of them."""
+    for r in range(0, count - 3, 4):
+        _four_sides(flat, a, b, c, d, shifted(x, r * n), n, first, part, shifted(sums, r * pitch), pitch, k)
+    for r in range(count & ~3, count):
+        _one_side(flat, a, b, c, d, shifted(x, r * n), first, part, shifted(sums, r * pitch), k)
+
+
 @njit(nogil=True, cache=True)
-def _distant_rows(start, stop, part, flat, stride, k, diagonal, rows, listed, x, rest, sums, pitch, totals):
+def _distant_rows(start, stop, part, flat, stride, k, diagonal, rows, listed, x, y, rest, sums, pitch, totals):
     """Lines ``start`` to ``stop``, and those 1, 2 and 3 times ``part`` beyond; where they are not listed, beyond the first k."""
-    (count, n), size = x.shape, k * flat.itemsize
-    dense, entries, lines, to, short = pointer(flat), pointer(diagonal), pointer(x), pointer(rest), pointer(sums)
+    (count, n), size, paired = x.shape, k * flat.itemsize, len(y) > 0
+    dense, entries, to, of_x, of_y = pointer(flat), pointer(diagonal), pointer(rest), pointer(x), pointer(y)
+    sums_x, sums_y = pointer(sums), shifted(pointer(sums), sums.shape[1])
     for first in range(start, stop):
         second, third, fourth = first + part, first + 2 * part, first + 3 * part
         a, b, c, d = first, second, third, fourth
@@ -100,18 +112,17 @@ def _distant_rows(start, stop, part, flat, stride, k, diagonal, rows, listed, x,
             beyond = max(max(a, b), max(c, d)) * stride + pitch
             if min(min(a, b), min(c, d)) < k or beyond > flat.size:  # nothing follows the last row
                 for line in (first, second, third, fourth):
-                    _any_rows(line, line + 1, flat, stride, k, diagonal, rows, listed, x, rest, totals)
+                    _any_rows(line, line + 1, flat, stride, k, diagonal, rows, listed, x, y, rest, totals)
                 continue
         if rest.size:
             entry = gather(entries, a - k, b - k, c - k, d - k)
             for r in range(count):
                 p, q, s, t = r * n + first, r * n + second, r * n + third, r * n + fourth
-                scatter(to, p, q, s, t, multiply(entry, gather(lines, p, q, s, t)))
+                scatter(to, p, q, s, t, multiply(entry, gather(of_x, p, q, s, t)))
         a, b, c, d = a * stride, b * stride, c * stride, d * stride
-        for r in range(0, count - 3, 4):
-            _four_sides(dense, a, b, c, d, shifted(lines, r * n), n, first, part, shifted(short, r * pitch), pitch, k)
-        for r in range(count & ~3, count):
-            _one_side(dense, a, b, c, d, shifted(lines, r * n), first, part, shifted(short, r * pitch), k)
+        _all_sides(dense, a, b, c, d, of_x, count, n, first, part, sums_x, pitch, k)
+        if paired:
+            _all_sides(dense, a, b, c, d, of_y, count, n, first, part, sums_y, pitch, k)
 
 
 # --- short rows ------------------------------------------------------------------------------------------------------------
@@ -199,22 +210,21 @@ def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, 
     by_lanes = count > 1 and not distant  # the order of the sums, else right-hand side by right-hand side
     size = (count + 3) // 4 * 4 * pitch
     totals, sums, wide = np.zeros((sides * count, k)), np.zeros((sides, size), flat.dtype), np.zeros((sides, size))
-    for side in range(sides):
-        lines, to, total = y if side else x, rest[:0] if side else rest, totals[side * count : side * count + count]
-        _any_rows(start, first, *args, rows, listed, lines, to, total)
-        _any_rows(last, stop, *args, rows, listed, lines, to, total)
+    _any_rows(start, first, *args, rows, listed, x, y, rest, totals)
+    _any_rows(last, stop, *args, rows, listed, x, y, rest, totals)
     part = (last - first) // 4
     for begin in range(0, part, FLUSH // 4):
         end = min(begin + FLUSH // 4, part)
-        for side in range(sides):
-            lines, to, short, long = y if side else x, rest[:0] if side else rest, sums[side], wide[side]
-            if distant:
-                total = totals[side * count : side * count + count]
-                _distant_rows(first + begin, first + end, part, *args, rows, listed, lines, to, short, pitch, total)
-            elif by_lanes:
-                _short_rows(first + 4 * begin, first + 4 * end, *args, lines, count, n, to, short)
+        if distant:
+            _distant_rows(first + begin, first + end, part, *args, rows, listed, x, y, rest, sums, pitch, totals)
+        for side in range(0 if distant else sides):
+            lines, to = y if side else x, rest[:0] if side else rest
+            if by_lanes:
+                _short_rows(first + 4 * begin, first + 4 * end, *args, lines, count, n, to, sums[side])
             else:
-                _short_rows_of_one(first + 4 * begin, first + 4 * end, *args, lines, to, short)
+                _short_rows_of_one(first + 4 * begin, first + 4 * end, *args, lines, to, sums[side])
+        for side in range(sides):
+            short, long = sums[side], wide[side]
             for j in range(size):
                 long[j] += short[j]
                 short[j] = 0
