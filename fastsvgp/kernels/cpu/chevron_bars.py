@@ -11,10 +11,10 @@ TILE = 1024  # rows
 
 @njit(nogil=True, cache=True)
 def _rows(start, stop, k, rows, listed, u, v, heads, bar):
-    """Rows of ``bar``, the first of which is ``start``: sum_r u[r, i] heads[r] + v[r, i] heads[len(u) + r], or u alone.
+    """Rows of ``bar``, which starts with ``start``: sum_r u[r, i] heads[r] + v[r, i] heads[len(u) + r], or u alone.
 
-    And 0 where row g has no column j. The columns go eight at a time: up to seven more numbers are read from ``heads``, and written
-    to ``bar``, where the next row comes to lie.
+    And 0 where row g has no column j. The columns go eight at a time: up to seven more numbers are read from ``heads``, and
+    written to ``bar``, where the next row comes to lie.
     """
     (count, n), paired = u.shape, len(v) > 0
     to, first, second, weights = pointer(bar), pointer(u), pointer(v), pointer(heads)
