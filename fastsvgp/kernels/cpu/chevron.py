@@ -57,7 +57,7 @@ def _transposed(dense, diagonal, rows, listed, x):
     """The first k entries of C' x, in float64, and what each row adds at its own place."""
     n, k = x.shape[1], dense.shape[1]
     rest = scratch.empty(x.shape, dense.dtype)
-    given = diagonal, rows, listed, x, rest
+    given = diagonal, rows, listed, x, x[:0], rest
     return sum(over_rows(chevron_sums.columns_of_product, n, x.size * (k + 4), *_flat(dense), k, *given)), rest
 
 
@@ -143,15 +143,15 @@ def outer(k, u, z):
 
 
 def gram_vjp(y_bar, dense, diagonal, x):
-    (m, k), diagonal, lines = dense.shape, np.ascontiguousarray(diagonal), _lines(x)
-    count, work, given = len(lines), 4 * lines.size * (k + 4), (*_flat(dense), k, diagonal, NO_ROWS)
-    both = scratch.empty((2 * count, m), dense.dtype)
-    heads = over_rows(chevron_bars.gram_heads, m, work, *given, lines, _lines(y_bar), both)
-    heads = np.roll(sum(heads).astype(dense.dtype), count, axis=0)  # those of y_bar first
+    (m, k), diagonal, x_lines, y_lines = dense.shape, np.ascontiguousarray(diagonal), _lines(x), _lines(y_bar)
+    count, work = len(x_lines), 4 * x_lines.size * (k + 4)
+    given = *_flat(dense), k, diagonal, NO_ROWS
+    heads = over_rows(chevron_sums.columns_of_product, m, work, *given, False, y_lines, x_lines, x_lines[:0])
+    heads = sum(heads).astype(dense.dtype)
     head = heads[:count]
-    bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), lines.shape)]
+    bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), x_lines.shape)]
     weights = chevron_products.by_lanes(head, k)
-    over_rows(chevron_bars.gram_bars, m, work, *given, both, head, weights, heads.reshape(-1), *bars)
+    over_rows(chevron_bars.gram_bars, m, work, *given, x_lines, y_lines, head, weights, heads.reshape(-1), *bars)
     return bars[0].reshape(m, k), bars[1], bars[2].reshape(x.shape)
 
 

@@ -1,69 +1,52 @@
-"""Loops of ``chevron``: the places of C in u z', rows and lanes as in chevron_products; and both passes of ``gram_vjp``."""
+"""Loops of ``chevron``: the places of C in u z', rows and lanes as in chevron_products; and the second pass of ``gram_vjp``."""
 
 import numpy as np
 from numba import njit
 
-from .chevron_products import FAST, SHORT, plus, rows_of_product
-from .chevron_sums import columns_of_product
-from .lanes import load, pointer, store, zeros
+from .chevron_products import FAST, rows_of_product
+from .lanes import add, eight_zeros, load_eight, multiply, multiply_add, pointer, shifted, splat_eight, store
 
 TILE = 1024  # rows
 
 
 @njit(nogil=True, cache=True)
-def _short_rows(start, stop, k, rows, listed, u, heads, bar):
-    """bar[i k + j] = sum_r u[r, i] heads[r k + j] where row g has a column j, else 0: four rows by four columns."""
-    (count, n), to = u.shape, bar
-    u, heads, bar = pointer(u), pointer(heads), pointer(bar)
-    for i in range(start, stop, 4):
-        b, c, d = min(i + 1, stop - 1), min(i + 2, stop - 1), min(i + 3, stop - 1)  # the last one again, where there is no other
-        for column in range(0, k, 4):
-            j = min(column, k - 4)  # some columns again, where four do not divide k
-            sa = sb = sc = sd = zeros(bar)
-            for r in range(0, count - 1, 2):
-                h, at = load(heads, r * k + j), r * n
-                sa, sb, sc, sd = plus(u, at + i, at + b, at + c, at + d, h, sa, sb, sc, sd)
-                h, at = load(heads, r * k + k + j), at + n
-                sa, sb, sc, sd = plus(u, at + i, at + b, at + c, at + d, h, sa, sb, sc, sd)
-            if count & 1:
-                r = count - 1
-                h, at = load(heads, r * k + j), r * n
-                sa, sb, sc, sd = plus(u, at + i, at + b, at + c, at + d, h, sa, sb, sc, sd)
-            store(bar, i * k + j, sa)
-            store(bar, b * k + j, sb)
-            store(bar, c * k + j, sc)
-            store(bar, d * k + j, sd)
-    if listed or start < k:
-        for i in range(start, stop):
-            for j in range((rows[i] if listed else i) + 1, k):
-                to[i * k + j] = 0
+def _rows(start, stop, k, rows, listed, u, v, heads, bar):
+    """Rows of ``bar``, which starts with ``start``: sum_r u[r, i] heads[r] + v[r, i] heads[len(u) + r], or u alone.
 
-
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _any_rows(start, stop, k, rows, listed, u, heads, bar):
-    """The same, row by row."""
+    And 0 where row g has no column j. The columns go eight at a time: up to seven more numbers are read from ``heads``, and
+    written to ``bar``, where the next row comes to lie.
+    """
+    (count, n), paired = u.shape, len(v) > 0
+    to, first, second, weights = pointer(bar), pointer(u), pointer(v), pointer(heads)
     for i in range(start, stop):
-        width = min(k, (rows[i] if listed else i) + 1)
-        row = bar[i * k : i * k + k]
-        for j in range(width if u.shape[0] else 0, k):
-            row[j] = 0
-        for r in range(u.shape[0]):
-            line, ui = heads[r * k : r * k + k], u[r, i]
-            if r == 0:
-                for j in range(width):
-                    row[j] = ui * line[j]
+        for r in range(count):
+            x, h = splat_eight(first, r * n + i), shifted(weights, r * k)
+            if paired:
+                y, g = splat_eight(second, r * n + i), shifted(weights, (count + r) * k)
+                for j in range(0, k, 8):
+                    total = multiply_add(y, load_eight(g, j), multiply(x, load_eight(h, j)))
+                    store(to, j, add(total, load_eight(to, j)) if r else total)
             else:
-                for j in range(width):
-                    row[j] += ui * line[j]
+                for j in range(0, k, 8):
+                    total = multiply_add(x, load_eight(h, j), load_eight(to, j) if r else eight_zeros(to))
+                    store(to, j, total)
+        for j in range((rows[i] if listed else i) + 1 if count else 0, k):
+            bar[(i - start) * k + j] = 0
+        to = shifted(to, k)
 
 
 @njit(nogil=True, cache=True)
-def _dense_bar(start, stop, k, rows, listed, u, heads, bar):
-    """With few columns, lanes; long rows, or fewer than four columns, one by one."""
-    if 4 <= k < SHORT:
-        _short_rows(start, stop, k, rows, listed, u, heads, bar)
-    else:
-        _any_rows(start, stop, k, rows, listed, u, heads, bar)
+def _dense_bar(start, stop, k, rows, listed, u, v, heads, bar):
+    """Rows ``start`` to ``stop`` of all rows in ``bar``; the last ones, behind which others may write, on a spare place."""
+    more = np.zeros(heads.size + 7, heads.dtype)
+    for j in range(heads.size):
+        more[j] = heads[j]
+    last = max(start, stop - 7 // max(k, 1) - 1)
+    _rows(start, last, k, rows, listed, u, v, more, bar[start * k : last * k])
+    spare = np.empty((stop - last) * k + 7, bar.dtype)
+    _rows(last, stop, k, rows, listed, u, v, more, spare)
+    for j in range((stop - last) * k):
+        bar[last * k + j] = spare[j]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -80,7 +63,7 @@ def _pairs(start, stop, u, v, to):
 @njit(nogil=True, cache=True, fastmath=FAST)
 def outer(start, stop, k, skip, rows, listed, u, heads, rest, dense_bar, diagonal_bar):
     """The places of C in sum_r u_r z_r', line by line; those of the diagonal from line ``skip`` on."""
-    _dense_bar(start, stop, k, rows, listed, u, heads, dense_bar)
+    _dense_bar(start, stop, k, rows, listed, u, u[:0], heads, dense_bar)
     first = min(max(start, skip), stop)
     _pairs(first, stop, u, rest, diagonal_bar[first - skip : stop - skip])
     for i in range(start, stop if listed else start):
@@ -88,39 +71,22 @@ def outer(start, stop, k, skip, rows, listed, u, heads, rest, dense_bar, diagona
             diagonal_bar[i - skip] = 0
 
 
-@njit(nogil=True, cache=True)
-def gram_heads(start, stop, flat, stride, k, diagonal, rows, x, y, both):
-    """What these rows add to the first k entries of C' x_r, then C' y_r; and ``both``, x and then y, for the second pass."""
-    count = x.shape[0]
-    totals = np.zeros((2 * count, k))
-    for begin in range(start, stop, TILE):
-        end = min(begin + TILE, stop)
-        for r in range(count):
-            from_x, from_y = x[r, begin:end], y[r, begin:end]
-            to_x, to_y = both[r, begin:end], both[count + r, begin:end]
-            for t in range(end - begin):
-                to_x[t], to_y[t] = from_x[t], from_y[t]
-        totals += columns_of_product(begin, end, flat, stride, k, diagonal, rows, False, both, both[:0])
-    return totals
-
-
 @njit(nogil=True, cache=True, fastmath=FAST)
-def gram_bars(start, stop, flat, stride, k, diagonal, rows, both, head, weights, heads, dense_bar, diagonal_bar, x_bar):
-    """The second pass of ``gram_vjp``: one read of a row for x_bar and one write of its cotangent, while the vectors are at hand.
+def gram_bars(start, stop, flat, stride, k, diagonal, rows, x, y, head, weights, heads, dense_bar, diagonal_bar, x_bar):
+    """One read of a row for x_bar and one write of its cotangent, while the vectors are at hand.
 
     With p = C' x and q = C' y, whose entries beyond the first k are d x and d y:
-        dense_bar[i, j] = y[i] p[j] + x[i] q[j]
+        dense_bar[i, j] = x[i] q[j] + y[i] p[j]
         diagonal_bar = y (d x) + x (d y) = 2 d x y
         x_bar = C q: the row's product with the head of q, and d (d y) = d^2 y.
     ``head`` is that of q, ``weights`` the same by lanes, ``heads`` those of q, then of p.
     """
-    count, y = len(x_bar), both[len(x_bar) :]
     for begin in range(start, stop, TILE):
         end = min(begin + TILE, stop)
         rows_of_product(begin, end, flat, stride, k, diagonal, True, rows, False, head, weights, y, x_bar)
-        _dense_bar(begin, end, k, rows, False, both, heads, dense_bar)
+        _dense_bar(begin, end, k, rows, False, x, y, heads, dense_bar)
         first = min(max(begin, k), end)
         to, entries = diagonal_bar[first - k : end - k], diagonal[first - k : end - k]
-        _pairs(first, end, both[:count], y, to)
+        _pairs(first, end, x, y, to)
         for t in range(to.size):
             to[t] *= 2 * entries[t]
