@@ -59,7 +59,8 @@ def fit(
     Y : (N,) or (N, P) array
         Arrays, ``numpy.memmap``, or anything else that takes a sorted array of row numbers (h5py, zarr). Only the rows of a
         batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR. With a model on a device
-        (``to_device``) they may be on the host: each batch is read one step ahead, and copied without a wait.
+        (``to_device``) they may be on the host: each batch is read one step ahead by another thread, and copied without a wait
+        on the caller's stream.
     steps, epochs : int, float
         How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
         beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
