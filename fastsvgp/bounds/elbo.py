@@ -75,6 +75,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
         Shapes, dtypes, devices, NaN or infinity, labels, ``num_data`` below the batch.
     NotPositiveDefinite
         Kuu + jitter I could not be factorised.
+    MemoryError
+        Says how much was asked for, and which argument drives it.
 
     Notes
     -----

@@ -216,7 +216,8 @@ def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
     home = devices.home_of(model)
     if resume is not None:
         state = _moved(read(resume, state), home)
-    X, Y = (devices.like(data, home) for data in batches.at(0))
+    X, Y = batches.at(0)
+    X, Y = devices.all_like(home, X=X, Y=Y)
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
     state = replace(state, model=_settled(state.model, dtype))
     return CollapsedTrainer(state, X, Y, fixed, plan, check.jitter_amount(jitter, dtype), dtype)

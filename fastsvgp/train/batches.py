@@ -99,7 +99,8 @@ class OnDevice:
         """(X, Y) of a step, from 0."""
         if self._kept is not None:
             return self._kept
-        batch = tuple(devices.like(data, self._home) for data in self._read(step))
+        X, Y = self._read(step)
+        batch = devices.all_like(self._home, X=X, Y=Y)
         if self.size == self.num_data:
             self._kept = batch
         return batch

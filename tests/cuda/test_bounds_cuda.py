@@ -325,23 +325,3 @@ def test_raised_variances_are_reported(one_gpu, rng):
     with pytest.warns(VarianceClampWarning) as there, Copies(one_gpu, 1):
         assert abs(fs.elbo(*moved(one_gpu, tiny, X, X[:, 0]), jitter=1e-15) - value) < 1e-8 * abs(value)
     assert here[0].message.args[0].split()[1:] == there[0].message.args[0].split()[1:]
-
-
-def test_out_of_memory_says_what_drives_it(rng, monkeypatch):
-    class OutOfMemoryError(MemoryError):
-        """As of CuPy."""
-
-    model, X, Y = small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
-    with cupy_on_host.cupy_on_host() as cupy:
-        there = fs.to_device(model), cupy.asarray(X), cupy.asarray(Y)
-        plain = cupy.empty
-
-        def empty(shape, dtype=float):
-            if np.prod(shape) >= M * B:
-                raise OutOfMemoryError(f"Out of memory allocating {8 * M * B:,} bytes (allocated so far: 512 bytes).")
-            return plain(shape, dtype)
-
-        monkeypatch.setattr(cupy, "empty", empty)
-        message = r"8,840 bytes were asked for .* 65 rows of `X`, 65 rows of `Y`, 17 rows of `inducing`, and `X` drives it"
-        with pytest.raises(MemoryError, match=message):
-            fs.elbo_and_grad(*there)
