@@ -9,6 +9,7 @@ All of them raise ``TypeError`` where some arrays live on a device and others do
 """
 
 from .dispatch import twin
+from .outputs import check_out
 
 # --- triangular: lower factors. The strict upper triangle of a factor is never read --------------------------------------
 
@@ -203,7 +204,7 @@ def newton_schulz_gram(A, L, out=None):
     A : (..., M, M), symmetric, and L : (..., M, M), lower
         Only their lower triangles are read. Leading axes broadcast.
     out : (..., M, M), C-contiguous, optional
-        Receives D.
+        Receives D. It must not share memory with A or L.
 
     Returns
     -------
@@ -213,9 +214,16 @@ def newton_schulz_gram(A, L, out=None):
         ``||D||_F`` (of the whole symmetric matrix; over sqrt(M) it is the normalised residual), smallest and largest diagonal
         entry of ``L' A L``, trace of D. Where NaN or infinity came in, the first one is not finite.
 
+    Raises
+    ------
+    ValueError
+        ``out`` is not C-contiguous, or shares memory with A or L.
+
     Cost: M^3 flops, for the triangles that count.
     """
-    return twin("newton_schulz", A=A, L=L, out=out).newton_schulz_gram(A, L, out)
+    module = twin("newton_schulz", A=A, L=L, out=out)
+    check_out(out, A=A, L=L)
+    return module.newton_schulz_gram(A, L, out)
 
 
 def newton_schulz_update(L, D, step_size, overwrite_d=False):
@@ -240,8 +248,14 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
 
 
 def newton_schulz_step(A, L, step_size, out=None):
-    """``newton_schulz_gram`` and ``newton_schulz_update`` in one: 4/3 M^3 flops; ``out`` (..., M, M) receives the new factor."""
-    return twin("newton_schulz", A=A, L=L, step_size=step_size, out=out).newton_schulz_step(A, L, step_size, out)
+    """``newton_schulz_gram`` and ``newton_schulz_update`` in one: 4/3 M^3 flops.
+
+    ``out`` (..., M, M), C-contiguous, receives the new factor. It must not share memory with A or L; ``ValueError`` where it
+    does, or is not contiguous.
+    """
+    module = twin("newton_schulz", A=A, L=L, step_size=step_size, out=out)
+    check_out(out, A=A, L=L)
+    return module.newton_schulz_step(A, L, step_size, out)
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
