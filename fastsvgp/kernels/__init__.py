@@ -843,7 +843,9 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     -----
     A cosine, a sine and 2 D + 4 R flops for each pair of point and frequency and R right-hand sides. On the CPU any number of
     right-hand sides shares the cosines, on a device four do. Sums are kept in float64; their order is fixed (on the CPU for a
-    given number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result.
+    given number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result. On a device
+    partial sums take up to 2^25 numbers (256 MiB in float64) beside the result, the reverse rule twice that, or as much as one of
+    its results does where that is more; many frequencies then go through in runs.
     """
     module = twin("fourier", X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
     return module.multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose)
