@@ -80,7 +80,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
 
     Notes
     -----
-    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more.
+    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a device one copy to the host holds
+    the value and whether all is well; ``elbo_and_grad`` copies no more.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
     estimate = check.probes(probes, model.posterior, len(model.inducing), dtype, rng)

@@ -123,6 +123,13 @@ def fit(
         A factorisation failed with a thousand times the jitter too.
     ValueError
         The bound or its gradient became NaN or infinite: the last checkpoint before is kept as it was.
+
+    Notes
+    -----
+    With a model on a device each step of an SVGP makes two copies to the host, however many outputs there are: the value, and
+    whether the gradient is finite; a natural step before it makes two of its own (see ``natural_step``), and updates of a factor
+    of an inverse the numbers that decide on each of them. Checkpoints copy all of the state. For an SGPR each evaluation of the
+    bound copies its value and its whole gradient to the host, where L-BFGS-B runs.
     """
     X, Y = _as_rows("X", X), _as_rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:

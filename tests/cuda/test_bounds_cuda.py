@@ -9,6 +9,7 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
+from fastsvgp.train import full_batch
 
 M, B, D = 17, 65, 3
 f8 = np.float64
@@ -165,7 +166,7 @@ def test_collapsed(one_gpu, rng, outputs):
     here = sgpr, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     check_bound(gpu, fs.collapsed_bound_and_grad, here, there)
-    with Copies(gpu, 2):  # the value, and whether the last factorisation went through
+    with Copies(gpu, 1):
         best = fs.optimal_svgp(*there)
     assert_same(best, fs.optimal_svgp(*here), 1e-9)
 
@@ -175,7 +176,7 @@ def test_natural_step(one_gpu, rng, posterior):
     gpu, here = one_gpu, (small_model(rng, (2,), posterior), rng.standard_normal((B, D)), rng.standard_normal((B, 2)))
     there = moved(gpu, *here)
     expected, info = fs.natural_step(*here, step_size=0.4, num_data=500)
-    with Copies(gpu, 3):  # the value, and for each output whether the step stayed in the cone
+    with Copies(gpu, 2):  # the value, and whether the step stayed in the cone
         found, found_info = fs.natural_step(*there, step_size=0.4, num_data=500)
     assert_same(found, expected, 1e-9)
     assert found_info.step_size == info.step_size
@@ -204,20 +205,32 @@ def test_fit(one_gpu, rng, natural, tmp_path):
     assert_same(fs.fit(there, X, Y, steps=2, **whole)[0], fs.fit(model, X, Y, steps=2, **whole)[0], 1e-9)
 
 
-def test_copies_of_a_training_step(one_gpu, rng):
-    """The value, and whether the gradient is finite."""
-    model, X = small_model(rng), rng.standard_normal((B, D))
-    there, counts = fs.to_device(model), []
-    fs.fit(there, X, X[:, 0], steps=4, batch_size=20, rng=3, callback=lambda *_: counts.append(cupy_on_host.copies.to_host))
+@pytest.mark.parametrize("outputs", [(), (3,)])
+@pytest.mark.parametrize("settings, copies", [
+    ({}, 2),  # the value, and whether the gradient is finite
+    ({"natural_step_size": 0.2}, 4),  # before them the value at the natural step, and whether that stayed in the cone
+    ({"natural_step_size": 0.2, "fixed": ("covariance", "inducing", "likelihood")}, 2),
+])  # fmt: skip
+def test_copies_of_a_training_step(one_gpu, rng, settings, copies, outputs):
+    """However many outputs there are."""
+    model, X, counts = small_model(rng, outputs), rng.standard_normal((B, D)), []
+    fs.fit(fs.to_device(model), X, np.sin(X) if outputs else X[:, 0], steps=4, batch_size=20, rng=3,
+           callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **settings)  # fmt: skip
     if one_gpu.cupy is cupy_on_host.cupy:
-        assert set(np.diff(counts)) == {2}
+        assert set(np.diff(counts)) == {copies}
 
 
-def test_fit_collapsed(one_gpu, rng):
-    model, X = small_model(rng), rng.standard_normal((B, D))
+def test_fit_collapsed(one_gpu, rng, monkeypatch):
+    model, X, calls = small_model(rng), rng.standard_normal((B, D)), []
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3))
     expected, _ = fs.fit(sgpr, X, X[:, 0], steps=3)
-    assert_same(fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)[0], expected, 1e-6)
+    plain = full_batch.collapsed_bound_and_grad
+    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", lambda *a, **s: calls.append(copies.to_host) or plain(*a, **s))
+    copies = cupy_on_host.copies
+    found, _ = fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)
+    assert_same(found, expected, 1e-6)
+    if one_gpu.cupy is cupy_on_host.cupy:
+        assert set(np.diff(calls)) == {2}  # for each evaluation the value, and the gradient, which SciPy wants on the host
 
 
 def test_there_and_back(one_gpu, rng):
