@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "likelihoods": FLOOR | {"kernels"},
     "posteriors": FLOOR | {"kernels"},
     "means": FLOOR | {"kernels"},
-    "initialise": FLOOR | {"kernels"},
+    "initialise": FLOOR | {"kernels", "devices"},
 }
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
 MAY_IMPORT["devices"] = FLOOR | {"kernels"}

@@ -578,7 +578,7 @@ def unpack_tril(packed, size, dtype):
 def deflate(factor, j, pivot, column, variance):
     """Step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N), ``F = factor[:, :j + 1]``.
 
-    ``F[:, j] = (column - F[:, :j] F[pivot, :j]') / sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``.
+    ``F[:, j] = (column - F[:, :j] F[pivot, :j]') / sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``. On the CPU alone.
 
     Parameters
     ----------

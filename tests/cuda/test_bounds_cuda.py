@@ -338,3 +338,35 @@ def test_raised_variances_are_reported(one_gpu, rng):
     with pytest.warns(VarianceClampWarning) as there, Copies(one_gpu, 1):
         assert abs(fs.elbo(*moved(one_gpu, tiny, X, X[:, 0]), jitter=1e-15) - value) < 1e-8 * abs(value)
     assert here[0].message.args[0].split()[1:] == there[0].message.args[0].split()[1:]
+
+
+CHOOSERS = {
+    "kmeans": lambda X, covariance: fs.kmeans_inducing(X, M, 3),
+    "greedy": lambda X, covariance: fs.greedy_variance_inducing(X, M, covariance, 3),
+    "lengthscales": lambda X, covariance: fs.median_lengthscales(X, 3),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("choose", CHOOSERS)
+def test_where_to_start(one_gpu, rng, choose, dtype):
+    """For data on a device the same choice as on the host, on the device, from one copy of the rows that are looked at."""
+    gpu, X, covariance = one_gpu, rng.standard_normal((B, D)).astype(dtype), fs.RBF(1.3, np.ones(D, dtype))
+    there = gpu.there(X), fs.to_device(covariance)
+    with Copies(gpu, 1 if choose != "greedy" else 3):  # of the rows, and of each field of the covariance
+        found = CHOOSERS[choose](*there)
+    assert_same(found, CHOOSERS[choose](X, covariance), 0)
+    spoilt = X.copy()
+    spoilt[9, 2] = np.nan
+    with pytest.raises(ValueError, match=r"`X` contains nan at index \(9, 2\)"):
+        CHOOSERS[choose](gpu.there(spoilt), there[1])
+
+
+def test_where_to_start_with_a_covariance_elsewhere(one_gpu, rng):
+    X, covariance = rng.standard_normal((B, D)), fs.RBF(1.3, np.ones(D))
+    with pytest.raises(TypeError, match="`X` on the GPU, `covariance.lengthscales` on the CPU"):
+        fs.greedy_variance_inducing(one_gpu.there(X), M, covariance)
+    with pytest.raises(TypeError, match="`covariance.lengthscales` on the GPU, `X` on the CPU"):
+        fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
+    assert fs.greedy_variance_inducing(one_gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)  # numbers go anywhere
+    assert type(fs.median_lengthscales(one_gpu.there(X), ard=False)) is float
