@@ -37,7 +37,7 @@ def explained(error, arguments):
         error = error.__cause__
     found = re.search(r"allocating ([\d,]+) bytes", str(error))
     asked = int(found[1].replace(",", "")) if found else None
-    said = f"out of memory{f': {asked:,} bytes were asked for' if found else ''} ({error})"
+    said = f"out of memory{f': {asked:,} bytes were asked for' if found else ''} ({str(error).rstrip('.')})"
     rows = {name: _rows(value) for name, value in arguments.items() if _has_rows(name, value)}
     if not rows:
         return MemoryError(said)
