@@ -150,7 +150,8 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
     exact = K.size > 0 or family == rows.MATERN12
     *tiled, is_scaled = (_exactly if exact else _tiled)(X1, X2, scale)
     arguments = family, *tiled, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
-    (total, squares, X2_bar), *others = over_rows(direct.direct_vjp, _blocks(N1), work, *arguments)
+    # each range has an X2_bar of its own
+    (total, squares, X2_bar), *others = over_rows(direct.direct_vjp, _blocks(N1), work, *arguments, chunks=2)
     for more, more_squares, part in others:
         total += more
         squares += more_squares

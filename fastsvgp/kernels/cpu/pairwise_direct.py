@@ -28,7 +28,7 @@ from .lanes import (
 from .pairwise_rows import ROWS, fold, jit, profile, squared_distances, weights
 
 TILE = 1 << 14  # bytes of X2 at a time: half of the first-level cache
-WIDE = 1 << 12  # bytes of a feature of X2 at a time in the reverse rule: sums over the columns of a tile cost some of them
+WIDE = 1 << 11  # bytes of a feature of X2 at a time in the reverse rule: sums over the columns of a tile cost some of them
 LINES = 4  # that one pass over the features takes together: enough sums to hide the latency of each
 REACH = 16  # coordinates are scaled before differences are taken if all are this few lengthscales from their mean
 
@@ -207,15 +207,6 @@ def _clear(w, start, stop):
 
 
 @jit
-def _add(c, out, j0, n):
-    for d in range(out.shape[0]):
-        a, b = c[d, :n], out[d, j0 : j0 + n]
-        for j in range(n):
-            b[j] += a[j]
-            a[j] = 0
-
-
-@jit
 def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
     """With e_ij = b_j - x_i[d] for four rows i: their sums of w e, and the sum of all w e^2. Both: c_j -= sum_i w_ij e_ij.
 
@@ -239,22 +230,22 @@ def _pull(w, cols, n, lanes, b, x0, x1, x2, x3, d, ahead, both, c):
 
 @jit
 def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar):
-    """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
+    """Sum of K_bar K, sum of w e^2 (D,) and -sum_i w e (D, N2), with e = x_j - x_i, over block rows; X1_bar[i] += sum_j w e.
 
     ``symmetric``: over j < i only, and half of the diagonal. ``sides``: 2 all of it, 1 without the (D, N2) part, 0 only the first
     sum. K is that of an RBF, or empty. Four rows share the passes over a tile's features; weights that do not belong there are 0.
     """
     (N1, D), N2 = X1.shape, Bt.shape[1]
-    dtype = X1.dtype
     blocks, lanes = (N1 + ROWS - 1) // ROWS, 64 // X1.itemsize
     cols = min(WIDE // X1.itemsize, max(1, (N2 + LINES * lanes - 1) // (LINES * lanes)) * LINES * lanes)
-    X2_bar, squares = np.zeros((D, N2 if sides == 2 else 0), dtype), np.zeros(D)
+    stride = (N2 + lanes - 1) // lanes * lanes if sides == 2 else 0
+    X2_bar, squares = on_lines(D * stride, X1).reshape((D, stride)), np.zeros(D)
     by_value, sum_of_all = K.size > 0, 0.0
-    tile, c = on_lines(D * cols, X1).reshape((D, cols)), on_lines(D * cols if sides == 2 else 0, X1)
+    tile = on_lines(D * cols, X1).reshape((D, cols))
     r2 = on_lines(0 if by_value else 4 * cols, X1).reshape((4, -1))
     w = on_lines(4 * cols, X1).reshape((4, cols))
     rows, columns, distances, weighted = pointer(X1.ravel()), pointer(tile.ravel()), pointer(r2.ravel()), pointer(w.ravel())
-    others, bars, values = pointer(c), pointer(K_bar.ravel()), pointer(K.ravel())
+    others, bars, values = pointer(X2_bar.ravel()), pointer(K_bar.ravel()), pointer(K.ravel())
     for u in range(start, stop):
         i0 = fold(u, blocks, symmetric) * ROWS
         i1 = min(i0 + ROWS, N1)
@@ -289,11 +280,9 @@ def direct_vjp(start, stop, family, X1, Bt, scale, is_scaled, variance, symmetri
                         if row >= i1:
                             row, first = i0 + d // 2, j0 + cols
                         place = shifted(values if d % 2 == 1 and by_value else bars, row * N2 + first)
-                    b, there = shifted(columns, d * cols), shifted(others, d * cols)
+                    b, there = shifted(columns, d * cols), shifted(others, d * stride + j0)
                     pulled, square = _pull(weighted, cols, covered, lanes, b, x0, x1, x2, x3, d, place, sides == 2, there)
                     squares[d] += square
                     for q in range(last + 1 - i):
                         X1_bar[i + q, d] += pulled[q]
-            if sides == 2:
-                _add(c.reshape((D, cols)), X2_bar, j0, min(cols, N2 - j0))
-    return sum_of_all, squares, X2_bar
+    return sum_of_all, squares, X2_bar[:, :N2]

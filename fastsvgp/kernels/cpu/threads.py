@@ -98,7 +98,7 @@ def _watch(finished, looks):
                 return
 
 
-def over_rows(kernel, rows, work, *args, serial_below=60_000):
+def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
     """Run ``kernel(start, stop, *args)`` over row ranges that cover ``range(rows)``; return the results in order.
 
     Parameters
@@ -108,13 +108,15 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000):
     rows : int
     work : float
         Rough number of elementary operations; below ``serial_below`` one call covers all (a hand-over costs 30 us).
+    chunks : int
+        Ranges for each thread, where there is work enough; fewer where each returns something large.
     """
     threads = 1 if work < serial_below else min(get_num_threads(), rows)
     if threads <= 1:
         return [kernel(0, rows, *args)]
     # After a product the threads of BLAS spin for a while, and ours may start late: whoever is there takes the next chunk. Whole
     # steps at M = 1000 take 3 % less time than with one range for each thread.
-    parts = min(CHUNKS * threads, rows) if work > CHUNKS * serial_below else threads
+    parts = min(chunks * threads, rows) if work > CHUNKS * serial_below else threads
     edges = [rows * i // parts for i in range(parts + 1)]
     results, chunks = [None] * parts, itertools.count()
     finished, errors = np.zeros(parts, np.uint8), SimpleQueue()
