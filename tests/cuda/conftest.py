@@ -1,17 +1,16 @@
 """Where the tests of CUDA kernels run: on the emulation, in three orders of the threads, and on a device where there is one."""
 
-import importlib
+import functools
 import pathlib
 import shutil
-import types
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 from cuda_host import host_module, ptxas
 from cuda_host.cupy_on_host import cupy_on_host
 from cuda_host.emulated import builds, emulated
 from cuda_host.host_module import ORDERS
+from device_layouts import on_device
 from device_problems import on_host
 
 POOLS, LOGS = pytest.StashKey(), pytest.StashKey()
@@ -51,24 +50,15 @@ def why_no_device():
         return f"no CUDA device ({type(error).__name__}: {error})"
 
 
-def on_device(stem):
-    """The CUDA twin for NumPy arrays: they go to the device, and results come back."""
-    import cupy
-
-    module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
-    there = lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a  # noqa: E731
-    back = lambda a: tuple(map(back, a)) if isinstance(a, tuple) else cupy.asnumpy(a) if isinstance(a, cupy.ndarray) else a  # noqa: E731
-    moved = lambda f: lambda *arguments: back(f(*map(there, arguments)))  # noqa: E731
-    return types.SimpleNamespace(**{name: moved(f) for name, f in vars(module).items() if callable(f)})
-
-
 @pytest.fixture(params=[*ORDERS, "device"])
 def twin_of(request):
     """A function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
     if request.param == "device":
         if reason := why_no_device():
             pytest.skip(reason)
-        yield on_device
+        import cupy
+
+        yield functools.partial(on_device, cupy)
         return
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
