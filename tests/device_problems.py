@@ -6,8 +6,8 @@ Each check calls the front door with NumPy arrays and with their copies on the d
 import types
 
 import numpy as np
-from device_layouts import laid_out
 from numerics import assert_as_accurate_as
+from real_device import laid_out
 from scipy.special import log_expit, log_ndtr, ndtr
 
 from fastsvgp import kernels

@@ -10,10 +10,15 @@ from cuda_host import host_module, ptxas
 from cuda_host.cupy_on_host import cupy_on_host
 from cuda_host.emulated import builds, emulated
 from cuda_host.host_module import ORDERS
-from device_layouts import on_device
 from device_problems import on_host
+from real_device import cupy_or_skip, on_device
 
 POOLS, LOGS = pytest.StashKey(), pytest.StashKey()
+DEVICE = pytest.param("device", marks=pytest.mark.on_device)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "on_device: runs on a GPU, and is skipped where there is none")
 
 
 def pytest_collection_finish(session):
@@ -41,24 +46,11 @@ def logs(request):
     return request.config.stash[LOGS]
 
 
-def why_no_device():
-    try:
-        import cupy
-
-        return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
-    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
-        return f"no CUDA device ({type(error).__name__}: {error})"
-
-
-@pytest.fixture(params=[*ORDERS, "device"])
+@pytest.fixture(params=[*ORDERS, DEVICE])
 def twin_of(request):
     """A function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
     if request.param == "device":
-        if reason := why_no_device():
-            pytest.skip(reason)
-        import cupy
-
-        yield functools.partial(on_device, cupy)
+        yield functools.partial(on_device, cupy_or_skip())
         return
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
@@ -66,13 +58,13 @@ def twin_of(request):
         yield twin
 
 
-@pytest.fixture(params=["forward", "device"])
+@pytest.fixture(params=["forward", DEVICE])
 def one_gpu(request):
     """``gpu`` with one order of the threads, for what is above the kernels."""
     yield from _gpu(request.param)
 
 
-@pytest.fixture(params=[*ORDERS, "device"])
+@pytest.fixture(params=[*ORDERS, DEVICE])
 def gpu(request):
     """Copies to a device and back, for what calls the front door: the emulation, in three orders of the threads, or a GPU."""
     yield from _gpu(request.param)
@@ -80,11 +72,7 @@ def gpu(request):
 
 def _gpu(kind):
     if kind == "device":
-        if reason := why_no_device():
-            pytest.skip(reason)
-        import cupy
-
-        yield on_host(cupy)
+        yield on_host(cupy_or_skip())
         return
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")

@@ -1,4 +1,4 @@
-"""Arrays on the device that lie there as they lie here.
+"""Where there is a GPU: CuPy on it, and arrays that lie there as they lie here.
 
 ``cupy.asarray`` makes strided arrays dense and puts them at the start of an allocation: padded rows, every second column and
 addresses askew would all arrive contiguous and aligned, and tests of layouts would test nothing.
@@ -6,11 +6,34 @@ addresses askew would all arrive contiguous and aligned, and tests of layouts wo
 
 import ctypes
 import importlib
+import os
 import types
 
 import numpy as np
+import pytest
 
 ALIGNMENT = 16  # bytes of the widest load of the kernels: an address modulo this is kept
+POOL = "FASTSVGP_TEST_POOL"  # 0: every array is an allocation of its own, so that compute-sanitizer sees where it ends
+
+
+def why_none():
+    try:
+        import cupy
+
+        return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
+    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
+        return f"no CUDA device ({type(error).__name__}: {error})"
+
+
+def cupy_or_skip():
+    """CuPy, for a test that runs on a device."""
+    if reason := why_none():
+        pytest.skip(reason)
+    import cupy
+
+    if os.environ.get(POOL) == "0":
+        cupy.cuda.set_allocator(None)
+    return cupy
 
 
 def laid_out(cupy, array):

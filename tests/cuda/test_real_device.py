@@ -1,11 +1,15 @@
-"""What goes to a device for a test lies there as it lies here."""
+"""What goes to a device for a test lies there as it lies here, and tools that watch it see where it ends."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import types
 
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from device_layouts import ALIGNMENT, laid_out, on_device
+from real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device
 
 from fastsvgp.kernels.cuda import loader
 
@@ -85,6 +89,54 @@ def test_kernels_get_them(rng, monkeypatch):
 def test_results_come_back_as_they_lie_there(monkeypatch):
     module = types.ModuleType("fastsvgp.kernels.cuda.stand_in")
     module.turn = lambda a: (a.T, a, 3)
-    monkeypatch.setitem(__import__("sys").modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     turned, same, number = on_device(cupy_on_host.cupy, "stand_in").turn(np.ones((2, 3)))
     assert turned.flags.f_contiguous and not turned.flags.c_contiguous and same.flags.c_contiguous and number == 3
+
+
+# --- compute-sanitizer ------------------------------------------------------------------------------------------------------
+
+SCRIPT = pathlib.Path(__file__).with_name("sanitize_on_device.sh")
+TOOL = """#!/bin/sh
+echo "pool=$FASTSVGP_TEST_POOL $*"
+[ "$2" = memcheck ] || exit 0
+while [ "$1" != python ]; do shift; done
+shift
+exec "$REAL_PYTHON" "$@" --collect-only -v -p no:cacheprovider
+"""
+
+
+def test_the_script_runs_what_runs_on_a_device_without_a_pool(tmp_path):
+    """The real script, with a compute-sanitizer that tells how it was called and lists the tests."""
+    for name, text in {"compute-sanitizer": TOOL, "python": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REAL_PYTHON": sys.executable}
+    done = subprocess.run(["bash", SCRIPT, "-k", "layouts"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *listed, last = done.stdout.strip().splitlines()
+    for line, tool in ((first, "memcheck"), (last, "racecheck")):
+        assert line.startswith(f"pool=0 --tool {tool} --error-exitcode 1 ")
+        assert line.endswith(" -m on_device tests/cuda -k layouts")
+    found = [line.partition("[")[2] for line in listed if "::" in line]
+    assert len(found) == 8 and all(parameters.startswith("device-") for parameters in found)
+
+
+def test_only_tests_on_a_device_are_marked(request):
+    for item in request.session.items:
+        fixtures = {"twin_of", "gpu", "one_gpu"} & {*getattr(getattr(item, "callspec", None), "params", ())}
+        on_it = any(item.callspec.params[name] == "device" for name in fixtures)
+        assert on_it == (item.get_closest_marker("on_device") is not None), item.nodeid
+
+
+@pytest.mark.parametrize("pool, allocators", [("0", [None]), ("1", []), (None, [])])
+def test_every_array_is_an_allocation_of_its_own(monkeypatch, pool, allocators):
+    asked = []
+    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
+    cuda = types.SimpleNamespace(runtime=runtime, set_allocator=asked.append)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    if pool is None:
+        monkeypatch.delenv(POOL, raising=False)
+    else:
+        monkeypatch.setenv(POOL, pool)
+    assert cupy_or_skip() is sys.modules["cupy"] and asked == allocators
