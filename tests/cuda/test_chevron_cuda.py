@@ -68,9 +68,18 @@ def test_long_float32_sums_keep_their_digits(twin_of):
 @pytest.mark.parametrize("wrong", [-1, 17])
 def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypatch):
     monkeypatch.setenv("FASTSVGP_CUDA_CHECK", "1")
-    dense, diagonal, _, _, rows = problems.problem(rng, 17, 5, 2, np.float64)
-    with pytest.raises(IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"):
-        twin_of("chevron").log_det(dense, diagonal, np.r_[rows, wrong])
+    dense, diagonal, x, _, rows = problems.problem(rng, 17, 5, 2, np.float64)
+    cuda, right, rows = twin_of("chevron"), rows, np.r_[rows, wrong]
+    lines = rng.standard_normal((2, rows.size))
+    for name, arguments in {
+        "multiply_rows": (dense, diagonal, rows, x[:, :5], lines),
+        "multiply_rows_transposed": (dense, diagonal, rows, lines),
+        "log_det": (dense, diagonal, rows),
+        "log_det_vjp": (1.0, dense, diagonal, rows),
+    }.items():
+        with pytest.raises(IndexError, match=rf"`rows` holds {wrong}, but the matrix has 17 rows \(0 to 16\)"):
+            getattr(cuda, name)(*arguments)
+    assert np.isfinite(cuda.log_det_vjp(1.0, dense, diagonal, np.r_[right, 0, 16])).all()
 
 
 def test_the_order_of_threads_changes_no_bit(rng):

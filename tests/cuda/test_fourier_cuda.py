@@ -138,9 +138,18 @@ def test_nothing_waits(rng, D):
 @pytest.mark.parametrize("wrong", [-1, 17])
 def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypatch):
     monkeypatch.setenv("FASTSVGP_CUDA_CHECK", "1")
-    X, _, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
-    with pytest.raises(IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"):
-        twin_of("fourier").multiply(X, W, "rbf", 1, np.r_[indices[:4] % 17, wrong], 17, *scales, False)
+    X, U, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
+    cuda, model = twin_of("fourier"), ("rbf", 1, np.r_[indices[:4] % 17, wrong], 17, *scales)
+    for name, arguments in (
+        ("multiply", (X, W, *model, False)),
+        ("multiply", (X, U, *model, True)),
+        ("multiply_vjp", (U, X, W, *model, False, NEED)),
+        ("multiply_vjp", (W, X, U, *model, True, NEED)),
+    ):
+        with pytest.raises(IndexError, match=rf"`indices` holds {wrong}, but there are 17 frequencies \(0 to 16\)"):
+            getattr(cuda, name)(*arguments)
+    edges = "rbf", 1, np.array([0, 16, 3, 16, 0]), 17, *scales
+    assert np.isfinite(cuda.multiply(X, W, *edges, False)).all()
 
 
 def test_the_order_of_threads_changes_no_bit(rng):
