@@ -6,14 +6,14 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from cuda_host import host_module, ptxas
+from cuda_host import host_module, ptxas, sanitized
 from cuda_host.cupy_on_host import cupy_on_host
 from cuda_host.emulated import builds, emulated
 from cuda_host.host_module import ORDERS
 from device_problems import on_host
 from real_device import cupy_or_skip, on_device
 
-POOLS, LOGS = pytest.StashKey(), pytest.StashKey()
+POOLS, LOGS, RUNS = pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
 DEVICE = pytest.param("device", marks=pytest.mark.on_device)
 
 
@@ -22,7 +22,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """From now on threads make the libraries and compilations that tests here will ask for, while those take one core."""
+    """From now on threads make the libraries, compilations and runs that tests here will ask for, while those take one core."""
     here = [item for item in session.items if pathlib.Path(__file__).parent in item.path.parents]
     if not here or session.config.option.collectonly:
         return
@@ -31,6 +31,11 @@ def pytest_collection_finish(session):
     if shutil.which("g++") and len(here) > len(compiled):
         for job in builds():
             builders.submit(host_module.build, *job)
+    sanitized_items = [item.callspec.params for item in here if item.originalname == "test_clean"]
+    runs = [(p["sanitizer"], p["family"], p["dtype"]) for p in sanitized_items if not sanitized.why_not(p["sanitizer"])]
+    session.config.stash[RUNS] = {
+        (name, *run): builders.submit(sanitized.run, name, "cuda_host.small_runs", *run, name) for name, *run in runs
+    }
     jobs = [(p["compiler"], p["stem"], p["dtype"], p["architecture"]) for p in compiled if not ptxas.why_not(p["compiler"])]
     session.config.stash[LOGS] = {job: compilers.submit(ptxas.log_of, *job) for job in jobs}
 
@@ -82,8 +87,12 @@ def _gpu(kind):
 
 @pytest.fixture(params=["thread", "address"])
 def sanitizer(request):
-    from cuda_host import sanitized
-
-    if shutil.which("g++") is None or sanitized.runtime(request.param) is None:
-        pytest.skip(f"needs g++ and its {sanitized.RUNTIME[request.param]}")
+    if reason := sanitized.why_not(request.param):
+        pytest.skip(reason)
     return request.param
+
+
+@pytest.fixture
+def sanitized_runs(request):
+    """Futures of the small runs: (sanitizer, family, dtype) -> finished process."""
+    return request.config.stash[RUNS]

@@ -4,8 +4,6 @@ It is strict where CuPy is: an array never turns into a NumPy array by itself, a
 stay on the device; NumPy's functions reach it through ``__array_ufunc__`` and ``__array_function__`` alone, by CuPy's rules.
 What it does not have raises. Copies to the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and
 sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are ``libraries_on_host``.
-
-``python -m cuda_host.cupy_on_host SANITIZER`` runs ``small_run`` of ``tests/device_problems.py`` so, under a sanitizer.
 """
 
 import contextlib
@@ -295,12 +293,3 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
     with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
         yield cupy
 
-
-if __name__ == "__main__":
-    import sys
-
-    from cuda_host import cupy_on_host as this  # not __main__: arrays are of one class
-    from device_problems import on_host, small_run
-
-    with this.cupy_on_host(sanitizer=sys.argv[1]) as module:
-        small_run(on_host(module))
