@@ -23,6 +23,26 @@ def test_layouts(twin_of, rng, k, padding, dtype):
 
 
 @every_dtype
+def test_strides_and_orders(twin_of, rng, dtype):
+    """Whatever the layout of any argument, the same numbers."""
+    cuda = twin_of("chevron")
+    dense, diagonal, x, y, rows = problems.problem(rng, 65, 6, 2, dtype)
+    head, rest, u = x[:, :6].copy(), x[:, rows], y[:, : rows.size].copy()
+    calls = {
+        "multiply": (dense, diagonal, x, False), "gram_vjp": (y, dense, diagonal, x), "outer": (6, y, x),
+        "multiply_rows": (dense, diagonal, rows, head, rest), "multiply_rows_transposed": (dense, diagonal, rows, u),
+        "outer_rows": (rows, u, head, rest), "log_det": (dense, diagonal, rows), "log_det_vjp": (0.3, dense, diagonal, rows),
+    }  # fmt: skip
+    layouts = [np.asfortranarray, lambda a: np.repeat(a, 2, axis=-1)[..., ::2], lambda a: a[::-1].copy()[::-1]]
+    for name, arguments in calls.items():
+        expected = listed(getattr(cuda, name)(*arguments))
+        for layout in layouts:
+            moved = [layout(a) if isinstance(a, np.ndarray) else a for a in arguments]
+            for one, other in zip(listed(getattr(cuda, name)(*moved)), expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=0, atol=8 * np.finfo(dtype).eps * max(1, np.abs(other).max()))
+
+
+@every_dtype
 @pytest.mark.parametrize("m, k, count", [(65, 3, 5), (300, 10, 1)])
 def test_equals_the_cpu_twin(twin_of, rng, m, k, count, dtype):
     cuda = twin_of("chevron")

@@ -94,6 +94,25 @@ def close(one, other):
     np.testing.assert_allclose(one, other, rtol=0, atol=128 * np.finfo(one.dtype).eps * np.abs(other).max())
 
 
+@every_dtype
+@pytest.mark.parametrize("D", [3, 20])  # phases made in the kernel, and by a product before it
+def test_strides_and_orders(twin_of, rng, D, dtype):
+    """Whatever the layout of any argument, the same numbers."""
+    cuda = twin_of("fourier")
+    X, U, W, indices, variance, lengthscales = problems.problem(rng, 33, D, 9, 3, dtype)
+    layouts = [np.asfortranarray, lambda a: np.repeat(a, 2, axis=-1)[..., ::2], lambda a: a[::-1].copy()[::-1]]
+    for w, out_bar, transpose in ((W, U, False), (U, W, True)):
+        arrays = X, w, out_bar, indices, lengthscales
+        results = []
+        for layout in (np.copy, *layouts):
+            X_, w_, bar, indices_, scales = map(layout, arrays)
+            model = "matern52", 1, indices_, problems.NUM, variance, scales, transpose
+            results.append([cuda.multiply(X_, w_, *model), *cuda.multiply_vjp(bar, X_, w_, *model, NEED)])
+        for others in results[1:]:
+            for one, other in zip(others, results[0], strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_no_points_no_frequencies_no_sides(twin_of, rng):
     cuda = twin_of("fourier")
     X, U, W, indices, *scales = problems.problem(rng, 9, 3, 5, 2, np.float64)
