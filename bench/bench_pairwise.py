@@ -1,8 +1,9 @@
 """Stationary matrices and the contraction of their cotangents. Error: eight rows against the definition in extended precision.
 
-Flops an entry: 4 D for the squared distance by differences (difference, scaling, square, sum), or 2 D by a product where there
-are many features, and 28 for the exponential and the variance. Backwards with the matrix at hand: 5 D for one side, 6 D for both,
-or 2 D and 4 D by products; a Matern function needs the distance again.
+Flops an entry: 3 D for the squared distance by differences (difference, square, sum), or 2 D by a product where there are many
+features, and 28 for the exponential and the variance. Backwards 5 D for one side, 6 D for both, or 2 D and 4 D by products; 2
+for the weights of an RBF with the matrix at hand, and for a Matern function the distance, the exponential and 8 more. Bytes: the
+matrix written, and backwards its cotangent, and the matrix of an RBF, read. The floor is the longer of the two times.
 """
 
 import device
@@ -21,11 +22,11 @@ ROWS = 8
 
 
 def distance_flops(D):
-    return 4 * D if D < DIRECT_BELOW else 2 * D
+    return 3 * D if D < DIRECT_BELOW else 2 * D
 
 
 def vjp_flops(family, D, sides):
-    weights = 2 if family == "rbf" else distance_flops(D) + 6
+    weights = 2 if family == "rbf" else distance_flops(D) + 36
     return weights + ((4 + sides) * D if D < DIRECT_BELOW else 2 * sides * D)
 
 
@@ -61,8 +62,9 @@ def X1_bar_error(X1_bar, K_bar, family, X1, X2, variance, lengthscales):
 def bench_stationary(benchmark, rng, N1, N2, D, family, dtype):
     arguments = problem(rng, N1, N2, D, dtype)
     error = relative_error(kernels.stationary(family, *arguments)[:ROWS], definition(family, *arguments)[0])
-    flops = N1 * N2 * (distance_flops(D) + 28)
-    record(benchmark, lambda: kernels.stationary(family, *arguments), flops=flops, error=error, gemm=(N1, N2, dtype))
+    flops, nbytes = N1 * N2 * (distance_flops(D) + 28), N1 * N2 * np.dtype(dtype).itemsize
+    call = lambda: kernels.stationary(family, *arguments)  # noqa: E731
+    record(benchmark, call, flops=flops, bytes=nbytes, error=error, gemm=(N1, N2, dtype))
 
 
 @every_dtype
@@ -71,8 +73,8 @@ def bench_stationary_symmetric(benchmark, rng, N1, N2, D, dtype):
     X, _, *parameters = problem(rng, N1, 1, D, dtype)
     call = lambda: kernels.stationary("matern32", X, None, *parameters)  # noqa: E731
     error = relative_error(call()[:ROWS], definition("matern32", X, X, *parameters)[0])
-    flops = N1 * N1 // 2 * (distance_flops(D) + 28)
-    record(benchmark, call, flops=flops, error=error, gemm=(N1, N1, dtype))
+    flops, nbytes = N1 * N1 // 2 * (distance_flops(D) + 28), N1 * N1 * X.itemsize
+    record(benchmark, call, flops=flops, bytes=nbytes, error=error, gemm=(N1, N1, dtype))
 
 
 @every_dtype
@@ -87,7 +89,8 @@ def bench_stationary_vjp(benchmark, rng, N1, N2, D, family, need, dtype):
     call = lambda: kernels.stationary_vjp(K_bar, family, *arguments, need=names, K=K)  # noqa: E731
     error = X1_bar_error(call()[0], K_bar, family, *arguments)
     flops = N1 * N2 * vjp_flops(family, D, 2 if need == "all" else 1)
-    record(benchmark, call, flops=flops, error=error, gemm=(N1, N2, dtype))
+    nbytes = K_bar.nbytes + (K.nbytes if family == "rbf" else 0)
+    record(benchmark, call, flops=flops, bytes=nbytes, error=error, gemm=(N1, N2, dtype))
 
 
 @every_dtype
@@ -96,7 +99,9 @@ def bench_inner(benchmark, rng, N1, N2, D, dtype):
     X1, X2, _, weights = problem(rng, N1, N2, D, dtype)
     truth = (X1[:ROWS].astype(np.longdouble) * weights) @ X2.astype(np.longdouble).T
     error = relative_error(kernels.inner(X1, X2, weights)[:ROWS], truth)
-    record(benchmark, lambda: kernels.inner(X1, X2, weights), flops=2 * N1 * N2 * D, error=error, gemm=(N1, N2, dtype))
+    call = lambda: kernels.inner(X1, X2, weights)  # noqa: E731
+    nbytes = N1 * N2 * X1.itemsize
+    record(benchmark, call, flops=2 * N1 * N2 * D, bytes=nbytes, error=error, gemm=(N1, N2, dtype))
 
 
 # --- on a device: the floor is to write K ---------------------------------------------------------------------------------

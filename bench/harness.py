@@ -42,18 +42,24 @@ def gemm_rate(M, B, dtype=np.float64):
     return max(gemm_rates(M, B, dtype))
 
 
-def copy_rates(megabytes=64):
-    """Bytes/s (read plus written) of a plain copy on all cores this process may use, five times."""
-    source = np.ones(megabytes * 2**20 // 8)
+def copy_rates(nbytes=2**26):
+    """Bytes/s (read plus written) of a plain copy of so many bytes on all cores this process may use, five times."""
+    source = np.ones(max(1, nbytes // 8))
     target = np.empty_like(source)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads), strict=True))
+    repeats = max(1, 2**24 // source.nbytes)  # handing over to the threads must not count
+
+    def copy(part):
+        for _ in range(repeats):
+            np.copyto(*part)
+
     rates = []
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(6):
             start = time.perf_counter()
-            list(pool.map(lambda part: np.copyto(*part), parts))
-            rates.append(2 * source.nbytes / (time.perf_counter() - start))
+            list(pool.map(copy, parts))
+            rates.append(2 * source.nbytes * repeats / (time.perf_counter() - start))
     return rates[1:]  # the first one touches the pages
 
 
@@ -93,7 +99,8 @@ def record(
     flops : float
         What the algorithm does; also its floor unless ``floor_flops`` says otherwise.
     bytes : float
-        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate.
+        Bytes that must move, for a call bound by memory: its floor is bytes over the copy rate. With ``gemm`` too, the floor is
+        the longer of the two times, and the copy moves as many bytes: in a cache, where they fit into one.
     error : float
         Error of the answer against a better one, measured by the caller outside the clock.
     floor_flops : float
@@ -133,7 +140,8 @@ def record(
         if floor_seconds is not None:
             floors.append(floor_seconds())
         elif gemm is not None and floor_flops:
-            floors.extend(floor_flops / rate for rate in rates[-5:])
+            moving = [0] * 5 if bytes is None else [bytes / rate for rate in copy_rates(bytes // 2)]
+            floors.extend(max(floor_flops / rate, time) for rate, time in zip(rates[-5:], moving, strict=True))
         elif bytes:
             floors.extend(bytes / rate for rate in copy_rates())
 

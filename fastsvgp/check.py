@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import BadEntry, VarianceClampWarning, not_a_generator
 from .kernels import verdicts
-from .kernels.dispatch import backend_of
+from .kernels.dispatch import backend_of, one_device
 from .records import is_record, leaves, matches, tree_map
 
 PARTS = {  # field of a model: a method that only its kind of record has, and an example
@@ -149,17 +149,6 @@ def data_scale(num_data, batch):
     if num_data < batch:
         raise ValueError(f"`num_data` is {num_data:g}, smaller than the batch of {batch}; give the size of the whole data set")
     return num_data / max(batch, 1)
-
-
-def one_device(*named):
-    """Refuse arrays, given as (name, array), of which some live on a device and some do not."""
-    there = [f"`{name}`" for name, a in named if hasattr(a, "__cuda_array_interface__")]
-    here = [f"`{name}`" for name, a in named if not hasattr(a, "__cuda_array_interface__") and np.ndim(a) > 0]
-    if there and here:
-        raise TypeError(
-            f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on the CPU; move all of them to "
-            'one, models with fastsvgp.to_device(model, "cuda") or fastsvgp.to_host(model), data with cupy.asarray or .get()'
-        )
 
 
 def _cast(value, dtype):

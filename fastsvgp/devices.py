@@ -4,6 +4,7 @@ import numpy as np
 
 from . import check
 from .kernels.cuda import loader
+from .kernels.memory import explained
 from .kernels.verdicts import on_device
 from .records import is_record, leaves, tree_map
 
@@ -26,6 +27,8 @@ def to_device(tree, device="cuda"):
     ------
     ImportError, RuntimeError
         No CuPy, no driver, no such device.
+    MemoryError
+        It does not fit: names the leaf.
     """
     if not is_record(tree):
         raise TypeError(f"to_device: `tree` must be a fastsvgp record, got {type(tree).__name__}; for arrays use cupy.asarray")
@@ -37,7 +40,10 @@ def to_device(tree, device="cuda"):
     cp = loader.cupy()
     dtype = check.common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
     with loader.device(int(number) if number else loader.current_device()):
-        return tree_map(lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree)
+        try:
+            return tree_map(lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree)
+        except MemoryError as error:
+            raise explained(error, {path: value for path, _, value in leaves(tree)}) from error
 
 
 def to_host(tree):
@@ -55,3 +61,11 @@ def home_of(tree):
 def like(value, home):
     """A NumPy array or a number where ``home`` is; the copy to a device does not wait."""
     return np.asarray(value, like=home) if on_device(home) and not on_device(value) else value
+
+
+def all_like(home, **data):
+    """Arrays where ``home`` is, as ``like`` does it; a ``MemoryError`` calls them by these names."""
+    try:
+        return tuple(like(value, home) for value in data.values())
+    except MemoryError as error:
+        raise explained(error, data) from error

@@ -1,15 +1,18 @@
 """Where to start: inducing inputs and lengthscales from the data.
 
 All functions read only a random subset of the rows where there are many, so data larger than memory (``numpy.memmap``) is fine.
-``rng`` is None, an integer seed, or a ``numpy.random.Generator``.
+``rng`` is None, an integer seed, or a ``numpy.random.Generator``. Of data on a device that subset is copied to the host, where
+the choice is made, the same for the same seed; what is returned is on the device again.
 """
 
 import warnings
 
 import numpy as np
 
-from . import check, kernels
+from . import check, devices, kernels
 from .errors import BadEntry
+from .kernels.verdicts import on_device
+from .records import leaves
 
 _CHUNK = 4096
 
@@ -47,7 +50,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     the old distances d is kept with probability (d_new / d)^2.
     """
     rng = check.generator(rng)
-    X, dtype = _rows("kmeans_inducing", X, M, rng, subset)
+    X, dtype, home = _rows("kmeans_inducing", X, M, rng, subset)
     centre = X.mean(axis=0)
     X -= centre  # distances by expanding the square cancel less around the origin
     Z = X[_kmeans_seeds(X, M, rng)]
@@ -61,7 +64,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
-    return (Z + centre).astype(dtype)
+    return devices.like((Z + centre).astype(dtype), home)
 
 
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
@@ -76,7 +79,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     M : int
         How many, at most N.
     covariance : Covariance
-        With the lengthscales that training starts from.
+        With the lengthscales that training starts from; on the device where X is on one.
     rng : None, int or Generator
         For the subset and for ties.
     subset : int, optional
@@ -99,8 +102,9 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     subset * M^2 flops.
     """
     rng = check.generator(rng)
-    X, dtype = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
-    covariance, _ = check.parameters(covariance, X, prefix="covariance.")
+    check.one_device(("X", X), *((f"covariance.{path}", value) for path, _, value in leaves(covariance)))
+    X, dtype, home = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
+    covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
     covariance.check_dim(X.shape[1])
     variance = np.array(covariance.diag(X), np.float64)
     floor = M * np.finfo(np.float64).eps * variance.max()
@@ -113,7 +117,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         kernels.deflate(factor, j, pivot, column, variance)
         variance[pivot] = -np.inf
         chosen.append(pivot)
-    return X[_top_up(X, chosen, M, rng)].astype(dtype)
+    return devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home)
 
 
 def median_lengthscales(X, rng=None, ard=True, subset=2000):
@@ -135,12 +139,12 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000):
         Pairs that agree in a column do not count there; a constant column gets 1.
     """
     rng = check.generator(rng)
-    X, dtype = _rows("median_lengthscales", X, 1, rng, subset)
+    X, dtype, home = _rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
     if ard:
         medians = [_median_of_positive(np.abs(column[first] - column[second])) for column in X.T]
-        return np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype)
+        return devices.like(np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], dtype), home)
     squared = np.zeros(first.size)
     for column in X.T:
         squared += (column[first] - column[second]) ** 2
@@ -154,7 +158,7 @@ def _median_of_positive(distances):
 
 
 def _rows(function, X, M, rng, subset):
-    """Random rows of X in random order, as float64 and checked, and the dtype that results take."""
+    """Random rows of X in random order, as float64 and checked; the dtype of results, and what they are ``devices.like``."""
     if np.ndim(X) != 2 or 0 in np.shape(X):
         raise ValueError(f"{function}: `X` must have shape (N, D) with at least one row and column, got {np.shape(X)}")
     M = check.whole("M", M)
@@ -165,7 +169,8 @@ def _rows(function, X, M, rng, subset):
         subset = max(1, min(20_000, 4_000_000 // D))
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
-    part = check.as_array("X", X[rows[order]] if hasattr(X, "dtype") else np.asarray(X)[rows[order]])
+    part = check.as_array("X", (X if hasattr(X, "dtype") else np.asarray(X))[devices.like(rows[order], X)])
+    part, home = (part.get(), X) if on_device(part) else (part, None)
     shuffled = np.empty(part.shape)
     shuffled[order] = part
     try:
@@ -173,7 +178,7 @@ def _rows(function, X, M, rng, subset):
     except BadEntry as error:
         error.index = (int(rows[error.index[0]]), error.index[1])
         raise
-    return shuffled, check.common_dtype(part)
+    return shuffled, check.common_dtype(part), home
 
 
 def _kmeans_seeds(X, M, rng):

@@ -107,7 +107,7 @@ def test_mixed_devices(rng):
     with pytest.raises(TypeError, match="different devices"):
         fs.kernels.matmul(X, X.view(OnTheGpu), transpose_b=True)
     with pytest.raises(TypeError, match="no CUDA kernels"):
-        fs.kernels.deflate(X.view(OnTheGpu), 0, 0, X[:, 0], X[:, 0])
+        fs.kernels.deflate(X.view(OnTheGpu), 0, 0, *[X[:, 0].view(OnTheGpu)] * 2)
 
 
 def test_wrong_model_and_wrong_names(rng):

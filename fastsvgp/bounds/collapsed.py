@@ -80,7 +80,8 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
 
     Notes
     -----
-    4 M^2 N + 10/3 M^3 flops; two (M, N) arrays beside the covariance block.
+    4 M^2 N + 10/3 M^3 flops; two (M, N) arrays beside the covariance block. On a device one copy to the host holds the value and
+    whether all is well.
     """
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
@@ -128,6 +129,8 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None):
 
     Arguments and errors as in ``collapsed_bound_and_grad``.
 
+    On a device nothing but the value of the bound, with whether all is well, is copied to the host.
+
     Returns
     -------
     SVGP
@@ -136,9 +139,9 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None):
     """
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     s = _forward(sgpr, X, Y, jitter)
-    check.result(s.value, sgpr)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
+    check.result(s.value, sgpr)
     if len(s.shape) == 2:
         posterior = Whitened(np.ascontiguousarray(mean.T, like=mean), np.repeat(tril[None], s.shape[0], axis=0))
     else:

@@ -75,10 +75,13 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
         Shapes, dtypes, devices, NaN or infinity, labels, ``num_data`` below the batch.
     NotPositiveDefinite
         Kuu + jitter I could not be factorised.
+    MemoryError
+        Says how much was asked for, and which argument drives it.
 
     Notes
     -----
-    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more.
+    About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a device one copy to the host holds
+    the value and whether all is well; ``elbo_and_grad`` copies no more.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
     estimate = check.probes(probes, model.posterior, len(model.inducing), dtype, rng)

@@ -35,7 +35,8 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
 
     Notes
     -----
-    2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II.
+    2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II. On a device the
+    results stay there, and one copy to the host says whether all is well.
     """
     model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
     jitter = check.jitter_amount(jitter, dtype)
@@ -62,7 +63,8 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target: (N,); its mean, negated, is the NLPD.
 
-    ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``.
+    ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``. On a device ``StudentT``
+    copies the largest residual to the host beside what ``predict_f`` does, once for every 2^15 targets: it decides on the nodes.
     """
     model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)

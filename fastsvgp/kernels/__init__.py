@@ -3,9 +3,13 @@
 This is the front door. Each operation is documented here once, with its reverse rule ``op_vjp(output_bar, ...)`` beside it;
 the arrays decide whether the CPU twin (Numba, LAPACK) or the CUDA twin runs. Arguments are trusted: the checks for users sit
 in ``fastsvgp.check``. Matrices may have any strides; results are C-contiguous and of the dtype of the arrays.
+
+All of them raise ``TypeError`` where some arrays live on a device and others do not (0-d arrays of NumPy go anywhere), and
+``MemoryError`` where a device has no memory left; both name the arguments.
 """
 
 from .dispatch import twin
+from .outputs import check_out
 
 # --- triangular: lower factors. The strict upper triangle of a factor is never read --------------------------------------
 
@@ -27,12 +31,12 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
 
     Cost: M^2 R flops an entry of the batch. The 64-row diagonal blocks are inverted explicitly, the rest is products.
     """
-    return twin("triangular", L, B).solve_triangular(L, B, transpose, overwrite_b)
+    return twin("triangular", L=L, B=B).solve_triangular(L, B, transpose, overwrite_b)
 
 
 def solve_triangular_vjp(X_bar, L, X, transpose=False):
     """``(L_bar, B_bar)`` from the solution ``X``: B_bar = L^-T X_bar, L_bar = -tril(B_bar X'). 2 M^2 R flops."""
-    return twin("triangular", L, X_bar).solve_triangular_vjp(X_bar, L, X, transpose)
+    return twin("triangular", X_bar=X_bar, L=L, X=X).solve_triangular_vjp(X_bar, L, X, transpose)
 
 
 def solve_moments(L, B, x):
@@ -41,12 +45,12 @@ def solve_moments(L, B, x):
     L : (..., M, M), B : (..., M, R), x : (..., M); leading axes broadcast. Sums are kept in float64. M^2 R flops. On a device
     X never leaves the chip for M up to 128 (float64 on small devices: 96).
     """
-    return twin("triangular", L, B, x).solve_moments(L, B, x)
+    return twin("triangular", L=L, B=B, x=x).solve_moments(L, B, x)
 
 
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     """``L B``, or ``L' B`` with ``transpose``; arguments as in ``solve_triangular``. M^2 R flops."""
-    return twin("triangular", L, B).multiply_triangular(L, B, transpose, overwrite_b)
+    return twin("triangular", L=L, B=B).multiply_triangular(L, B, transpose, overwrite_b)
 
 
 def tril_multiply(L, B, overwrite_b=False):
@@ -54,12 +58,12 @@ def tril_multiply(L, B, overwrite_b=False):
 
     What the result has above its diagonal is not defined. ``overwrite_b``: it may take the place of B.
     """
-    return twin("triangular", L, B).tril_multiply(L, B, overwrite_b)
+    return twin("triangular", L=L, B=B).tril_multiply(L, B, overwrite_b)
 
 
 def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
     """``(L_bar, B_bar)`` of ``multiply_triangular``: L_bar = tril(Y_bar B'), B_bar = L' Y_bar. 2 M^2 R flops."""
-    return twin("triangular", L, B).multiply_triangular_vjp(Y_bar, L, B, transpose)
+    return twin("triangular", Y_bar=Y_bar, L=L, B=B).multiply_triangular_vjp(Y_bar, L, B, transpose)
 
 
 def solve_tril(L, W):
@@ -67,12 +71,12 @@ def solve_tril(L, W):
 
     The strict upper triangles of both are never read.
     """
-    return twin("triangular", L, W).solve_tril(L, W)
+    return twin("triangular", L=L, W=W).solve_tril(L, W)
 
 
 def solve_tril_vjp(X_bar, L, X):
     """``(L_bar, W_bar)`` from the result ``X``: with S = L^-T tril(X_bar), W_bar = tril(S), L_bar = -tril(S X')."""
-    return twin("triangular", L, X).solve_tril_vjp(X_bar, L, X)
+    return twin("triangular", X_bar=X_bar, L=L, X=X).solve_tril_vjp(X_bar, L, X)
 
 
 def inverse_triangular(L, overwrite_l=False):
@@ -80,12 +84,12 @@ def inverse_triangular(L, overwrite_l=False):
 
     ``overwrite_l``: it may take the place of L, which must have zeros there then, as the factors of ``cholesky`` do.
     """
-    return twin("triangular", L).inverse_triangular(L, overwrite_l)
+    return twin("triangular", L=L).inverse_triangular(L, overwrite_l)
 
 
 def inverse_triangular_vjp(X_bar, X):
     """``L_bar`` from the inverse ``X``: -tril(X' X_bar X'). 2 M^3 flops."""
-    return twin("triangular", X).inverse_triangular_vjp(X_bar, X)
+    return twin("triangular", X_bar=X_bar, X=X).inverse_triangular_vjp(X_bar, X)
 
 
 def tril_gram(L, w=None):
@@ -93,7 +97,7 @@ def tril_gram(L, w=None):
 
     What the result has above its diagonal is not defined: ``symmetrise`` fills it in.
     """
-    return twin("triangular", L, w).tril_gram(L, w)
+    return twin("triangular", L=L, w=w).tril_gram(L, w)
 
 
 def tril_product(A, B, out=None, add=False):
@@ -101,12 +105,12 @@ def tril_product(A, B, out=None, add=False):
 
     ``out`` (..., M, M), C-contiguous, receives it; with ``add`` it is added to the lower triangle that ``out`` holds.
     """
-    return twin("triangular", A, B).tril_product(A, B, out, add)
+    return twin("triangular", A=A, B=B, out=out).tril_product(A, B, out, add)
 
 
 def tril(A):
     """Set what is above the diagonals of A (..., M, M), C-contiguous, to zero, in place; returns A."""
-    return twin("triangular", A).tril(A)
+    return twin("triangular", A=A).tril(A)
 
 
 # --- cholesky: factors of positive definite matrices. Only lower triangles are read --------------------------------------
@@ -132,7 +136,7 @@ def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
 
     Cost: M^3 / 3 flops an entry.
     """
-    return twin("cholesky", A).cholesky(A, jitter, overwrite_a, noise)
+    return twin("cholesky", A=A, noise=noise).cholesky(A, jitter, overwrite_a, noise)
 
 
 def cholesky_vjp(L_bar, L):
@@ -140,7 +144,7 @@ def cholesky_vjp(L_bar, L):
 
     Phi keeps the lower triangle and halves the diagonal (Murray 2016, "Differentiation of the Cholesky decomposition").
     """
-    return twin("cholesky", L).cholesky_vjp(L_bar, L)
+    return twin("cholesky", L_bar=L_bar, L=L).cholesky_vjp(L_bar, L)
 
 
 def whitening_vjp(C, L, overwrite_c=False, inverse=None):
@@ -163,22 +167,22 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
 
     Cost: M^3 flops (a symmetric congruence by blocks); 2 M^3 with ``inverse``, all of them products.
     """
-    return twin("cholesky", L).whitening_vjp(C, L, overwrite_c, inverse)
+    return twin("cholesky", C=C, L=L, inverse=inverse).whitening_vjp(C, L, overwrite_c, inverse)
 
 
 def cholesky_inverse(L):
     """``(L L')^-1`` (..., M, M), symmetric, from a lower factor. 2/3 M^3 flops."""
-    return twin("cholesky", L).cholesky_inverse(L)
+    return twin("cholesky", L=L).cholesky_inverse(L)
 
 
 def cholesky_inverse_vjp(Y_bar, L, Y):
     """``L_bar`` of ``Y = cholesky_inverse(L)``: -tril(Y (Y_bar + Y_bar') L^-T). 3 M^3 flops."""
-    return twin("cholesky", L).cholesky_inverse_vjp(Y_bar, L, Y)
+    return twin("cholesky", Y_bar=Y_bar, L=L, Y=Y).cholesky_inverse_vjp(Y_bar, L, Y)
 
 
 def cholesky_product(L):
     """``L L'`` of lower factors (..., M, M), both triangles; the upper triangles of L are never read. M^3 / 3 flops each."""
-    return twin("cholesky", L).cholesky_product(L)
+    return twin("cholesky", L=L).cholesky_product(L)
 
 
 def cholesky_of_inverse(A, jitter=0.0):
@@ -186,7 +190,7 @@ def cholesky_of_inverse(A, jitter=0.0):
 
     Raises ``NotPositiveDefinite``; the elimination runs from the last row upwards.
     """
-    return twin("cholesky", A).cholesky_of_inverse(A, jitter)
+    return twin("cholesky", A=A).cholesky_of_inverse(A, jitter)
 
 
 # --- newton_schulz: natural-gradient steps towards chol(A^-1), products only ---------------------------------------------
@@ -200,7 +204,7 @@ def newton_schulz_gram(A, L, out=None):
     A : (..., M, M), symmetric, and L : (..., M, M), lower
         Only their lower triangles are read. Leading axes broadcast.
     out : (..., M, M), C-contiguous, optional
-        Receives D.
+        Receives D. It must not share memory with A or L.
 
     Returns
     -------
@@ -210,9 +214,16 @@ def newton_schulz_gram(A, L, out=None):
         ``||D||_F`` (of the whole symmetric matrix; over sqrt(M) it is the normalised residual), smallest and largest diagonal
         entry of ``L' A L``, trace of D. Where NaN or infinity came in, the first one is not finite.
 
+    Raises
+    ------
+    ValueError
+        ``out`` is not C-contiguous, or shares memory with A or L.
+
     Cost: M^3 flops, for the triangles that count.
     """
-    return twin("newton_schulz", A, L).newton_schulz_gram(A, L, out)
+    module = twin("newton_schulz", A=A, L=L, out=out)
+    check_out(out, A=A, L=L)
+    return module.newton_schulz_gram(A, L, out)
 
 
 def newton_schulz_update(L, D, step_size, overwrite_d=False):
@@ -233,12 +244,18 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
 
     Cost: M^3 / 3 flops. Source: eq. (6) of the inverse-free paper, L - g L [tril(E) - (I + diag(E)) / 2].
     """
-    return twin("newton_schulz", L, D).newton_schulz_update(L, D, step_size, overwrite_d)
+    return twin("newton_schulz", L=L, D=D, step_size=step_size).newton_schulz_update(L, D, step_size, overwrite_d)
 
 
 def newton_schulz_step(A, L, step_size, out=None):
-    """``newton_schulz_gram`` and ``newton_schulz_update`` in one: 4/3 M^3 flops; ``out`` (..., M, M) receives the new factor."""
-    return twin("newton_schulz", A, L).newton_schulz_step(A, L, step_size, out)
+    """``newton_schulz_gram`` and ``newton_schulz_update`` in one: 4/3 M^3 flops.
+
+    ``out`` (..., M, M), C-contiguous, receives the new factor. It must not share memory with A or L; ``ValueError`` where it
+    does, or is not contiguous.
+    """
+    module = twin("newton_schulz", A=A, L=L, step_size=step_size, out=out)
+    check_out(out, A=A, L=L)
+    return module.newton_schulz_step(A, L, step_size, out)
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
@@ -247,7 +264,8 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     With S = Phi(C) + Phi(C)', C = L' tril(L_new_bar), and F = I - g Phi(D): A_bar = -g/2 L S L', symmetric, and
     L_bar = tril(L_new_bar F') - g tril(A L S). Lower triangles are read. 4/3 M^3 flops for A_bar, 3 for both.
     """
-    return twin("newton_schulz", A, L).newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
+    module = twin("newton_schulz", L_new_bar=L_new_bar, A=A, L=L, D=D, step_size=step_size)
+    return module.newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need)
 
 
 def tril_congruence(L, S):
@@ -255,7 +273,7 @@ def tril_congruence(L, S):
 
     What the result has above its diagonal is not defined: ``symmetrise`` fills it in.
     """
-    return twin("newton_schulz", L, S).tril_congruence(L, S)
+    return twin("newton_schulz", L=L, S=S).tril_congruence(L, S)
 
 
 def newton_schulz_curvature(A, L, D):
@@ -264,7 +282,7 @@ def newton_schulz_curvature(A, L, D):
     Along ``L - g P`` the trace of L' A L is quadratic in g, with c g^2 as its last term: an exact line search needs no more.
     M^3 flops.
     """
-    return twin("newton_schulz", A, L).newton_schulz_curvature(A, L, D)
+    return twin("newton_schulz", A=A, L=L, D=D).newton_schulz_curvature(A, L, D)
 
 
 def power_iteration(S, v, shift=0.0, iterations=3):
@@ -285,7 +303,7 @@ def power_iteration(S, v, shift=0.0, iterations=3):
 
     Cost: 2 M^2 flops, and one pass over half of S, an iteration.
     """
-    return twin("newton_schulz", S).power_iteration(S, v, shift, iterations)
+    return twin("newton_schulz", S=S, v=v).power_iteration(S, v, shift, iterations)
 
 
 def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
@@ -314,7 +332,7 @@ def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
     at once: step sizes and the stop of each item of a batch are decided there. For one that always descends see
     ``fastsvgp.inverse_factor``.
     """
-    return twin("newton_schulz", stats, D, v).newton_schulz_sizes(stats, D, v, tolerance, iterations)
+    return twin("newton_schulz", stats=stats, D=D, v=v).newton_schulz_sizes(stats, D, v, tolerance, iterations)
 
 
 # --- products: the one BLAS, and the fused passes over (M, N) arrays between its calls -----------------------------------
@@ -322,7 +340,7 @@ def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
     """``op(A) op(B)`` for matrices (..., m, k), (..., k, n): the same BLAS, the same threads as all the rest. 2 m n k flops."""
-    return twin("products", A, B).matmul(A, B, transpose_a, transpose_b)
+    return twin("products", A=A, B=B).matmul(A, B, transpose_a, transpose_b)
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
@@ -332,37 +350,37 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     result; with ``add`` it is added to what ``out`` holds. With ``overwrite_a`` the copy is
     spared where all weights have one sign; ``A`` is then lost.
     """
-    return twin("products", A, w).weighted_gram(A, w, out, add, overwrite_a)
+    return twin("products", A=A, w=w, out=out).weighted_gram(A, w, out, add, overwrite_a)
 
 
 def symmetrise(A):
     """Copy the lower triangles of A (..., M, M), C-contiguous, onto the upper ones, in place; returns A."""
-    return twin("products", A).symmetrise(A)
+    return twin("products", A=A).symmetrise(A)
 
 
 def empty(shape, like):
     """An uninitialised array of the dtype, and on the device, of ``like``; big ones reuse memory that is no longer in use."""
-    return twin("products", like).empty(shape, like)
+    return twin("products", like=like).empty(shape, like)
 
 
 def column_moments(A, x, B=None):
     """``(A' x, sum_i A[i] B[i])``, both (N,), in one pass over A and B (M, N), in float64; B is A by default. 4 M N flops."""
-    return twin("products", A, x, B).column_moments(A, x, B)
+    return twin("products", A=A, x=x, B=B).column_moments(A, x, B)
 
 
 def scale_columns(A, w, out=None):
     """``A diag(w)`` for A (M, N); ``out`` may be A itself. One pass."""
-    return twin("products", A, w).scale_columns(A, w, out)
+    return twin("products", A=A, w=w, out=out).scale_columns(A, w, out)
 
 
 def add_outer(T, x, a, w=None):
     """In place ``T += x a'``, or ``T = T diag(w) + x a'``, for T (M, N), C-contiguous, x (M,), a, w (N,); returns T. One pass."""
-    return twin("products", T, x).add_outer(T, x, a, w)
+    return twin("products", T=T, x=x, a=a, w=w).add_outer(T, x, a, w)
 
 
 def add_scaled(T, A, c):
     """In place ``T += c A`` for T, A (M, N), C-contiguous, and a number c; returns T. One pass."""
-    return twin("products", T, A).add_scaled(T, A, c)
+    return twin("products", T=T, A=A, c=c).add_scaled(T, A, c)
 
 
 def add_outer_minus_scaled(T, x, a, A, w, scale=False):
@@ -370,7 +388,7 @@ def add_outer_minus_scaled(T, x, a, A, w, scale=False):
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
-    return twin("products", T, A).add_outer_minus_scaled(T, x, a, A, w, scale)
+    return twin("products", T=T, x=x, a=a, A=A, w=w).add_outer_minus_scaled(T, x, a, A, w, scale)
 
 
 def scale_add_outer(T, w, x, a, A):
@@ -378,12 +396,12 @@ def scale_add_outer(T, w, x, a, A):
 
     T, A : (M, N), C-contiguous; x : (M,); a, w : (N,)
     """
-    return twin("products", T, A).scale_add_outer(T, w, x, a, A)
+    return twin("products", T=T, w=w, x=x, a=a, A=A).scale_add_outer(T, w, x, a, A)
 
 
 def tril_sum_of_squares(L):
     """Sum of squares over the lower triangles of L (..., M, M), in float64: a float. The upper triangle is never read."""
-    return twin("products", L).tril_sum_of_squares(L)
+    return twin("products", L=L).tril_sum_of_squares(L)
 
 
 def tril_update(C, L, shift, out, transpose=False):
@@ -391,7 +409,7 @@ def tril_update(C, L, shift, out, transpose=False):
 
     Only the lower triangles of L and op(C) are read; zeros above the diagonal. ``out`` may be C without ``transpose``. One pass.
     """
-    return twin("products", C, L).tril_update(C, L, shift, out, transpose)
+    return twin("products", C=C, L=L, out=out).tril_update(C, L, shift, out, transpose)
 
 
 # --- quadrature: Gauss-Hermite rules ------------------------------------------------------------------------------------
@@ -410,7 +428,7 @@ def gauss_hermite_nodes(mean, var, num=20):
         Symmetric about the mean. A variance below eps^(2/3) max(1, mean^2) (3.7e-11 at mean 0) is raised to that: closer
         nodes would be lost in rounding, and the derivative in the variance with them.
     """
-    return twin("quadrature", mean, var).gauss_hermite_nodes(mean, var, num)
+    return twin("quadrature", mean=mean, var=var).gauss_hermite_nodes(mean, var, num)
 
 
 def gauss_hermite(G):
@@ -418,12 +436,12 @@ def gauss_hermite(G):
 
     Exact for polynomials of degree 2 num - 1. Any g, also one with a leading axis of its own: ``G`` (num, whatever...).
     """
-    return twin("quadrature", G).gauss_hermite(G)
+    return twin("quadrature", G=G).gauss_hermite(G)
 
 
 def log_gauss_hermite(log_G):
     """``log sum_k w_k exp(log_G[k])``, by log-sum-exp: log E[g(f)] for log g at the nodes, also where every g underflows."""
-    return twin("quadrature", log_G).log_gauss_hermite(log_G)
+    return twin("quadrature", log_G=log_G).log_gauss_hermite(log_G)
 
 
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
@@ -437,7 +455,7 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     -------
     mean_bar, var_bar : (..., N), of the dtype of ``mean``
     """
-    return twin("quadrature", mean, var).gauss_hermite_vjp(e_bar, G_prime, mean, var)
+    return twin("quadrature", e_bar=e_bar, G_prime=G_prime, mean=mean, var=var).gauss_hermite_vjp(e_bar, G_prime, mean, var)
 
 
 def expectation(function, mean, var, num=20, need=True):
@@ -460,7 +478,7 @@ def expectation(function, mean, var, num=20, need=True):
         resolve (see ``gauss_hermite_nodes``) the value goes on linearly in var, so value and derivatives agree down to 0.
         Without ``need`` the derivatives are None.
     """
-    return twin("quadrature", mean, var).expectation(function, mean, var, num, need)
+    return twin("quadrature", mean=mean, var=var).expectation(function, mean, var, num, need)
 
 
 def largest(Y, mean, var, num=20, need=True):
@@ -483,7 +501,7 @@ def largest(Y, mean, var, num=20, need=True):
         Of the dtype of ``mean``, computed in float64: the sum over the nodes and its exact derivatives (None without ``need``).
         Cost num C N normal distribution functions; scratch of some 300 kB per thread.
     """
-    return twin("quadrature", mean, var).largest(Y, mean, var, num, need)
+    return twin("quadrature", Y=Y, mean=mean, var=var).largest(Y, mean, var, num, need)
 
 
 # --- quadrature: averages over quasi-random points ------------------------------------------------------------------------
@@ -513,7 +531,7 @@ def normal_points(dim, num, rng=None, like=None):
     TypeError
         ``rng`` is something else, such as a negative seed.
     """
-    return twin("quadrature", like).normal_points(dim, num, rng)
+    return twin("quadrature", like=like).normal_points(dim, num, rng)
 
 
 def expected_logsumexp(mean, var, points, need=True):
@@ -534,7 +552,7 @@ def expected_logsumexp(mean, var, points, need=True):
         points resolve (see ``gauss_hermite_nodes``) the value goes on linearly in var. None without ``need``.
         Cost S C N exponentials; scratch of some 100 kB per thread.
     """
-    return twin("quadrature", mean, var).expected_logsumexp(mean, var, points, need)
+    return twin("quadrature", mean=mean, var=var, points=points).expected_logsumexp(mean, var, points, need)
 
 
 # --- optimisers: packed triangles and fused updates ---------------------------------------------------------------------
@@ -546,7 +564,7 @@ def pack_tril(A, out):
     The strict upper triangle is never read. ``out`` is C-contiguous and may have another dtype than ``A``. Its reverse rule is
     ``unpack_tril``. No flops; one pass.
     """
-    return twin("packing", A).pack_tril(A, out)
+    return twin("packing", A=A, out=out).pack_tril(A, out)
 
 
 def unpack_tril(packed, size, dtype):
@@ -554,13 +572,13 @@ def unpack_tril(packed, size, dtype):
 
     ``packed`` is C-contiguous. The strict upper triangle is zero. The reverse rule is ``pack_tril``. No flops; one pass.
     """
-    return twin("packing", packed).unpack_tril(packed, size, dtype)
+    return twin("packing", packed=packed).unpack_tril(packed, size, dtype)
 
 
 def deflate(factor, j, pivot, column, variance):
     """Step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N), ``F = factor[:, :j + 1]``.
 
-    ``F[:, j] = (column - F[:, :j] F[pivot, :j]') / sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``.
+    ``F[:, j] = (column - F[:, :j] F[pivot, :j]') / sqrt(variance[pivot])`` and ``variance -= F[:, j] ** 2``. On the CPU alone.
 
     Parameters
     ----------
@@ -575,7 +593,7 @@ def deflate(factor, j, pivot, column, variance):
 
     Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:, :j]``.
     """
-    twin("pivoting", factor).deflate(factor, j, pivot, column, variance)
+    twin("pivoting", factor=factor, column=column, variance=variance).deflate(factor, j, pivot, column, variance)
 
 
 def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, epsilon, count):
@@ -596,7 +614,9 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
 
     Cost: 13 flops, one square root and one division an entry.
     """
-    return twin("updates", vector).adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
+    outputs = {f"out[{i}]": array for i, array in enumerate(out)}
+    module = twin("updates", vector=vector, vector_bar=vector_bar, first=first, second=second, **outputs)
+    return module.adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
 
 
 # --- pairwise ----------------------------------------------------------------------------------------------------------
@@ -624,7 +644,8 @@ def stationary(family, X1, X2, variance, lengthscales):
     whose distance would cancel in it. Either way r keeps its relative accuracy for near points far from the origin. NaN in a
     row of the inputs is NaN in its row or column of the result.
     """
-    return twin("pairwise", X1, X2, lengthscales).stationary(family, X1, X2, variance, lengthscales)
+    module = twin("pairwise", X1=X1, X2=X2, variance=variance, lengthscales=lengthscales)
+    return module.stationary(family, X1, X2, variance, lengthscales)
 
 
 def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need=("X1", "X2", "variance", "lengthscales"), K=None):
@@ -652,7 +673,8 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need=("X1", "X
     l_bar = sum_ij w_ij (x_i - x'_j)^2 / l^3, s_bar = sum K_bar K / s. About 6 D flops an entry. The derivative of the
     Matern-1/2 function at r = 0 is taken as 0.
     """
-    return twin("pairwise", K_bar, X1, X2, lengthscales).stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
+    module = twin("pairwise", K_bar=K_bar, X1=X1, X2=X2, variance=variance, lengthscales=lengthscales, K=K)
+    return module.stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K)
 
 
 def inner(X1, X2, weights):
@@ -661,7 +683,7 @@ def inner(X1, X2, weights):
     ``weights`` is () or (D,). ``X2=None`` stands for ``X1``: then the weights must not be negative, half the flops are spent and
     the result is exactly symmetric.
     """
-    return twin("pairwise", X1, X2, weights).inner(X1, X2, weights)
+    return twin("pairwise", X1=X1, X2=X2, weights=weights).inner(X1, X2, weights)
 
 
 def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
@@ -670,7 +692,7 @@ def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
     For ``X2=None`` K_bar must be symmetric, ``X1_bar`` holds both sides and ``X2_bar`` is None. K_bar in either order is used
     without a copy.
     """
-    return twin("pairwise", K_bar, X1, X2, weights).inner_vjp(K_bar, X1, X2, weights, need)
+    return twin("pairwise", K_bar=K_bar, X1=X1, X2=X2, weights=weights).inner_vjp(K_bar, X1, X2, weights, need)
 
 
 # --- chevron: lower triangular with dense first columns and, beyond them, a diagonal alone -------------------------------
@@ -687,22 +709,22 @@ def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
 
 def chevron_multiply(dense, diagonal, z, transpose=False):
     """``C z``, or ``C' z`` with ``transpose``, for z (..., m). Bound by one read of ``dense``; 2 m k flops a right-hand side."""
-    return twin("chevron", dense, diagonal, z).multiply(dense, diagonal, z, transpose)
+    return twin("chevron", dense=dense, diagonal=diagonal, z=z).multiply(dense, diagonal, z, transpose)
 
 
 def chevron_multiply_vjp(y_bar, dense, diagonal, z, transpose=False):
     """``(dense_bar, diagonal_bar, z_bar)``: the places of C in ``y_bar z'`` (``z y_bar'``), summed over the right-hand sides,
     and ``C' y_bar`` (``C y_bar``). One read of ``dense`` and one write of its cotangent.
     """
-    family = twin("chevron", dense, y_bar, z)
+    module = twin("chevron", y_bar=y_bar, dense=dense, diagonal=diagonal, z=z)
     u, v = (z, y_bar) if transpose else (y_bar, z)
-    return *family.outer(dense.shape[1], u, v), family.multiply(dense, diagonal, y_bar, not transpose)
+    return *module.outer(dense.shape[1], u, v), module.multiply(dense, diagonal, y_bar, not transpose)
 
 
 def chevron_gram(dense, diagonal, x):
     """``C (C' x)`` for x (..., m): two reads of ``dense``, 4 m k flops a right-hand side."""
-    family = twin("chevron", dense, diagonal, x)
-    return family.multiply(dense, diagonal, family.multiply(dense, diagonal, x, True), False)
+    module = twin("chevron", dense=dense, diagonal=diagonal, x=x)
+    return module.multiply(dense, diagonal, module.multiply(dense, diagonal, x, True), False)
 
 
 def chevron_gram_vjp(y_bar, dense, diagonal, x):
@@ -710,7 +732,7 @@ def chevron_gram_vjp(y_bar, dense, diagonal, x):
 
     Two reads of ``dense`` and one write of its cotangent.
     """
-    return twin("chevron", dense, y_bar, x).gram_vjp(y_bar, dense, diagonal, x)
+    return twin("chevron", y_bar=y_bar, dense=dense, diagonal=diagonal, x=x).gram_vjp(y_bar, dense, diagonal, x)
 
 
 def chevron_multiply_rows(dense, diagonal, rows, head, rest):
@@ -724,42 +746,44 @@ def chevron_multiply_rows(dense, diagonal, rows, head, rest):
     rest : (..., n)
         ``z[rows]``; entries whose row is below k are not used.
     """
-    return twin("chevron", dense, rows, head, rest).multiply_rows(dense, diagonal, rows, head, rest)
+    module = twin("chevron", dense=dense, diagonal=diagonal, rows=rows, head=head, rest=rest)
+    return module.multiply_rows(dense, diagonal, rows, head, rest)
 
 
 def chevron_multiply_rows_vjp(y_bar, dense, diagonal, rows, head, rest):
     """``(dense_bar, diagonal_bar, head_bar, rest_bar)``, the first two (n, k) and (n,): what each named row adds to the
     cotangents of ``dense[rows]`` and ``diagonal[rows - k]`` (0 for rows below k). Repeated rows are not added up.
     """
-    family = twin("chevron", dense, rows, y_bar)
-    head_bar, rest_bar = family.multiply_rows_transposed(dense, diagonal, rows, y_bar)
-    return *family.outer_rows(rows, y_bar, head, rest), head_bar, rest_bar
+    module = twin("chevron", y_bar=y_bar, dense=dense, diagonal=diagonal, rows=rows, head=head, rest=rest)
+    head_bar, rest_bar = module.multiply_rows_transposed(dense, diagonal, rows, y_bar)
+    return *module.outer_rows(rows, y_bar, head, rest), head_bar, rest_bar
 
 
 def chevron_multiply_rows_transposed(dense, diagonal, rows, x):
     """``C[rows]' x`` for x (..., n), in two parts: ``head`` (..., k), its first k entries, and ``rest`` (..., n), what each row
     adds at its own place ``rows[i]`` (0 for rows below k).
     """
-    return twin("chevron", dense, rows, x).multiply_rows_transposed(dense, diagonal, rows, x)
+    return twin("chevron", dense=dense, diagonal=diagonal, rows=rows, x=x).multiply_rows_transposed(dense, diagonal, rows, x)
 
 
 def chevron_multiply_rows_transposed_vjp(head_bar, rest_bar, dense, diagonal, rows, x):
     """``(dense_bar (n, k), diagonal_bar (n,), x_bar)``, row by row as in ``chevron_multiply_rows_vjp``."""
-    family = twin("chevron", dense, rows, x)
-    x_bar = family.multiply_rows(dense, diagonal, rows, head_bar, rest_bar)
-    return *family.outer_rows(rows, x, head_bar, rest_bar), x_bar
+    module = twin("chevron", head_bar=head_bar, rest_bar=rest_bar, dense=dense, diagonal=diagonal, rows=rows, x=x)
+    x_bar = module.multiply_rows(dense, diagonal, rows, head_bar, rest_bar)
+    return *module.outer_rows(rows, x, head_bar, rest_bar), x_bar
 
 
 def chevron_log_det(dense, diagonal, rows=None):
     """``sum_i log C_ii`` over all rows, or over ``rows``; 0-d, in float64. A negative entry makes it NaN, a zero -infinity."""
-    return twin("chevron", dense, diagonal, rows).log_det(dense, diagonal, rows)
+    return twin("chevron", dense=dense, diagonal=diagonal, rows=rows).log_det(dense, diagonal, rows)
 
 
 def chevron_log_det_vjp(log_det_bar, dense, diagonal, rows=None):
     """Cotangents of the diagonal entries C_ii, (m,) or (n,): ``log_det_bar / C_ii``. They belong to ``dense[i, i]`` for i below
     k, else to ``diagonal[i - k]``.
     """
-    return twin("chevron", dense, diagonal, rows).log_det_vjp(log_det_bar, dense, diagonal, rows)
+    module = twin("chevron", log_det_bar=log_det_bar, dense=dense, diagonal=diagonal, rows=rows)
+    return module.log_det_vjp(log_det_bar, dense, diagonal, rows)
 
 
 # --- fourier: products with random Fourier features that are never stored ------------------------------------------------
@@ -796,7 +820,7 @@ def fourier_frequencies(family, seed, indices, D, dtype=float):
     Some 50 integer operations and a logarithm, root, sine and cosine for two components. Relative error below 16 eps. Normal
     components end at 5.77 standard deviations, beyond which the normal distribution has 8e-9 of its mass.
     """
-    return twin("fourier", indices).frequencies(family, seed, indices, D, dtype)
+    return twin("fourier", indices=indices).frequencies(family, seed, indices, D, dtype)
 
 
 def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose=False):
@@ -819,9 +843,12 @@ def fourier_multiply(X, w, family, seed, indices, num, variance, lengthscales, t
     -----
     A cosine, a sine and 2 D + 4 R flops for each pair of point and frequency and R right-hand sides. On the CPU any number of
     right-hand sides shares the cosines, on a device four do. Sums are kept in float64; their order is fixed (on the CPU for a
-    given number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result.
+    given number of threads), so results repeat to the bit. A NaN in a row of X is NaN in its row of the result. On a device
+    partial sums take up to 2^25 numbers (256 MiB in float64) beside the result, the reverse rule twice that, or as much as one of
+    its results does where that is more; many frequencies then go through in runs.
     """
-    return twin("fourier", X, w, indices).multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose)
+    module = twin("fourier", X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
+    return module.multiply(X, w, family, seed, indices, num, variance, lengthscales, transpose)
 
 
 def fourier_multiply_vjp(
@@ -854,6 +881,5 @@ def fourier_multiply_vjp(
         w_bar = Phi' out_bar (Phi out_bar with ``transpose``),          s_bar = sum(w * w_bar) / (2 s).
     4 R + 2 D flops a pair beyond those of ``fourier_multiply``.
     """
-    return twin("fourier", X, w, out_bar, indices).multiply_vjp(
-        out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need
-    )
+    module = twin("fourier", out_bar=out_bar, X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
+    return module.multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need)

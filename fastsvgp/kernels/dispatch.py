@@ -2,7 +2,9 @@
 
 import importlib
 
-from numpy import ndarray
+from numpy import ndarray, ndim
+
+from .memory import explained
 
 _modules = {}
 
@@ -12,32 +14,71 @@ def backend_of(*arrays):
 
     Raises ``TypeError`` where they are mixed.
     """
-    cpu = cuda = False
     for a in arrays:
-        if type(a) is ndarray:  # nearly always: three times as fast as asking for attributes that are not there
-            cpu = cpu or a.ndim > 0
-        elif hasattr(a, "__cuda_array_interface__"):
-            cuda = True
-        elif getattr(a, "ndim", 0) > 0:
-            cpu = True
-    if cpu and cuda:
+        # nearly always an array of NumPy's: to see that is three times as fast as to ask for attributes that are not there
+        if type(a) is not ndarray and hasattr(a, "__cuda_array_interface__"):
+            break
+    else:
+        return "cpu"
+    if any(getattr(a, "ndim", 0) > 0 and not hasattr(a, "__cuda_array_interface__") for a in arrays):
         raise TypeError("arrays live on different devices (NumPy and CuPy mixed); move all of them to one device first")
-    return "cuda" if cuda else "cpu"
+    return "cuda"
 
 
-def twin(stem, *arrays):
-    """The module that implements a kernel family for these arrays."""
-    key = backend_of(*arrays), stem
-    module = _modules.get(key)
+def one_device(*named):
+    """Refuse arrays, given as (name, array), of which some live on a device and some do not."""
+    there = [f"`{name}`" for name, a in named if hasattr(a, "__cuda_array_interface__")]
+    here = [f"`{name}`" for name, a in named if not hasattr(a, "__cuda_array_interface__") and ndim(a) > 0]
+    if there and here:
+        raise TypeError(
+            f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on the CPU; move all of them to "
+            'one, models with fastsvgp.to_device(model, "cuda") or fastsvgp.to_host(model), data with cupy.asarray or .get()'
+        )
+
+
+def twin(stem, /, **arrays):
+    """The module that implements a kernel family where these arrays live. Messages call them by these names.
+
+    Raises ``TypeError`` where they are mixed. What the module of a device raises where memory runs out names one of them.
+    """
+    try:
+        backend = backend_of(*arrays.values())
+    except TypeError:
+        one_device(*arrays.items())
+        raise
+    module = _modules.get((backend, stem))
     if module is None:
-        name = f"{__package__}.{key[0]}.{stem}"
-        try:
-            module = _modules[key] = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if key[0] == "cpu" or error.name != name:
-                raise
-            raise TypeError(
-                f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version; "
-                "pass NumPy arrays (cupy.asnumpy)"
-            ) from None
-    return module
+        module = _modules[backend, stem] = _imported(backend, stem)
+    return module if backend == "cpu" else _Explaining(module, arrays)
+
+
+def _imported(backend, stem):
+    name = f"{__package__}.{backend}.{stem}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if backend == "cpu" or error.name != name:
+            raise
+        raise TypeError(
+            f"CuPy arrays came in, but the family `{stem}` has no CUDA kernels in this version; pass NumPy arrays (cupy.asnumpy)"
+        ) from None
+
+
+class _Explaining:
+    """The module of a device: its functions say which array is to blame where memory runs out."""
+
+    __slots__ = ("_arrays", "_module")
+
+    def __init__(self, module, arrays):
+        self._module, self._arrays = module, arrays
+
+    def __getattr__(self, name):
+        operation = getattr(self._module, name)
+
+        def call(*args, **kwargs):
+            try:
+                return operation(*args, **kwargs)
+            except MemoryError as error:
+                raise explained(error, self._arrays) from error
+
+        return call

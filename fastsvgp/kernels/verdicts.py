@@ -7,13 +7,12 @@ bound again with checks that wait: the first that fails raises, with the same wo
 
 import contextlib
 import functools
-import inspect
-import re
 import threading
 
 import numpy as np
 
 from .dispatch import twin
+from .memory import explaining
 
 
 class Fault(Exception):
@@ -67,7 +66,7 @@ def within(array, low=None):
     array = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
     highest, flag = np.finfo(array.dtype).max, None if _local.book is None else _local.book.flag
     verdict = np.zeros(1, np.int32, like=array) if flag is None else flag
-    twin("checks", array).find_outside(array, -highest if low is None else low, highest, verdict)
+    twin("checks", array=array).find_outside(array, -highest if low is None else low, highest, verdict)
     return flag is not None or not verdict.any()
 
 
@@ -116,6 +115,7 @@ def waiting():
 
 def retried(bound):
     """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
+    bound = explaining(bound)
 
     @functools.wraps(bound)
     def call(*args, **kwargs):
@@ -123,30 +123,11 @@ def retried(bound):
             return bound(*args, **kwargs)
         except Fault:
             pass
-        except MemoryError as error:
-            _local.book = None
-            raise MemoryError(_explained(error, inspect.signature(bound).bind(*args, **kwargs).arguments)) from error
         except BaseException as error:
             stopped, _local.book = _local.book is not None and isinstance(error, Exception), None
-            if not stopped:
+            if not stopped or isinstance(error, MemoryError):
                 raise  # else a check that was not waited for may know the cause
         with waiting():
             return bound(*args, **kwargs)
 
     return call
-
-
-def _explained(error, arguments):
-    """What to say where memory ran out: how much was asked for, and which argument drives it."""
-    rows = {name: len(value) for name, value in arguments.items() if getattr(value, "ndim", 0)}
-    model = next((value for value in arguments.values() if hasattr(value, "inducing")), None)
-    if model is not None:
-        rows["inducing"] = len(model.inducing)
-    asked = re.search(r"allocating ([\d,]+) bytes", str(error))
-    message = f"out of memory{f': {asked[1]} bytes were asked for' if asked else ''} ({error})"
-    if not rows:
-        return message
-    driver = max(rows, key=rows.get)
-    sizes = ", ".join(f"{count} rows of `{name}`" for name, count in rows.items())
-    advice = {"inducing": "fewer inducing inputs", "Xs": "a smaller `chunk_size`, or fewer rows where `full_cov` is asked for"}
-    return f"{message}; there are {sizes}, and `{driver}` drives it: use {advice.get(driver, 'smaller batches')}, or float32"

@@ -64,7 +64,7 @@ class StudentT(Likelihood):
         a, scale = 0.5 * float(self.df), number(self.scale)
         square = np.subtract(y, mean, dtype=np.float64) ** 2
         top = float(np.log1p(8 / np.sqrt(a) + 32 / a))
-        # (on a device, the one copy to the host that predictions need beside that of their checks)
+        # (on a device, a copy to the host that predictions need beside that of their checks, one for each piece of the data)
         bottom = -float(np.log1p(square.max() / (self.df * scale * scale))) - 32 / (a + 0.5) - 8 / np.sqrt(a + 0.5)
         step = 0.4 / float(np.sqrt(1 + 0.25 * a))
         # the same nodes however the data are cut in pieces

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..kernels.memory import explaining
 from .schedules import as_schedule
 
 CERTIFICATE = 0.46  # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
@@ -42,6 +43,7 @@ class InverseFactorInfo(NamedTuple):
     gap: float
 
 
+@explaining
 def newton_schulz_step(A, L, step_size):
     """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
 
@@ -79,6 +81,7 @@ def newton_schulz_step(A, L, step_size):
     return kernels.newton_schulz_step(A, L, size)
 
 
+@explaining
 def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, gap=None):
     """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
 

@@ -49,7 +49,8 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
 
     Notes
     -----
-    3 M^2 B + 5/3 M^3 flops an output. Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
+    3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
+    are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
     """
     asked = check.scalar("step_size", step_size)
     if asked <= 0:

@@ -192,19 +192,20 @@ class Whitening:
         the old posterior enters with the weight 1 - g alone, and no gradient of the factor is formed. With b <= 0 (log-concave
         likelihoods) and g <= 1 the new precision is positive definite; else ``NotPositiveDefinite`` says that it is not.
         """
-        means, trils = np.empty_like(self.means), np.empty_like(self.trils)
-        M = means.shape[1]
+        precisions, thetas = (kernels.empty(a.shape, a) for a in (self.trils, self.means))
+        M = self.means.shape[1]
         for p, W in enumerate(self.trils):
             m = self.means[p][:, None]
-            precision = (-step_size) * kernels.symmetrise(self.G[p])
+            precision = np.multiply(kernels.symmetrise(self.G[p]), -step_size, out=precisions[p])
             theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(precision, m)
             precision.reshape(-1)[:: M + 1] += step_size
             if step_size != 1:
                 old = (1 - step_size) * kernels.cholesky_inverse(W)
                 theta += kernels.matmul(old, m)
                 precision += old
-            trils[p] = R = kernels.cholesky_of_inverse(precision)
-            means[p] = kernels.multiply_triangular(R, kernels.multiply_triangular(R, theta, transpose=True))[:, 0]
+            thetas[p] = theta[:, 0]
+        trils = kernels.cholesky_of_inverse(precisions)  # all outputs at once: a device is waited for once
+        means = kernels.multiply_triangular(trils, kernels.multiply_triangular(trils, thetas[..., None], transpose=True))
         return means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M)
 
 

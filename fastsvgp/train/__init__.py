@@ -59,7 +59,8 @@ def fit(
     Y : (N,) or (N, P) array
         Arrays, ``numpy.memmap``, or anything else that takes a sorted array of row numbers (h5py, zarr). Only the rows of a
         batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR. With a model on a device
-        (``to_device``) they may be on the host: each batch is read one step ahead, and copied without a wait.
+        (``to_device``) they may be on the host: each batch is read one step ahead by another thread, and copied without a wait
+        on the caller's stream.
     steps, epochs : int, float
         How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
         beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
@@ -122,6 +123,13 @@ def fit(
         A factorisation failed with a thousand times the jitter too.
     ValueError
         The bound or its gradient became NaN or infinite: the last checkpoint before is kept as it was.
+
+    Notes
+    -----
+    With a model on a device each step of an SVGP makes two copies to the host, however many outputs there are: the value, and
+    whether the gradient is finite; a natural step before it makes two of its own (see ``natural_step``), and updates of a factor
+    of an inverse the numbers that decide on each of them. Checkpoints copy all of the state. For an SGPR each evaluation of the
+    bound copies its value and its whole gradient to the host, where L-BFGS-B runs.
     """
     X, Y = _as_rows("X", X), _as_rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
@@ -215,7 +223,8 @@ def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
     home = devices.home_of(model)
     if resume is not None:
         state = _moved(read(resume, state), home)
-    X, Y = (devices.like(data, home) for data in batches.at(0))
+    X, Y = batches.at(0)
+    X, Y = devices.all_like(home, X=X, Y=Y)
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
     state = replace(state, model=_settled(state.model, dtype))
     return CollapsedTrainer(state, X, Y, fixed, plan, check.jitter_amount(jitter, dtype), dtype)

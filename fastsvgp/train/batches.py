@@ -28,6 +28,11 @@ class Batches:
         return Batches(self._X, self._Y, self.size, seed)
 
     @property
+    def on_device(self):
+        """Whether the data, or some of them, live on a device."""
+        return on_device(self._X, self._Y)
+
+    @property
     def per_epoch(self):
         """Steps until every row has been seen once, rounded up."""
         return -(-self.num_data // self.size)
@@ -76,13 +81,14 @@ class OnDevice:
     """The batches of ``Batches`` on the device of ``home``.
 
     Data that live on the host are read one step ahead, while the device works, and copied without a wait. Only a batch is on the
-    device at a time; a batch of all rows stays there.
+    device at a time; a batch of all rows stays there. Whatever touches the device is done by the thread that asks for a batch:
+    the current stream and the current device of CuPy are those of a thread. So data that live there are not read ahead.
     """
 
     def __init__(self, batches, home):
         self._batches, self._home, self.seed = batches, home, batches.seed
         self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
-        self._reader = ThreadPoolExecutor(1)
+        self._reader = None if batches.on_device else ThreadPoolExecutor(1)
         self._step = self._ahead = self._kept = None
 
     def reseeded(self, seed):
@@ -93,15 +99,24 @@ class OnDevice:
         """(X, Y) of a step, from 0."""
         if self._kept is not None:
             return self._kept
-        if self._step != step:
-            self._ahead = self._reader.submit(self._batches.at, step)  # after what may still be read
-        batch = tuple(devices.like(data, self._home) for data in self._ahead.result())
+        X, Y = self._read(step)
+        batch = devices.all_like(self._home, X=X, Y=Y)
         if self.size == self.num_data:
             self._kept = batch
-        else:
-            self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)
         return batch
+
+    def _read(self, step):
+        if self._reader is None or self.size == self.num_data:
+            return self._batches.at(step)
+        if self._step != step:
+            self._ahead = self._reader.submit(self._batches.at, step)  # after what may still be read
+        data = self._ahead.result()
+        self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)
+        return data
 
     def locate(self, error, step):
         """As ``Batches.locate``."""
-        self._reader.submit(self._batches.locate, error, step).result()  # not while a batch is read
+        if self._reader is None:
+            self._batches.locate(error, step)
+        else:
+            self._reader.submit(self._batches.locate, error, step).result()  # not while a batch is read

@@ -9,6 +9,7 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
+from fastsvgp.train import full_batch
 
 M, B, D = 17, 65, 3
 f8 = np.float64
@@ -165,7 +166,7 @@ def test_collapsed(one_gpu, rng, outputs):
     here = sgpr, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     check_bound(gpu, fs.collapsed_bound_and_grad, here, there)
-    with Copies(gpu, 2):  # the value, and whether the last factorisation went through
+    with Copies(gpu, 1):
         best = fs.optimal_svgp(*there)
     assert_same(best, fs.optimal_svgp(*here), 1e-9)
 
@@ -175,7 +176,7 @@ def test_natural_step(one_gpu, rng, posterior):
     gpu, here = one_gpu, (small_model(rng, (2,), posterior), rng.standard_normal((B, D)), rng.standard_normal((B, 2)))
     there = moved(gpu, *here)
     expected, info = fs.natural_step(*here, step_size=0.4, num_data=500)
-    with Copies(gpu, 3):  # the value, and for each output whether the step stayed in the cone
+    with Copies(gpu, 2):  # the value, and whether the step stayed in the cone
         found, found_info = fs.natural_step(*there, step_size=0.4, num_data=500)
     assert_same(found, expected, 1e-9)
     assert found_info.step_size == info.step_size
@@ -204,20 +205,32 @@ def test_fit(one_gpu, rng, natural, tmp_path):
     assert_same(fs.fit(there, X, Y, steps=2, **whole)[0], fs.fit(model, X, Y, steps=2, **whole)[0], 1e-9)
 
 
-def test_copies_of_a_training_step(one_gpu, rng):
-    """The value, and whether the gradient is finite."""
-    model, X = small_model(rng), rng.standard_normal((B, D))
-    there, counts = fs.to_device(model), []
-    fs.fit(there, X, X[:, 0], steps=4, batch_size=20, rng=3, callback=lambda *_: counts.append(cupy_on_host.copies.to_host))
+@pytest.mark.parametrize("outputs", [(), (3,)])
+@pytest.mark.parametrize("settings, copies", [
+    ({}, 2),  # the value, and whether the gradient is finite
+    ({"natural_step_size": 0.2}, 4),  # before them the value at the natural step, and whether that stayed in the cone
+    ({"natural_step_size": 0.2, "fixed": ("covariance", "inducing", "likelihood")}, 2),
+])  # fmt: skip
+def test_copies_of_a_training_step(one_gpu, rng, settings, copies, outputs):
+    """However many outputs there are."""
+    model, X, counts = small_model(rng, outputs), rng.standard_normal((B, D)), []
+    fs.fit(fs.to_device(model), X, np.sin(X) if outputs else X[:, 0], steps=4, batch_size=20, rng=3,
+           callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **settings)  # fmt: skip
     if one_gpu.cupy is cupy_on_host.cupy:
-        assert set(np.diff(counts)) == {2}
+        assert set(np.diff(counts)) == {copies}
 
 
-def test_fit_collapsed(one_gpu, rng):
-    model, X = small_model(rng), rng.standard_normal((B, D))
+def test_fit_collapsed(one_gpu, rng, monkeypatch):
+    model, X, calls = small_model(rng), rng.standard_normal((B, D)), []
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3))
     expected, _ = fs.fit(sgpr, X, X[:, 0], steps=3)
-    assert_same(fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)[0], expected, 1e-6)
+    plain = full_batch.collapsed_bound_and_grad
+    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", lambda *a, **s: calls.append(copies.to_host) or plain(*a, **s))
+    copies = cupy_on_host.copies
+    found, _ = fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)
+    assert_same(found, expected, 1e-6)
+    if one_gpu.cupy is cupy_on_host.cupy:
+        assert set(np.diff(calls)) == {2}  # for each evaluation the value, and the gradient, which SciPy wants on the host
 
 
 def test_there_and_back(one_gpu, rng):
@@ -327,21 +340,33 @@ def test_raised_variances_are_reported(one_gpu, rng):
     assert here[0].message.args[0].split()[1:] == there[0].message.args[0].split()[1:]
 
 
-def test_out_of_memory_says_what_drives_it(rng, monkeypatch):
-    class OutOfMemoryError(MemoryError):
-        """As of CuPy."""
+CHOOSERS = {
+    "kmeans": lambda X, covariance: fs.kmeans_inducing(X, M, 3),
+    "greedy": lambda X, covariance: fs.greedy_variance_inducing(X, M, covariance, 3),
+    "lengthscales": lambda X, covariance: fs.median_lengthscales(X, 3),
+}
 
-    model, X, Y = small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
-    with cupy_on_host.cupy_on_host() as cupy:
-        there = fs.to_device(model), cupy.asarray(X), cupy.asarray(Y)
-        plain = cupy.empty
 
-        def empty(shape, dtype=float):
-            if np.prod(shape) >= M * B:
-                raise OutOfMemoryError(f"Out of memory allocating {8 * M * B:,} bytes (allocated so far: 512 bytes).")
-            return plain(shape, dtype)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("choose", CHOOSERS)
+def test_where_to_start(one_gpu, rng, choose, dtype):
+    """For data on a device the same choice as on the host, on the device, from one copy of the rows that are looked at."""
+    gpu, X, covariance = one_gpu, rng.standard_normal((B, D)).astype(dtype), fs.RBF(1.3, np.ones(D, dtype))
+    there = gpu.there(X), fs.to_device(covariance)
+    with Copies(gpu, 1 if choose != "greedy" else 3):  # of the rows, and of each field of the covariance
+        found = CHOOSERS[choose](*there)
+    assert_same(found, CHOOSERS[choose](X, covariance), 0)
+    spoilt = X.copy()
+    spoilt[9, 2] = np.nan
+    with pytest.raises(ValueError, match=r"`X` contains nan at index \(9, 2\)"):
+        CHOOSERS[choose](gpu.there(spoilt), there[1])
 
-        monkeypatch.setattr(cupy, "empty", empty)
-        message = r"8,840 bytes were asked for .* 65 rows of `X`, 65 rows of `Y`, 17 rows of `inducing`, and `X` drives it"
-        with pytest.raises(MemoryError, match=message):
-            fs.elbo_and_grad(*there)
+
+def test_where_to_start_with_a_covariance_elsewhere(one_gpu, rng):
+    X, covariance = rng.standard_normal((B, D)), fs.RBF(1.3, np.ones(D))
+    with pytest.raises(TypeError, match="`X` on the GPU, `covariance.lengthscales` on the CPU"):
+        fs.greedy_variance_inducing(one_gpu.there(X), M, covariance)
+    with pytest.raises(TypeError, match="`covariance.lengthscales` on the GPU, `X` on the CPU"):
+        fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
+    assert fs.greedy_variance_inducing(one_gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)  # numbers go anywhere
+    assert type(fs.median_lengthscales(one_gpu.there(X), ard=False)) is float

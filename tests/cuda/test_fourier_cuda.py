@@ -63,6 +63,21 @@ def test_tiles_and_runs_join(twin_of, rng, shape, dtype, monkeypatch):
 
 
 @every_dtype
+@pytest.mark.parametrize("shape", [(600, 3, 300, 5), (70, 20, 300, 5)])
+def test_partial_sums_take_no_more_memory_than_they_may(twin_of, rng, shape, dtype, monkeypatch):
+    """Frequencies in runs, and sums over them that are added up now and then."""
+    cuda, most, numbers = twin_of("fourier"), 5000, []
+    cp = cuda_module.loader.cupy()
+    plain = cp.empty
+    monkeypatch.setattr(cuda_module, "PARTS", most)
+    monkeypatch.setattr(cuda_module, "TILE", 32 * 70)
+    monkeypatch.setattr(cuda_module.loader, "multiprocessors", lambda: 2)  # whatever device there is
+    monkeypatch.setattr(cp, "empty", lambda shape, dtype=float: numbers.append(np.prod(shape)) or plain(shape, dtype))
+    problems.check_all(cuda, rng, "matern32", *shape, dtype)
+    assert 0.5 * most < max(numbers) <= most
+
+
+@every_dtype
 def test_parameters_here_or_there(twin_of, rng, dtype):
     """A lengthscale for all features; parameters as arrays (on the device) and as numbers."""
     cuda = twin_of("fourier")

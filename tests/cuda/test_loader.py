@@ -162,9 +162,20 @@ def installed(monkeypatch):
     loader.cupy.cache_clear()
 
 
-def test_two_cupy_wheels(installed):
-    installed("numpy", "cupy-cuda13x", "cupy-cuda12x")
-    with pytest.raises(ImportError, match=r"cupy-cuda12x, cupy-cuda13x.*uninstall all of them"):
+def test_packages_beside_cupy(installed):
+    """Not everything whose name begins like that is a wheel of CuPy."""
+    installed("cupy-cuda13x", "cupy-xarray", "cupyx-extras", "cupy-cuda-helpers", "cupynumeric")
+    try:
+        loader.cupy()
+    except ImportError as error:  # it need not be there
+        assert str(error).startswith("CuPy cannot be imported")
+
+
+@pytest.mark.parametrize("other", ["cupy-cuda13x", "cupy", "cupy-cuda110", "cupy_cuda13x", "cupy-rocm-5-0"])
+def test_two_cupy_wheels(installed, other):
+    installed("numpy", other, "cupy-cuda12x", "cupy-xarray")
+    both = ", ".join(sorted(["cupy-cuda12x", other]))
+    with pytest.raises(ImportError, match=rf"several CuPy packages are installed \({both}\).*uninstall all of them"):
         loader.cupy()
 
 

@@ -11,6 +11,7 @@ from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.host_module import HostModule
 from oracles import inverse_factor as oracle
 
+from fastsvgp import kernels
 from fastsvgp.kernels.cpu import newton_schulz as cpu
 from fastsvgp.kernels.cuda import loader
 
@@ -99,6 +100,32 @@ def test_strided_arguments_and_given_results(twin_of, rng):
         assert twin.newton_schulz_gram(A, L, out)[0] is out
         assert twin.newton_schulz_step(A, L, 1.0, out) is out
         np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("operation", ["newton_schulz_gram", "newton_schulz_step"])
+def test_where_results_may_go(one_gpu, rng, operation):
+    """On either side: to memory of their own, with contiguous rows."""
+    pair = np.stack(problems.problem(rng, 20, (), np.float64)[:2])
+    step = getattr(kernels, operation)
+    sizes = (1.0,) if operation == "newton_schulz_step" else ()
+    for there in (np.copy, one_gpu.there):
+        A, L = there(pair)
+        before = one_gpu.back(there(pair))
+        for name, out in (("A", A), ("L", L), ("L", L.reshape(-1).reshape(20, 20)), ("L", L[::-1][::-1])):
+            with pytest.raises(ValueError, match=f"`out` shares memory with `{name}`"):
+                step(A, L, *sizes, out=out)
+        for out in (there(pair)[0].T, there(np.zeros((20, 40)))[:, :20], there(np.zeros((20, 40)))[:, ::2]):
+            with pytest.raises(ValueError, match="`out` must be C-contiguous"):
+                step(A, L, *sizes, out=out)
+        for X, unchanged in zip((A, L), before, strict=True):
+            np.testing.assert_array_equal(one_gpu.back(X), unchanged)
+        stack = there(np.zeros((3, 20, 20)))  # one item beside the others
+        stack[0], stack[2] = A, L
+        expected, found = (step(stack[0], stack[2], *sizes, out=out) for out in (None, stack[1]))
+        if operation == "newton_schulz_gram":
+            expected, found = expected[0], found[0]
+        np.testing.assert_array_equal(one_gpu.back(stack[1]), one_gpu.back(expected))
+        np.testing.assert_array_equal(one_gpu.back(found), one_gpu.back(expected))
 
 
 def test_nothing_at_all(twin_of):

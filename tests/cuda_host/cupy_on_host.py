@@ -238,7 +238,7 @@ def _array(a, dtype=None, order="K"):
     return ndarray(np.array(_plain(a), dtype, order=order))
 
 
-def _asarray(a, dtype=None):
+def _asarray(a, dtype=None, blocking=False):
     if isinstance(a, ndarray) and (dtype is None or a.dtype == dtype):
         return a
     return _array(a, dtype)

@@ -151,6 +151,29 @@ def test_indices_out_of_range(rng, small, wrong):
             call()
 
 
+@pytest.mark.parametrize("k", [10, 32, 33])
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_more_columns_than_a_cache_holds(rng, k, count):
+    """In parts: the dense matrix of the other tests would not fit into memory."""
+    m = 2**21 // k + 77  # 16 MiB and some rows
+    dense = rng.standard_normal((m, k)) / np.sqrt(m)
+    dense[np.triu_indices(k, 1)] = 0
+    dense[range(k), range(k)] = rng.uniform(0.5, 2, k)
+    diagonal, x = rng.uniform(0.5, 2, m - k), rng.standard_normal((count, m))
+    forwards, backwards = x[:, :k] @ dense.T, x.copy()
+    forwards[:, k:] += diagonal * x[:, k:]
+    backwards[:, :k], backwards[:, k:] = x @ dense, diagonal * x[:, k:]
+    np.testing.assert_allclose(chevron.multiply(dense, diagonal, x, False), forwards, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(chevron.multiply(dense, diagonal, x, True), backwards, rtol=0, atol=1e-11)
+    dense_bar, diagonal_bar, x_bar = chevron.gram_vjp(x, dense, diagonal, x)
+    head_sum = backwards[:, :k]
+    np.testing.assert_allclose(dense_bar[k:], 2 * x[:, k:].T @ head_sum, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(diagonal_bar, 2 * (x[:, k:] * backwards[:, k:]).sum(0), rtol=0, atol=1e-11)
+    again = head_sum @ dense.T
+    again[:, k:] += diagonal * backwards[:, k:]
+    np.testing.assert_allclose(x_bar, again, rtol=0, atol=1e-11)
+
+
 def test_results_repeat_to_the_bit(rng):
     dense, diagonal, x, _, _ = problems.problem(rng, 3000, 33, 2, np.float32)
     first = kernels.chevron_multiply(dense, diagonal, x, transpose=True)

@@ -185,6 +185,43 @@ def test_tiny_distances_far_from_the_origin(rng, form, family, D, shift, distanc
     assert np.abs(bar - exact[0] - exact[1]).max() < 1e-13 * max(1, np.abs(exact[0]).max())
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("spread", [5.0, 1e3, 1e9])
+def test_inputs_far_apart_in_lengthscales(rng, form, family, spread):
+    """Clusters some lengthscales wide and ``spread`` apart, with exact coordinates: each keeps its accuracy."""
+    X = np.round(rng.standard_normal((90, 3)) * 2**20) / 2**20 + spread * np.repeat([[-1.0], [0.0], [2.0]], 30, axis=0)
+    lengthscales = rng.uniform(0.5, 2.0, 3)
+    truth = oracle.stationary(family, *(np.asarray(a, LONG) for a in (X, X, 1.3, lengthscales)))
+    K, S = kernels.stationary(family, X, X + 0, 1.3, lengthscales), kernels.stationary(family, X, None, 1.3, lengthscales)
+    assert np.abs(K - truth).max() < 2e-14 * 1.3
+    assert np.abs(S - truth).max() < 2e-14 * 1.3
+    np.testing.assert_array_equal(S, S.T)
+    K_bar = rng.standard_normal(K.shape)
+    exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *(np.asarray(a, LONG) for a in (X, X, 1.3, lengthscales)))
+    for known in (None, K):
+        bars = kernels.stationary_vjp(K_bar, family, X, X + 0, 1.3, lengthscales, K=known)
+        for bar, true in zip(bars, exact, strict=True):
+            assert np.abs(bar - true).max() < 1e-13 * max(1, np.abs(true).max())
+
+
+@pytest.mark.parametrize("D", [3, 8, 17])
+@pytest.mark.parametrize("family", ["rbf", "matern12", "matern52"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_many_columns(rng, form, dtype, family, D):
+    """More than a tile of them, and a last one that is not full."""
+    X1, X2 = rng.standard_normal((21, D)).astype(dtype), rng.standard_normal((2100, D)).astype(dtype)
+    K_bar = rng.standard_normal((21, 2100)).astype(dtype)
+    arguments = X1, X2, dtype(1.2), rng.uniform(1, 3, D).astype(dtype)
+    long = [np.asarray(a, LONG)[()] for a in arguments]
+    K = kernels.stationary(family, *arguments)
+    np.testing.assert_allclose(K, oracle.stationary(family, *long).astype(float), rtol=0, atol=20 * np.finfo(dtype).eps)
+    exact = oracle.stationary_vjp(K_bar.astype(LONG), family, *long)
+    for known in (None, K):
+        bars = kernels.stationary_vjp(K_bar, family, *arguments, K=known)
+        for bar, true in zip(bars, exact, strict=True):
+            assert np.abs(bar - true).max() < 200 * np.finfo(dtype).eps * max(1, np.abs(true).max())
+
+
 def test_matern12_resolves_tiny_distances(rng, form):
     """1 - k / s is r to first order: the distance survives with the accuracy that one rounding of k leaves it."""
     for D in (1, 8, 40):

@@ -47,6 +47,12 @@ def test_a_little_larger_block_will_do_and_a_much_larger_one_will_not():
     assert address(scratch.empty((300, 220), np.float64)) == where
 
 
+def test_arrays_begin_a_cache_line():
+    for columns in (200, 201, 333):
+        assert address(scratch.empty((300, columns), np.float64)) % 64 == 0
+        assert address(scratch.empty((600, columns), np.float32)) % 64 == 0
+
+
 def test_two_living_arrays_never_share():
     arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
     for i, a in enumerate(arrays):
@@ -56,7 +62,7 @@ def test_two_living_arrays_never_share():
 
 def test_small_arrays_are_plain_and_idle_memory_is_bounded(monkeypatch):
     assert scratch.empty((3, 4), np.float64).base is None
-    monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * 300 * 200 * 8)
+    monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * (300 * 200 * 8 + scratch.LINE))
     arrays = [scratch.empty(SHAPE, np.float64) for _ in range(5)]
     del arrays
     assert sum(len(blocks) for blocks in scratch._free.values()) == 3
@@ -64,7 +70,7 @@ def test_small_arrays_are_plain_and_idle_memory_is_bounded(monkeypatch):
 
 
 def test_sizes_that_nobody_wants_any_more_make_room(monkeypatch):
-    monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * 300 * 200 * 8)
+    monkeypatch.setattr(scratch, "IDLE_LIMIT", 3 * (300 * 200 * 8 + scratch.LINE))
     old = [scratch.empty((300, 100), np.float64) for _ in range(6)]
     del old
     a = scratch.empty(SHAPE, np.float64)
@@ -74,7 +80,7 @@ def test_sizes_that_nobody_wants_any_more_make_room(monkeypatch):
     assert scratch._idle == sum(size * len(blocks) for size, blocks in scratch._free.items()) <= scratch.IDLE_LIMIT
     huge = scratch.empty((600, 400), np.float64)
     del huge
-    assert all(size <= 300 * 200 * 8 for size in scratch._free)
+    assert all(size <= 300 * 200 * 8 + scratch.LINE for size in scratch._free)
 
 
 def test_an_array_may_die_while_another_is_made():

@@ -32,7 +32,7 @@ def test_nobody_waits_for_a_thread_that_starts_late():
         over_rows(lambda *_: None, 10, 1e9)
         from fastsvgp.kernels.cpu import threads
 
-        threads._executor(1).submit(busy.wait, 20)
+        threads._queue(1).put(lambda: busy.wait(20))
         start = time.monotonic()
         assert len(over_rows(lambda start, stop, _: stop - start, 100, 1e9, array)) == 8
         assert time.monotonic() - start < 10
@@ -43,14 +43,40 @@ def test_nobody_waits_for_a_thread_that_starts_late():
         fs.set_num_threads(None)
 
 
-def test_errors_of_any_range_come_out():
+def test_the_caller_waits_for_a_range_that_takes_long():
+    """Longer than it looks for it without sleeping."""
+    caller, there = threading.get_ident(), threading.Event()
+
     def kernel(start, stop):
-        if start <= 40 < stop:
-            raise RuntimeError("row 40")
+        if threading.get_ident() == caller:
+            there.wait(20)
+        else:
+            there.set()
+            time.sleep(0.1)
+        return stop - start
 
     fs.set_num_threads(2)
     try:
-        with pytest.raises(RuntimeError, match="row 40"):
+        assert sum(over_rows(kernel, 100, 1e9)) == 100
+        assert there.is_set()
+    finally:
+        fs.set_num_threads(None)
+
+
+@pytest.mark.parametrize("by_caller", [False, True])
+def test_errors_of_any_range_come_out(by_caller):
+    caller, there = threading.get_ident(), threading.Event()
+
+    def kernel(start, stop):
+        if threading.get_ident() != caller:
+            there.set()
+        if there.wait(20) and by_caller == (threading.get_ident() == caller):
+            raise RuntimeError("no")
+
+    fs.set_num_threads(2)
+    try:
+        with pytest.raises(RuntimeError, match="no"):
             over_rows(kernel, 100, 1e9)
+        assert len(over_rows(lambda start, stop: None, 100, 1e9)) == 8
     finally:
         fs.set_num_threads(None)

@@ -1,4 +1,7 @@
-"""CPU twin of ``chevron``: one pass over the dense columns, and as many flops as hide behind it; its loops are chevron_rows."""
+"""CPU twin of ``chevron``: one pass over the dense columns, and as many flops as hide behind it.
+
+Its loops are in chevron_products, chevron_sums and chevron_bars.
+"""
 
 import math
 
@@ -6,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
-from . import chevron_rows, scratch
+from . import chevron_bars, chevron_products, chevron_sums, scratch
 from .threads import over_rows
 from .vmath import bits, from_bits
 
@@ -17,6 +20,8 @@ LANES = 64
 def _flat(dense):
     """The memory of ``dense`` from its first to its last element, and the elements from row to row."""
     m, k = dense.shape
+    if dense.flags.c_contiguous:
+        return dense.reshape(-1), k
     size = dense.itemsize
     if k > 1 and dense.strides[1] != size or m > 1 and (dense.strides[0] % size or dense.strides[0] < k * size):
         dense = np.ascontiguousarray(dense)
@@ -43,8 +48,8 @@ def _checked(rows, m):
 def _product(dense, diagonal, rows, listed, head, rest):
     n, k = rest.shape[1], dense.shape[1]
     out, head = scratch.empty(rest.shape, dense.dtype), np.ascontiguousarray(head[:, :k])
-    given = diagonal, False, rows, listed, head, chevron_rows.by_lanes(head, k), rest
-    over_rows(chevron_rows.rows_of_product, n, rest.size * (k + 4), *_flat(dense), k, *given, out)
+    given = diagonal, False, rows, listed, head, chevron_products.by_lanes(head, k), rest
+    over_rows(chevron_products.rows_of_product, n, rest.size * (k + 4), *_flat(dense), k, *given, out)
     return out
 
 
@@ -52,14 +57,14 @@ def _transposed(dense, diagonal, rows, listed, x):
     """The first k entries of C' x, in float64, and what each row adds at its own place."""
     n, k = x.shape[1], dense.shape[1]
     rest = scratch.empty(x.shape, dense.dtype)
-    given = diagonal, rows, listed, x, rest
-    return sum(over_rows(chevron_rows.columns_of_product, n, x.size * (k + 4), *_flat(dense), k, *given)), rest
+    given = diagonal, rows, listed, x, x[:0], rest
+    return sum(over_rows(chevron_sums.columns_of_product, n, x.size * (k + 4), *_flat(dense), k, *given)), rest
 
 
 def _cotangents(n, k, skip, rows, listed, u, head, rest):
     dense_bar, diagonal_bar = scratch.empty((n, k), u.dtype), scratch.empty((n - skip,), u.dtype)
     given = k, skip, rows, listed, u, np.ascontiguousarray(head[:, :k]).reshape(-1), rest
-    over_rows(chevron_rows.outer, n, u.size * (k + 4), *given, dense_bar.reshape(-1), diagonal_bar)
+    over_rows(chevron_bars.outer, n, u.size * (k + 4), *given, dense_bar.reshape(-1), diagonal_bar)
     return dense_bar, diagonal_bar
 
 
@@ -138,15 +143,15 @@ def outer(k, u, z):
 
 
 def gram_vjp(y_bar, dense, diagonal, x):
-    (m, k), diagonal, lines = dense.shape, np.ascontiguousarray(diagonal), _lines(x)
-    count, work, given = len(lines), 4 * lines.size * (k + 4), (*_flat(dense), k, diagonal, NO_ROWS)
-    both = scratch.empty((2 * count, m), dense.dtype)
-    heads = over_rows(chevron_rows.gram_heads, m, work, *given, lines, _lines(y_bar), both)
-    heads = np.roll(sum(heads).astype(dense.dtype), count, axis=0)  # those of y_bar first
+    (m, k), diagonal, x_lines, y_lines = dense.shape, np.ascontiguousarray(diagonal), _lines(x), _lines(y_bar)
+    count, work = len(x_lines), 4 * x_lines.size * (k + 4)
+    given = *_flat(dense), k, diagonal, NO_ROWS
+    heads = over_rows(chevron_sums.columns_of_product, m, work, *given, False, y_lines, x_lines, x_lines[:0])
+    heads = sum(heads).astype(dense.dtype)
     head = heads[:count]
-    bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), lines.shape)]
-    weights = chevron_rows.by_lanes(head, k)
-    over_rows(chevron_rows.gram_bars, m, work, *given, both, head, weights, heads.reshape(-1), *bars)
+    bars = [scratch.empty(shape, dense.dtype) for shape in ((m * k,), (m - k,), x_lines.shape)]
+    weights = chevron_products.by_lanes(head, k)
+    over_rows(chevron_bars.gram_bars, m, work, *given, x_lines, y_lines, head, weights, heads.reshape(-1), *bars)
     return bars[0].reshape(m, k), bars[1], bars[2].reshape(x.shape)
 
 

@@ -1,8 +1,12 @@
-"""Four numbers at a time, where LLVM does not see by itself that it could.
+"""Four numbers at a time, eight, or a cache line of them, where LLVM does not see by itself that it could.
 
 It turns a loop over a row into vector code where the row is long. Rows of ten columns stay scalar, and every further right-hand
-side reads the row again. Here the lanes are spelled out: a ``Four`` is one register (two, on machines with narrow ones), and
-``load``, ``splat``, ``gather`` and ``store`` take elements of a contiguous 1-D array with no check and no counting from the end.
+side reads the row again. Here the lanes are spelled out: a ``Lanes`` of four or eight is one register (two, on machines with
+narrow ones), and everything takes a ``pointer`` to the first element of a contiguous array and counts from there, with no check.
+
+A pointer, because Numba counts references to arrays: where it does not see that it need not, an inlined call adds one and takes
+it away again, in instructions that hold up all others: rows of a hundred columns took 2.5 times as long. The caller keeps the
+array alive: as an argument of its own, or by using it again after the last use of the pointer.
 """
 
 from llvmlite import ir
@@ -10,90 +14,126 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 
-class Four(types.Type):
-    def __init__(self, dtype):
-        self.dtype = dtype
-        super().__init__(f"Four({dtype})")
+class Lanes(types.Type):
+    def __init__(self, dtype, count):
+        self.dtype, self.count = dtype, count
+        super().__init__(f"Lanes({dtype}, {count})")
 
 
-@register_model(Four)
-class _FourModel(models.PrimitiveModel):
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
-        super().__init__(manager, kind, ir.VectorType(manager.lookup(kind.dtype).get_value_type(), 4))
-
-
-def _element(context, builder, kind, array, i):
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [i])
-
-
-def _vector(context, array):
-    return ir.VectorType(context.get_value_type(array.dtype), 4)
-
-
-def _four_elements(context, builder, kind, array, i):
-    return builder.bitcast(_element(context, builder, kind, array, i), _vector(context, kind).as_pointer())
+        super().__init__(manager, kind, ir.VectorType(manager.lookup(kind.dtype).get_value_type(), kind.count))
 
 
 def _pick(builder, a, b, *lanes):
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), 4), list(lanes)))
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes)))
+
+
+def _place(context, builder, lanes, at, i):
+    return builder.bitcast(builder.gep(at, [i]), context.get_value_type(lanes).as_pointer())
 
 
 @intrinsic
-def zeros(typingctx, array):
-    """Four zeros of the dtype of ``array``."""
-    return Four(array.dtype)(array), lambda context, builder, signature, args: ir.Constant(_vector(context, array), None)
+def pointer(typingctx, array):
+    """Where the elements of a contiguous 1-D array start."""
+    make = lambda context, builder, signature, args: context.make_array(array)(context, builder, args[0]).data  # noqa: E731
+    return types.CPointer(array.dtype)(array), make
 
 
 @intrinsic
-def load(typingctx, array, i):
-    """array[i : i + 4]"""
+def shifted(typingctx, at, i):
+    """The pointer to element i."""
+    return at(at, types.intp), lambda context, builder, signature, args: builder.gep(args[0], [args[1]])
+
+
+def _for_lanes(count):
+    """``zeros``, ``load`` and ``splat`` for so many lanes, a number or a function of the dtype."""
+    of = count if callable(count) else lambda dtype: count
+
+    @intrinsic
+    def zeros(typingctx, at):
+        """Zeros of the dtype that ``at`` points to."""
+        lanes = Lanes(at.dtype, of(at.dtype))
+        return lanes(at), lambda context, builder, signature, args: ir.Constant(context.get_value_type(lanes), None)
+
+    @intrinsic
+    def load(typingctx, at, i):
+        """Elements i, i + 1, ..."""
+        lanes = Lanes(at.dtype, of(at.dtype))
+
+        def codegen(context, builder, signature, args):
+            return builder.load(_place(context, builder, lanes, *args), align=at.dtype.bitwidth // 8)
+
+        return lanes(at, types.intp), codegen
+
+    @intrinsic
+    def splat(typingctx, at, i):
+        """Element i in all lanes."""
+        lanes = Lanes(at.dtype, of(at.dtype))
+
+        def codegen(context, builder, signature, args):
+            x, nothing = builder.load(builder.gep(args[0], [args[1]])), ir.Constant(context.get_value_type(lanes), ir.Undefined)
+            return _pick(builder, builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, *[0] * lanes.count)
+
+        return lanes(at, types.intp), codegen
+
+    return zeros, load, splat
+
+
+zeros, load, splat = _for_lanes(4)
+eight_zeros, load_eight, splat_eight = _for_lanes(8)
+line_zeros, load_line, splat_line = _for_lanes(lambda dtype: 512 // dtype.bitwidth)
+zero, load_one, _ = _for_lanes(1)  # what remains of a row
+
+
+@intrinsic
+def gather(typingctx, at, a, b, c, d):
+    """Elements a, b, c, d."""
+    lanes = Lanes(at.dtype, 4)
 
     def codegen(context, builder, signature, args):
-        return builder.load(_four_elements(context, builder, array, *args), align=array.dtype.bitwidth // 8)
-
-    return Four(array.dtype)(array, types.intp), codegen
-
-
-@intrinsic
-def splat(typingctx, array, i):
-    """array[i], four times"""
-
-    def codegen(context, builder, signature, args):
-        x, nothing = builder.load(_element(context, builder, array, *args)), ir.Constant(_vector(context, array), ir.Undefined)
-        return _pick(builder, builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, 0, 0, 0, 0)
-
-    return Four(array.dtype)(array, types.intp), codegen
-
-
-@intrinsic
-def gather(typingctx, array, a, b, c, d):
-    """array[a], array[b], array[c], array[d]"""
-
-    def codegen(context, builder, signature, args):
-        four = ir.Constant(_vector(context, array), ir.Undefined)
+        four = ir.Constant(context.get_value_type(lanes), ir.Undefined)
         for lane, i in enumerate(args[1:]):
-            x = builder.load(_element(context, builder, array, args[0], i))
-            four = builder.insert_element(four, x, ir.IntType(32)(lane))
+            four = builder.insert_element(four, builder.load(builder.gep(args[0], [i])), ir.IntType(32)(lane))
         return four
 
-    return Four(array.dtype)(array, *[types.intp] * 4), codegen
+    return lanes(at, *[types.intp] * 4), codegen
 
 
 @intrinsic
-def store(typingctx, array, i, four):
-    """array[i : i + 4] = four"""
+def store(typingctx, at, i, lanes):
+    """Elements i, i + 1, ... become ``lanes``."""
 
     def codegen(context, builder, signature, args):
-        builder.store(args[2], _four_elements(context, builder, array, *args[:2]), align=array.dtype.bitwidth // 8)
+        builder.store(args[2], _place(context, builder, lanes, *args[:2]), align=at.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, four), codegen
+    return types.void(at, types.intp, lanes), codegen
+
+
+@intrinsic
+def scatter(typingctx, at, a, b, c, d, four):
+    """Elements a, b, c, d become ``four``."""
+
+    def codegen(context, builder, signature, args):
+        for lane, i in enumerate(args[1:5]):
+            builder.store(builder.extract_element(args[5], ir.IntType(32)(lane)), builder.gep(args[0], [i]))
+        return context.get_dummy_value()
+
+    return types.void(at, *[types.intp] * 4, four), codegen
 
 
 @intrinsic
 def add(typingctx, a, b):
     """a + b"""
     return a(a, a), lambda context, builder, signature, args: builder.fadd(*args)
+
+
+@intrinsic
+def subtract(typingctx, a, b):
+    """a - b"""
+    return a(a, a), lambda context, builder, signature, args: builder.fsub(*args)
 
 
 @intrinsic
@@ -114,6 +154,31 @@ def multiply_add(typingctx, a, b, c):
 
 
 @intrinsic
+def halves(typingctx, eight):
+    """The first four lanes plus the last four."""
+
+    def codegen(context, builder, signature, args):
+        return builder.fadd(_pick(builder, *args, *args, 0, 1, 2, 3), _pick(builder, *args, *args, 4, 5, 6, 7))
+
+    return Lanes(eight.dtype, 4)(eight), codegen
+
+
+@intrinsic
+def total(typingctx, a):
+    """The sum of all lanes, a power of two of them."""
+
+    def codegen(context, builder, signature, args):
+        sums, count = args[0], a.count
+        while count > 1:
+            count //= 2
+            low, high = _pick(builder, sums, sums, *range(count)), _pick(builder, sums, sums, *range(count, 2 * count))
+            sums = builder.fadd(low, high)
+        return builder.extract_element(sums, ir.IntType(32)(0))
+
+    return a.dtype(a), codegen
+
+
+@intrinsic
 def transposed(typingctx, a, b, c, d):
     """The first lanes of all, the second ones, ..."""
 
@@ -127,15 +192,15 @@ def transposed(typingctx, a, b, c, d):
 
 
 @intrinsic
-def prefetch(typingctx, array, i):
-    """Ask for the cache line of array[i], which need not exist."""
+def prefetch(typingctx, at, i, ahead):
+    """Ask for the cache line so many bytes beyond element i, which need not exist."""
 
     def codegen(context, builder, signature, args):
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        pointer = builder.bitcast(_element(context, builder, array, *args), byte)
-        builder.call(fetch, [pointer, word(0), word(3), word(1)])  # to read, to keep, data
+        place = builder.gep(builder.bitcast(builder.gep(args[0], [args[1]]), byte), [args[2]])
+        builder.call(fetch, [place, word(0), word(3), word(1)])  # to read, to keep, data
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), codegen
+    return types.void(at, types.intp, types.intp), codegen

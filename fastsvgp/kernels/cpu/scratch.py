@@ -12,6 +12,7 @@ import weakref
 
 import numpy as np
 
+LINE = 64  # bytes of a cache line, and of the widest vector: one that lies across two lines takes two loads
 SMALLEST = 1 << 18  # bytes; below, malloc keeps its own lists
 IDLE_LIMIT = 1 << 28  # bytes kept for later: 256 MiB
 
@@ -40,13 +41,20 @@ def empty(shape, dtype):
         return np.empty(shape, dtype)
     with _lock:
         # a block that is a little larger will do: the last part of a batch is shorter than the others
-        fitting = min((held for held in list(_free) if size <= held <= 1.25 * size), default=None)  # a list: see _lock
-        block = np.empty(size, np.uint8) if fitting is None else _take(fitting)
+        needed = size + LINE
+        fitting = min((held for held in list(_free) if needed <= held <= 1.25 * needed), default=None)  # a list: see _lock
+        block = np.empty(needed, np.uint8) if fitting is None else _take(fitting)
         # views of views keep this array alive, not the block: NumPy's chain of bases ends where the type changes
-        array = np.frombuffer(memoryview(block)[:size], dtype)
+        array = np.frombuffer(_from_line(block, size), dtype)
         reference = weakref.ref(array, _give_back)
         _live[id(reference)] = reference, block
     return array.reshape(shape)
+
+
+def _from_line(block, size):
+    """``size`` bytes of the block, from the beginning of a cache line on."""
+    start = -block.ctypes.data % LINE
+    return memoryview(block)[start : start + size]
 
 
 def copy(A):

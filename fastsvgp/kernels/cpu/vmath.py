@@ -120,22 +120,24 @@ def _exp4(x):
 
 
 # 2^-t = 2^n 2^f with n = round(-t) and f = -t - n exact, |f| <= 1/2. The magic number less t is the magic number plus n: it
-# gives n by a subtraction, and its low bits are those of n.
+# gives n by a subtraction, and its low bits are those of n; the bias of exponents is in this one already.
+
+_BIASED_8, _BIASED_4 = f8(1.5 * 2.0**52 + 1023), f4(1.5 * 2.0**23 + 127)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _power_of_half8(t):
-    shifted = _MAGIC_8 - t
-    f = (_MAGIC_8 - shifted) - t
-    power = from_bits((bits(shifted) << _SHIFT_8) + _ONE_8)
+    shifted = _BIASED_8 - t
+    f = (_BIASED_8 - shifted) - t
+    power = from_bits(bits(shifted) << _SHIFT_8)
     return f8(0.0) if t > f8(1010.0) else _series8(f, _POWERS_8) * power
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _power_of_half4(t):
-    shifted = _MAGIC_4 - t
-    f = (_MAGIC_4 - shifted) - t
-    power = from_bits(np.int32((bits(shifted) << _SHIFT_4) + _ONE_4))
+    shifted = _BIASED_4 - t
+    f = (_BIASED_4 - shifted) - t
+    power = from_bits(np.int32(bits(shifted) << _SHIFT_4))
     return f4(0.0) if t > f4(125.0) else _series4(f, _POWERS_4) * power
 
 

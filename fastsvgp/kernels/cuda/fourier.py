@@ -1,8 +1,9 @@
 """CUDA twin of ``fourier``: what ``kernels_cuda/fourier.cu`` is launched with; with many features cuBLAS makes the phases.
 
 Up to four right-hand sides (two in one of the reverse rules) share the cosines. Sums over points and over frequencies go through
-partial sums of blocks; how many depends on the shapes and on the device alone, so results are the same from run to run. Nothing
-waits for the device: parameters that live there stay there.
+partial sums of blocks; how many depends on the shapes and on the device alone, so results are the same from run to run. Where
+they would take too much memory, the frequencies go through in runs. Nothing waits for the device: parameters that live there stay
+there.
 """
 
 import functools
@@ -19,6 +20,7 @@ POINTS = {4: 256, 8: 128}  # of a block, by the bytes of an element
 DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
 GROUPS_EACH = 8  # blocks along points for each multiprocessor, where there are so many points
 TILE = 1 << 22  # phases that a matrix product makes at a time: they stay in the cache of the device
+PARTS = 1 << 25  # numbers that partial sums may take: 256 MiB in float64
 DEGREES = {"rbf": 0, "matern12": 1, "matern32": 3, "matern52": 5}  # of freedom of the Student-t spectrum; 0: normal
 NULL = np.uint64(0)
 
@@ -58,6 +60,34 @@ def _sum_parts(parts, out, factor=1.0, variance=None, num=0):
     _launch("sum_parts", out.dtype, (-(-out.size // FINISHED),), *arguments)
     if target is not out:
         out[...] = target
+
+
+class _Sums:
+    """A sum over shares of the frequencies whose parts are kept until there are PARTS numbers of them, then added up."""
+
+    def __init__(self, shape, shares, dtype, together=1):
+        most = max(*shares, PARTS // (together * math.prod(shape)))
+        self._parts = loader.cupy().empty((min(sum(shares), most), *shape), dtype)
+        self._kept, self._before = 0, None
+
+    def room_for(self, number):
+        """The memory of the parts of so many shares."""
+        if self._kept + number > len(self._parts):
+            self._before, self._kept = self._sum(), 0
+        start, self._kept = self._kept, self._kept + number
+        return self._parts[start : self._kept]
+
+    def _sum(self):
+        """Of all so far, in float64."""
+        out = loader.cupy().empty(self._parts.shape[1:], self._parts.dtype)
+        _sum_parts(self._parts[: self._kept], out)
+        return out.astype(np.float64) if self._before is None else self._before + out
+
+    def write(self, out, factor=1.0):
+        if self._before is None:
+            _sum_parts(self._parts[: self._kept], out, factor)
+        else:
+            out[...] = factor * self._sum()
 
 
 def _column_products(a, b, columns, factor, divisor):
@@ -106,41 +136,42 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales):
     if N == 0 or n == 0 or count == 0:
         total[...], back[...] = 0, 0
         return total, back, X_bar
-    X, tiled = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize]
-    run = max(SUB, TILE // N // SUB * SUB) if tiled else n
+    X, tiled, step = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize], TOGETHER[kernel]
     groups = min(-(-N // POINTS[dtype.itemsize]), GROUPS_EACH * loader.multiprocessors())
+    run = max(SUB, TILE // N // SUB * SUB) if tiled else n
+    if backward:
+        run = min(run, max(SUB, PARTS // (2 * groups * min(step, count)) // SUB * SUB))
     share = _share(min(run, n), groups, loader.multiprocessors())
     runs = [slice(start, min(n, start + run)) for start in range(0, n, run)]
     shares = [-(-(part.stop - part.start) // share) for part in runs]
     scales, variance = _parameter(lengthscales, dtype), _parameter(variance, dtype)[:2]
-    step = TOGETHER[kernel]
     sides = [slice(first, min(count, first + step)) for first in range(0, count, step)]
-    forward_parts = [cp.empty((sum(shares) if forward else 0, here.stop - here.start, N), dtype) for here in sides]
-    X_parts = cp.empty((len(sides) * shares[0] if slopes and not tiled else 0, N, D), dtype)
-    for k, part in enumerate(runs):
+    widths = [here.stop - here.start for here in sides]
+    totals = [_Sums((width, N), shares, dtype, len(sides)) for width in widths] if forward else []
+    X_total = _Sums((N, D), shares * len(sides), dtype) if slopes and not tiled else None
+    for part, number in zip(runs, shares, strict=True):
         both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
         omega = _frequencies(family, seed, indices[part], D, dtype, lengthscales) if tiled else None
         theta = cp.matmul(omega, X.T) if tiled else NULL
         spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices[part], np.int64(length)
-        for g, here in enumerate(sides):
+        for g, (here, together) in enumerate(zip(sides, widths, strict=True)):
             if slopes and tiled and g:
                 theta = cp.matmul(omega, X.T)  # slopes took the place of the phases
-            together = here.stop - here.start
-            back_parts = cp.empty((groups if backward else 0, together, 2 * length), dtype)
+            forward_parts = totals[g].room_for(number) if forward else NULL
+            back_parts = cp.empty((groups, together, 2 * length), dtype) if backward else NULL
+            X_parts = NULL if X_total is None else X_total.room_for(number)
             places = X, np.int64(N), np.int32(D), *scales, *variance, np.float64(num), theta
             weights = _part(U, here, slice(None)), _part(W, here, both), np.int32(together), np.int64(share)
-            parts = forward_parts[g][sum(shares[:k]) :], back_parts, X_parts[g * shares[0] :]
             name = f"{kernel}_{1 if together == 1 else step}"
-            _launch(name, dtype, (groups, shares[k]), *spectrum, *places, *weights, *parts)
+            _launch(name, dtype, (groups, number), *spectrum, *places, *weights, forward_parts, back_parts, X_parts)
             if backward:
                 _sum_parts(back_parts, back[here, both], 1.0, variance, num)
             if slopes and tiled:
                 X_bar += 2 * math.pi * cp.matmul(theta.T, omega)
-    if forward:
-        for here, parts in zip(sides, forward_parts, strict=True):
-            _sum_parts(parts, total[here])
-    if slopes and not tiled:
-        _sum_parts(X_parts, X_bar, 2 * math.pi)
+    for here, sums in zip(sides, totals, strict=False):
+        sums.write(total[here])
+    if X_total is not None:
+        X_total.write(X_bar, 2 * math.pi)
     return total, back, X_bar
 
 

@@ -11,12 +11,14 @@ import importlib.metadata
 import logging
 import os
 import pathlib
+import re
 import tempfile
 from importlib import resources
 
 ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
 OPTIONS = ("-std=c++17", "-default-device")
 FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
+WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)  # the packages that install ``cupy`` itself
 C_NAMES = {"float32": "float", "float64": "double"}
 
 _functions = {}
@@ -34,7 +36,7 @@ def checking():
 def cupy():
     """The CuPy module. Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work."""
     names = {d.metadata["Name"] or "" for d in importlib.metadata.distributions()}
-    wheels = sorted(name for name in names if name.startswith("cupy"))
+    wheels = sorted(name for name in names if WHEEL.fullmatch(name))
     if len(wheels) > 1:
         raise ImportError(
             f"several CuPy packages are installed ({', '.join(wheels)}) and overwrite one another; uninstall all of them, "

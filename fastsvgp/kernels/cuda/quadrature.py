@@ -1,6 +1,7 @@
 """CUDA twin of ``quadrature``: the fused rules of ``kernels_cuda/quadrature.cu``, and array code where the integrand is any.
 
-Everything runs in float64 whatever comes in. Nodes and points are copied to a device once.
+Everything runs in float64 whatever comes in. Nodes and points are copied to a device once, for all streams: so that one copy is
+waited for.
 """
 
 import functools
@@ -21,12 +22,12 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 @functools.lru_cache(maxsize=32)
 def _rule(cp, device, num):
-    return tuple(cp.asarray(np.array(part)) for part in rules.rule(num))
+    return tuple(cp.asarray(np.array(part), blocking=True) for part in rules.rule(num))
 
 
 @functools.lru_cache(maxsize=8)
 def _points(cp, device, dim, num, seed):
-    return cp.asarray(np.array(rules.points(dim, num, seed)))
+    return cp.asarray(np.array(rules.points(dim, num, seed)), blocking=True)
 
 
 def _nodes(num):

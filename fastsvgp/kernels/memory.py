@@ -1,0 +1,89 @@
+"""What is said where memory runs out: how much was asked for, and which argument drives it.
+
+What was asked for has the size of an argument, or of a matrix with a row for each row of one argument and a column for each row
+of another. Of all these the one that is nearest in size is taken for it, and the longer side of that matrix is to blame.
+"""
+
+import functools
+import inspect
+import itertools
+import math
+import re
+
+import numpy as np
+
+ADVICE = {
+    "X": "smaller batches",
+    "Y": "smaller batches",
+    "Xs": "fewer rows at a time",
+    "Ys": "fewer rows at a time",
+    "chunk_size": "a smaller `chunk_size`",
+    "inducing": "fewer inducing inputs",
+}
+COUNTS = "chunk_size", "num_samples", "probes"  # whole numbers that stand for so many rows
+
+
+def explained(error, arguments):
+    """A ``MemoryError`` with a message for the reader, in place of that of NumPy or CuPy.
+
+    Parameters
+    ----------
+    error : MemoryError
+        As it was raised, or explained already in terms of other arguments.
+    arguments : dict of str to anything
+        What may drive it: arrays, and the numbers in ``COUNTS``. Anything else is ignored.
+    """
+    while isinstance(error.__cause__, MemoryError):
+        error = error.__cause__
+    found = re.search(r"allocating ([\d,]+) bytes", str(error))
+    asked = int(found[1].replace(",", "")) if found else None
+    said = f"out of memory{f': {asked:,} bytes were asked for' if found else ''} ({str(error).rstrip('.')})"
+    rows = {name: _rows(value) for name, value in arguments.items() if _has_rows(name, value)}
+    if not rows:
+        return MemoryError(said)
+    driver = _driver({name: arguments[name] for name in rows}, rows, asked)
+    finest = getattr(arguments[driver], "dtype", None) != "float32"
+    advice = " or ".join(filter(None, (ADVICE.get(driver), finest and "float32")))
+    listed = ", ".join(f"`{name}` {getattr(arguments[name], 'shape', count)}" for name, count in rows.items())
+    return MemoryError(f"{said}; of {listed}, `{driver}` drives it{advice and f': use {advice}'}")
+
+
+def explaining(function):
+    """A public function whose ``MemoryError`` names one of its arguments."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            raise explained(error, _named(signature.bind(*args, **kwargs).arguments)) from error
+
+    return call
+
+
+def _named(arguments):
+    """Arguments of a public function by name: of a model its inducing inputs, and no chunks where there are none."""
+    models = [value for value in arguments.values() if hasattr(value, "inducing")]
+    named = {"inducing": models[0].inducing} if models else {}
+    return named | {name: value for name, value in arguments.items() if name != "chunk_size" or not arguments.get("full_cov")}
+
+
+def _has_rows(name, value):
+    array = isinstance(getattr(value, "dtype", None), np.dtype) and getattr(value, "ndim", 0) > 0
+    return array or (name in COUNTS and isinstance(value, int))
+
+
+def _rows(value):
+    return value if isinstance(value, int) else value.shape[max(0, value.ndim - 2)]
+
+
+def _driver(arguments, rows, asked):
+    """The name of what is to blame for so many bytes; where they are not known, for the largest matrix that there may be."""
+    arrays = {name: value for name, value in arguments.items() if not isinstance(value, int)}
+    item = max((a.dtype.itemsize for a in arrays.values() if a.dtype.kind == "f"), default=8)
+    guesses = [(math.prod(a.shape) * a.dtype.itemsize, name) for name, a in arrays.items()]
+    guesses += [(rows[a] * rows[b] * item, max(a, b, key=rows.get)) for a, b in itertools.combinations_with_replacement(rows, 2)]
+    if asked is None:
+        return max(guesses)[1]
+    return min(guesses, key=lambda guess: abs(math.log(max(guess[0], 1) / max(asked, 1))))[1]

@@ -1,0 +1,64 @@
+"""The front door of the kernels refuses arrays of which some live on a device and some do not, by the names of its arguments."""
+
+import inspect
+
+import numpy as np
+import pytest
+from cuda_host.cupy_on_host import ndarray
+
+from fastsvgp import kernels
+
+KERNELS = {name: f for name, f in vars(kernels).items() if inspect.isfunction(f) and f.__module__ == kernels.__name__}
+OTHERS = {  # parameters that are no arrays, and what they are here
+    **dict.fromkeys(["transpose", "transpose_a", "transpose_b", "add", "scale"], False),
+    **dict.fromkeys(["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False),
+    **dict.fromkeys(["jitter", "shift", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
+    **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "rng"], 1),
+    **{"need": (), "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
+}
+NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1}
+TUPLES = {("adam", "out"): 3}
+
+
+def arguments_of(name):
+    """``(arrays, others)``: everything that a kernel takes, all arrays (2, 2): nothing but where they live is looked at."""
+    arrays, others = {}, {}
+    for parameter in inspect.signature(KERNELS[name]).parameters:
+        if parameter in OTHERS:
+            others[parameter] = OTHERS[parameter]
+        elif (name, parameter) in NUMBERS:
+            others[parameter] = NUMBERS[name, parameter]
+        elif (name, parameter) in TUPLES:
+            arrays |= {f"{parameter}[{i}]": np.eye(2) for i in range(TUPLES[name, parameter])}
+        else:
+            arrays[parameter] = np.eye(2)
+    return arrays, others
+
+
+def call(name, arrays, others):
+    tuples = {key: [] for kernel, key in TUPLES if kernel == name}
+    for key, array in arrays.items():
+        if key.partition("[")[0] in tuples:
+            tuples[key.partition("[")[0]].append(array)
+    plain = {key: array for key, array in arrays.items() if key.partition("[")[0] not in tuples}
+    return KERNELS[name](**plain, **{key: tuple(parts) for key, parts in tuples.items()}, **others)
+
+
+def test_all_kernels_are_found():
+    assert len(KERNELS) > 60
+    assert {"solve_triangular", "cholesky", "newton_schulz_step", "stationary", "chevron_gram", "adam"} <= set(KERNELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_mixed_devices_are_named(name):
+    arrays, others = arguments_of(name)
+    assert arrays, name
+    for odd in arrays if len(arrays) > 1 else ():
+        rest = [f"`{key}`" for key in arrays if key != odd]
+        for odd_one_there in (True, False):
+            mixed = {key: ndarray(a) if (key == odd) is odd_one_there else a for key, a in arrays.items()}
+            there, here = ([f"`{odd}`"], rest) if odd_one_there else (rest, [f"`{odd}`"])
+            with pytest.raises(TypeError) as caught:
+                call(name, mixed, others)
+            said = f"arrays live on different devices: {', '.join(there)} on the GPU, {', '.join(here)} on the CPU; move all"
+            assert str(caught.value).startswith(said), odd

@@ -1,0 +1,63 @@
+"""Streams and devices are those of a thread in CuPy: what touches a device is done by the thread that asked for it."""
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+from cuda_host import cupy_on_host
+
+import fastsvgp as fs
+from fastsvgp import kernels
+from fastsvgp.kernels.cuda import quadrature
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
+N, M, D = 40, 5, 2
+
+
+def small_model(rng):
+    covariance = fs.RBF(np.float64(1.3), np.ones(D))
+    return fs.SVGP(covariance, rng.standard_normal((M, D)), fs.Whitened(np.zeros(M), np.eye(M)), fs.Gaussian(np.float64(0.3)))
+
+
+@pytest.mark.parametrize("where", ["XY", "X", "Y", ""], ids=lambda names: f"{names or 'nothing'} there")
+def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
+    """Batches are gathered, and copied, on the stream and the device that are current where ``fit`` was called."""
+    threads = set()
+
+    def noted(function):
+        def call(*args, **kwargs):
+            threads.add(threading.get_ident())
+            return function(*args, **kwargs)
+
+        return call
+
+    data = {"X": rng.standard_normal((N, D)), "Y": rng.standard_normal(N)}
+    with cupy_on_host.cupy_on_host() as cupy:
+        model = fs.to_device(small_model(rng))
+        expected, _ = fs.fit(model, *data.values(), steps=6, batch_size=16, rng=1)
+        data |= {name: cupy.asarray(data[name]) for name in where}
+        monkeypatch.setattr(cupy, "asarray", noted(cupy.asarray))
+        monkeypatch.setattr(cupy_on_host.ndarray, "__getitem__", noted(cupy_on_host.ndarray.__getitem__))
+        found, _ = fs.fit(model, *data.values(), steps=6, batch_size=16, rng=1)
+    assert threads == {threading.get_ident()}
+    for (path, _, one), (_, _, other) in zip(fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=path)
+
+
+def test_what_all_streams_share_is_there_when_they_get_it(rng, monkeypatch):
+    """Nodes and points are copied to a device once: to the end, before another stream may be given them."""
+    waited = []
+
+    def asarray(a, dtype=None, blocking=False):
+        waited.append(blocking)
+        return plain(a, dtype)
+
+    quadrature._rule.cache_clear()
+    quadrature._points.cache_clear()
+    with cupy_on_host.cupy_on_host() as cupy:
+        there, plain = cupy.asarray(rng.standard_normal((2, 7))), cupy.asarray
+        monkeypatch.setattr(cupy, "asarray", asarray)
+        kernels.gauss_hermite_nodes(there, abs(there), 5)
+        kernels.normal_points(2, 8, like=there)
+    assert waited == [True] * 3  # nodes, weights, points
