@@ -13,7 +13,7 @@ from cuda_host.host_module import ORDERS
 from device_problems import on_host
 from real_device import cupy_or_skip, on_device
 
-POOLS, LOGS, RUNS = pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
+POOL, LOGS, RUNS = pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
 DEVICE = pytest.param("device", marks=pytest.mark.on_device)
 
 
@@ -21,27 +21,32 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "on_device: runs on a GPU, and is skipped where there is none")
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that wait for compilers come last: until then those work beside the other tests."""
+    items.sort(key=lambda item: getattr(item, "originalname", None) == "test_compiles_within_budget")
+
+
 def pytest_collection_finish(session):
-    """From now on threads make the libraries, compilations and runs that tests here will ask for, while those take one core."""
+    """From now on threads make the libraries, runs and compilations that tests here will ask for, in this order."""
     here = [item for item in session.items if pathlib.Path(__file__).parent in item.path.parents]
     if not here or session.config.option.collectonly:
         return
     compiled = [item.callspec.params for item in here if item.originalname == "test_compiles_within_budget"]
-    builders, compilers = session.config.stash[POOLS] = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    pool = session.config.stash[POOL] = ThreadPoolExecutor(2)
     if shutil.which("g++") and len(here) > len(compiled):
         for job in builds():
-            builders.submit(host_module.build, *job)
+            pool.submit(host_module.build, *job)
     sanitized_items = [item.callspec.params for item in here if item.originalname == "test_clean"]
     runs = [(p["sanitizer"], p["family"], p["dtype"]) for p in sanitized_items if not sanitized.why_not(p["sanitizer"])]
     session.config.stash[RUNS] = {
-        (name, *run): builders.submit(sanitized.run, name, "cuda_host.small_runs", *run, name) for name, *run in runs
+        (name, *run): pool.submit(sanitized.run, name, "cuda_host.small_runs", *run, name) for name, *run in runs
     }
     jobs = [(p["compiler"], p["stem"], p["dtype"], p["architecture"]) for p in compiled if not ptxas.why_not(p["compiler"])]
-    session.config.stash[LOGS] = {job: compilers.submit(ptxas.log_of, *job) for job in jobs}
+    session.config.stash[LOGS] = {job: pool.submit(ptxas.log_of, *job) for job in jobs}
 
 
 def pytest_sessionfinish(session):
-    for pool in session.config.stash.get(POOLS, ()):
+    if pool := session.config.stash.get(POOL, None):
         pool.shutdown(cancel_futures=True)
 
 
