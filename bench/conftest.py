@@ -1,4 +1,4 @@
-"""``python -m pytest bench --benchmark-only`` collects the functions ``bench_*`` of the files ``bench_*.py`` here."""
+"""pytest collects the functions ``bench_*`` of the files ``bench_*.py`` here; ``python bench/measure.py NAME`` makes tables."""
 
 import pathlib
 import sys
@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests")
 def pytest_configure(config):
     config.addinivalue_line("python_files", "bench_*.py")
     config.addinivalue_line("python_functions", "bench_*")
+    config.addinivalue_line("markers", "on_device: a row that needs a GPU")
 
 
 @pytest.fixture

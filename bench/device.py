@@ -1,5 +1,6 @@
 """Rows that need a device: they wait for it, their floor is a rate of that device, and without one they skip with a reason."""
 
+import pathlib
 import time
 
 import harness
@@ -16,7 +17,32 @@ def _why_not():
 
 
 REASON = _why_not()
-needs_device = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def needs_device(function):
+    """A row of the tables of devices."""
+    return pytest.mark.on_device(pytest.mark.skipif(REASON is not None, reason=str(REASON))(function))
+
+
+RELEASE = pathlib.Path("/sys/module/nvidia/version")  # of the driver, on Linux
+
+
+def facts():
+    """The current device, its driver and what drives it, in words."""
+    import cupy
+
+    runtime, compiler = cupy.cuda.runtime, ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    found = runtime.getDeviceProperties(runtime.getDevice())
+    driver = RELEASE.read_text(encoding="utf-8").strip() if RELEASE.exists() else "of unknown release"
+    return (
+        f"{found['name'].decode()}, {found['totalGlobalMem'] / 2**30:.0f} GiB, {found['multiProcessorCount']} multiprocessors, "
+        f"compute capability {found['major']}.{found['minor']}; driver {driver} (CUDA {_dotted(runtime.driverGetVersion())}), "
+        f"CUDA runtime {_dotted(runtime.runtimeGetVersion())}, CuPy {cupy.__version__}, NVRTC {compiler}"
+    )
+
+
+def _dotted(version):
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def moved(*arrays):

@@ -20,6 +20,7 @@ Rounds run ours, peer, peer, ours, ... so that a busy moment of the machine hits
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 import time
 
@@ -29,6 +30,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
 
 import numpy as np  # noqa: E402
+import report  # noqa: E402
 from harness import gemm_rates, relative_error  # noqa: E402
 from problems import step_flops, step_problem  # noqa: E402
 
@@ -215,6 +217,17 @@ def rates_of(M, B, device):
     return lambda: [1 / seconds()]
 
 
+def facts(device):
+    """What the table says of a GPU."""
+    if device == "cpu":
+        return None
+    import device as gpu
+
+    if gpu.REASON:
+        raise SystemExit(f"--device {device}: {gpu.REASON}")
+    return gpu.facts()
+
+
 def compare(M, B, seconds, device):
     """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
     p = step_problem(M, B)
@@ -254,6 +267,8 @@ def main(arguments):
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
     args = parser.parse_args(arguments)
+    command = shlex.join(["python", "bench/peers.py", *arguments])
+    print(report.header(command, (*report.PACKAGES, "jax", "torch", "gpytorch"), facts(args.device)), end="\n\n")
     print("| M, B | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
     print("|" + " --- |" * 8)
     for size in args.sizes:

@@ -1,30 +1,43 @@
-"""One Markdown table from the JSON of pytest-benchmark.
+"""Tables in Markdown: what pytest-benchmark measured, under a header that says where, with what and how."""
 
-    python -m pytest bench --benchmark-only --benchmark-json=run.json
-    python bench/report.py run.json NAME          # writes bench/results/NAME.md
-"""
-
-import argparse
-import json
+import datetime
+import os
 import pathlib
 import platform
 import subprocess
-import sys
+import textwrap
 from importlib.metadata import PackageNotFoundError, version
 
+HERE = pathlib.Path(__file__).resolve().parent
+PACKAGES = "numpy", "scipy", "numba", "fastsvgp"
+HOST = """
+Floor: the flops of the best known algorithm at the rate of `scipy.linalg.blas` gemm on (M, M) times (M, B), or the bytes that
+must move at the rate of a plain copy, measured between the timed calls: median over median, and best over the lowest floor.
+Peak extra: what one call holds beyond its inputs, its results included; for a training step the unit is M² + M B numbers.
+"""
+DEVICE = """
+A row is the time of one call on one GPU with the wait for it. Floor: the flops of the best known algorithm at the rate of a
+cuBLAS product (`cupy.matmul`; of which shape, the benchmark's source says), with random features also their cosines and sines in
+registers; or the bytes that must move at the rate of a copy from the device's memory to itself, or of `cudaMemset` where they are
+only written. What the floor stands on is timed between the calls: 20 launches in a row with one wait, best of five. Median over
+median, and best over the lowest floor. Peak extra: what CuPy's memory pool takes from the device for one call.
+"""
+ERROR = "Error: of value and gradients, the largest, scaled by the largest entry of each (or 1), against a better answer."
 
-def commit(folder):
-    """The commit of the checkout, with a mark where it was changed since; "unknown" outside of one."""
+
+def commit():
+    """The commit of the checkout, with a mark where it was changed since, tables aside; "unknown" outside of one."""
     try:
-        ask = dict(cwd=folder, capture_output=True, text=True, check=True)
+        ask = dict(cwd=HERE, capture_output=True, text=True, check=True)
         name = subprocess.run(["git", "rev-parse", "--short", "HEAD"], **ask).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], **ask).stdout.strip()
+        asked = ["git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude)results"]
+        changed = subprocess.run(asked, **ask).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return name + (" (changed since)" if changed else "")
 
 
-def versions(packages=("numpy", "scipy", "numba", "fastsvgp")):
+def versions(packages):
     found = [f"Python {platform.python_version()}"]
     for package in packages:
         try:
@@ -32,6 +45,23 @@ def versions(packages=("numpy", "scipy", "numba", "fastsvgp")):
         except PackageNotFoundError:
             pass
     return ", ".join(found)
+
+
+def machine():
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or platform.machine()
+    visible = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {visible} cores visible, {platform.system()}"
+
+
+def header(command, packages=PACKAGES, device=None):
+    """Machine, versions, commit, time and command; ``device`` is what ``device.facts()`` says."""
+    now = datetime.datetime.now(datetime.UTC)
+    there = f"{device};\n" if device else ""
+    return f"{machine()}; {versions(packages)};\n{there}commit {commit()}; {now:%Y-%m-%dT%H:%M} UTC.\n`{command}`"
 
 
 def duration(seconds):
@@ -82,36 +112,7 @@ def markdown(table):
     return "\n".join([lines[0], "|" + " --- |" * len(table[0]), *lines[1:]])
 
 
-def document(data, name, folder):
-    machine = data["machine_info"]
-    cpu = machine.get("cpu", {})
-    files = " ".join(sorted({row["fullname"].partition("::")[0] for row in data["benchmarks"]}))
-    return f"""# {name}
-
-{cpu.get("brand_raw", machine["machine"])}, {cpu.get("count", "?")} cores visible, {platform.system()}; {versions()};
-commit {commit(folder)}; {data["datetime"][:16]} UTC.
-`python -m pytest {files} --benchmark-only --benchmark-json=run.json`, `python bench/report.py run.json {name}`
-
-Floor: the flops of the best known algorithm at the rate of `scipy.linalg.blas` gemm on (M, M) times (M, B), or the bytes that
-must move at the rate of a plain copy, measured between the timed calls: median over median, and best over the lowest floor. Peak
-extra: what one call holds beyond its inputs, its results included; for a training step the unit is M² + M B numbers. Error: of
-value and gradients, the largest, scaled by the largest entry of each (or 1), against a better answer.
-
-{markdown(rows(data))}
-"""
-
-
-def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("json", type=pathlib.Path)
-    parser.add_argument("name")
-    args = parser.parse_args(arguments)
-    here = pathlib.Path(__file__).resolve().parent
-    target = here / "results" / f"{args.name}.md"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(document(json.loads(args.json.read_text()), args.name, here), encoding="utf-8")
-    print(target)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def document(data, name, command, device=None):
+    """The file of a table: ``data`` is the JSON of pytest-benchmark."""
+    legend = textwrap.fill(" ".join([DEVICE if device else HOST, ERROR]).strip(), 130)
+    return f"# {name}\n\n{header(command, device=device)}\n\n{legend}\n\n{markdown(rows(data))}\n"

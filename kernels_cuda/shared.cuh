@@ -33,16 +33,3 @@ __device__ __forceinline__ double sum_block(double x, double (&sums)[WARPS]) {
   for (int w = 0; w < WARPS; ++w) x += sums[w];
   return x;
 }
-
-// 16-byte asynchronous copies from global to shared memory. The emulation of the tests brings twins of its own.
-#ifndef CUDA_HOST
-__device__ __forceinline__ void copy16_async(void* target, const void* source) {
-  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(target));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(source) : "memory");
-}
-__device__ __forceinline__ void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int KEEP>
-__device__ __forceinline__ void wait_async() {  // until at most KEEP of the committed groups are under way
-  asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
-}
-#endif

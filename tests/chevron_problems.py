@@ -87,8 +87,16 @@ def check_all(twin, rng, m, k, count, dtype, padding=0):
     check_log_det(twin, dense, diagonal, rows)
 
 
-def small_run(twin):
-    """Every kernel once, on more than one block, for runs that are slow."""
+def small_run(twin, dtype):
+    """Every kernel on more than one block, for runs that are slow; with and without rows that are named, aligned and askew."""
     rng = np.random.default_rng(1)
-    check_all(twin, rng, 140, 9, 2, np.float32)
-    check_all(twin, rng, 140, 8, 1, np.float32)
+    for k, count in ((9, 2), (8, 1)):
+        dense, diagonal, x, _, _ = problem(rng, 140, k, count, dtype)
+        twin.multiply(dense, diagonal, x, False)
+        twin.multiply(dense, diagonal, x, True)
+    rows = rng.integers(0, 140, 260)
+    rest = twin.multiply_rows(dense, diagonal, rows, x[:, :k].copy(), rng.standard_normal((1, 260)).astype(dtype))
+    head, rest = twin.multiply_rows_transposed(dense, diagonal, rows, rest)
+    twin.outer_rows(rows, rest, head, rest)
+    twin.log_det(dense, diagonal, rows)
+    twin.log_det_vjp(1.0, dense, diagonal, rows)

@@ -7,6 +7,7 @@ import types
 
 import numpy as np
 from numerics import assert_as_accurate_as
+from real_device import laid_out
 from scipy.special import log_expit, log_ndtr, ndtr
 
 from fastsvgp import kernels
@@ -228,5 +229,9 @@ def small_run(gpu):
 
 
 def on_host(cupy):
-    """What checks need: copies to the device and back."""
-    return types.SimpleNamespace(cupy=cupy, there=cupy.asarray, back=lambda x: x.get() if hasattr(x, "get") else x)
+    """What checks need: copies to the device, with the layout that they have here, and back."""
+
+    def there(x):
+        return laid_out(cupy, x) if isinstance(x, np.ndarray) else cupy.asarray(x)
+
+    return types.SimpleNamespace(cupy=cupy, there=there, back=lambda x: x.get() if hasattr(x, "get") else x)

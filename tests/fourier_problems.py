@@ -78,13 +78,17 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
     check_products(twin, family, X, U, W, indices, variance, lengthscales)
 
 
-def small_run(twin):
-    """Every kernel once, on more than one block, for runs that are slow."""
-    rng = np.random.default_rng(1)
+def small_run(twin, dtype):
+    """Every kernel on more than one block, for runs that are slow; phases made in the kernel, and by a product before it."""
+    rng, need = np.random.default_rng(1), ("X", "w", "variance", "lengthscales")
     for D, n, count in ((2, 17, 1), (17, 16, 2)):
-        X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, np.float32)
-        check_products(twin, "matern32", X, U, W, indices, variance, np.float32(1.25))
-    X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, np.float32)
-    with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80):  # several tiles of points and stages for a block
+        X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, dtype)
+        model = "matern32", SEED, indices, NUM, variance, dtype(1.25)
+        for w, out_bar, transpose in ((W, U, False), (U, W, True)):
+            twin.multiply(X, w, *model, transpose)
+            twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
+    X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, dtype)
+    # several tiles of points and stages for a block; what they leave is added up above
+    with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, _sum_parts=lambda *parts: None):
         for w, transpose in ((W, False), (U, True)):
             twin.multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)

@@ -72,9 +72,9 @@ def check_all(twin, rng, M, batch, dtype):
             assert_as_accurate_as(result.astype(dtype), in_dtype, exact)
 
 
-def small_run(twin):
+def small_run(twin, dtype):
     """Every kernel once, on more than one block and on slices of a sum, for runs that are slow."""
-    A, L, S, _, v = problem(np.random.default_rng(1), 66, (), np.float32)
+    A, L, S, _, v = problem(np.random.default_rng(1), 66, (), dtype)
     D, stats = twin.newton_schulz_gram(unread(A), unread(L))
     twin.newton_schulz_curvature(unread(A), unread(L), unread(D))
     twin.tril_congruence(unread(L), unread(S))

@@ -1,38 +1,52 @@
 """Where the tests of CUDA kernels run: on the emulation, in three orders of the threads, and on a device where there is one."""
 
-import importlib
+import functools
 import pathlib
 import shutil
-import types
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
-from cuda_host import host_module, ptxas
+from cuda_host import host_module, ptxas, sanitized
 from cuda_host.cupy_on_host import cupy_on_host
 from cuda_host.emulated import builds, emulated
 from cuda_host.host_module import ORDERS
 from device_problems import on_host
+from real_device import cupy_or_skip, on_device
 
-POOLS, LOGS = pytest.StashKey(), pytest.StashKey()
+POOL, LOGS, RUNS = pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
+DEVICE = pytest.param("device", marks=pytest.mark.on_device)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "on_device: runs on a GPU, and is skipped where there is none")
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that wait for compilers come last: until then those work beside the other tests."""
+    items.sort(key=lambda item: getattr(item, "originalname", None) == "test_compiles_within_budget")
 
 
 def pytest_collection_finish(session):
-    """From now on threads make the libraries and compilations that tests here will ask for, while those take one core."""
+    """From now on threads make the libraries, runs and compilations that tests here will ask for, in this order."""
     here = [item for item in session.items if pathlib.Path(__file__).parent in item.path.parents]
     if not here or session.config.option.collectonly:
         return
     compiled = [item.callspec.params for item in here if item.originalname == "test_compiles_within_budget"]
-    builders, compilers = session.config.stash[POOLS] = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
+    pool = session.config.stash[POOL] = ThreadPoolExecutor(2)
     if shutil.which("g++") and len(here) > len(compiled):
         for job in builds():
-            builders.submit(host_module.build, *job)
+            pool.submit(host_module.build, *job)
+    sanitized_items = [item.callspec.params for item in here if item.originalname == "test_clean"]
+    runs = [(p["sanitizer"], p["family"], p["dtype"]) for p in sanitized_items if not sanitized.why_not(p["sanitizer"])]
+    session.config.stash[RUNS] = {
+        (name, *run): pool.submit(sanitized.run, name, "cuda_host.small_runs", *run, name) for name, *run in runs
+    }
     jobs = [(p["compiler"], p["stem"], p["dtype"], p["architecture"]) for p in compiled if not ptxas.why_not(p["compiler"])]
-    session.config.stash[LOGS] = {job: compilers.submit(ptxas.log_of, *job) for job in jobs}
+    session.config.stash[LOGS] = {job: pool.submit(ptxas.log_of, *job) for job in jobs}
 
 
 def pytest_sessionfinish(session):
-    for pool in session.config.stash.get(POOLS, ()):
+    if pool := session.config.stash.get(POOL, None):
         pool.shutdown(cancel_futures=True)
 
 
@@ -42,33 +56,11 @@ def logs(request):
     return request.config.stash[LOGS]
 
 
-def why_no_device():
-    try:
-        import cupy
-
-        return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
-    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
-        return f"no CUDA device ({type(error).__name__}: {error})"
-
-
-def on_device(stem):
-    """The CUDA twin for NumPy arrays: they go to the device, and results come back."""
-    import cupy
-
-    module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
-    there = lambda a: cupy.asarray(a) if isinstance(a, np.ndarray) else a  # noqa: E731
-    back = lambda a: tuple(map(back, a)) if isinstance(a, tuple) else cupy.asnumpy(a) if isinstance(a, cupy.ndarray) else a  # noqa: E731
-    moved = lambda f: lambda *arguments: back(f(*map(there, arguments)))  # noqa: E731
-    return types.SimpleNamespace(**{name: moved(f) for name, f in vars(module).items() if callable(f)})
-
-
-@pytest.fixture(params=[*ORDERS, "device"])
+@pytest.fixture(params=[*ORDERS, DEVICE])
 def twin_of(request):
     """A function from the stem of a family to its CUDA twin, which takes NumPy arrays."""
     if request.param == "device":
-        if reason := why_no_device():
-            pytest.skip(reason)
-        yield on_device
+        yield functools.partial(on_device, cupy_or_skip())
         return
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
@@ -76,13 +68,13 @@ def twin_of(request):
         yield twin
 
 
-@pytest.fixture(params=["forward", "device"])
+@pytest.fixture(params=["forward", DEVICE])
 def one_gpu(request):
     """``gpu`` with one order of the threads, for what is above the kernels."""
     yield from _gpu(request.param)
 
 
-@pytest.fixture(params=[*ORDERS, "device"])
+@pytest.fixture(params=[*ORDERS, DEVICE])
 def gpu(request):
     """Copies to a device and back, for what calls the front door: the emulation, in three orders of the threads, or a GPU."""
     yield from _gpu(request.param)
@@ -90,11 +82,7 @@ def gpu(request):
 
 def _gpu(kind):
     if kind == "device":
-        if reason := why_no_device():
-            pytest.skip(reason)
-        import cupy
-
-        yield on_host(cupy)
+        yield on_host(cupy_or_skip())
         return
     if shutil.which("g++") is None:
         pytest.skip("the host emulation of CUDA needs g++")
@@ -104,8 +92,12 @@ def _gpu(kind):
 
 @pytest.fixture(params=["thread", "address"])
 def sanitizer(request):
-    from cuda_host import sanitized
-
-    if shutil.which("g++") is None or sanitized.runtime(request.param) is None:
-        pytest.skip(f"needs g++ and its {sanitized.RUNTIME[request.param]}")
+    if reason := sanitized.why_not(request.param):
+        pytest.skip(reason)
     return request.param
+
+
+@pytest.fixture
+def sanitized_runs(request):
+    """Futures of the small runs: (sanitizer, family, dtype) -> finished process."""
+    return request.config.stash[RUNS]

@@ -1,21 +1,17 @@
 """The inner loop on device arrays: the same steps to the same factor, wherever it starts and however it ends."""
 
-import shutil
-
 import numpy as np
 import pytest
-from cuda_host.cupy_on_host import copies, cupy_on_host
+from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 M = 20
 
 
 @pytest.fixture
-def cupy():
-    with cupy_on_host() as cupy:
-        yield cupy
+def cupy(one_gpu):
+    return one_gpu.cupy
 
 
 def covariance(rng):
@@ -59,12 +55,14 @@ def test_other_ends_and_batches(cupy, rng):
 
 def test_a_step_of_the_loop_waits_for_three_short_copies(cupy, rng):
     """Norms, the diagonal of the factor, the largest eigenvalue: matrices stay on the device."""
+    if cupy is not cupy_on_host.cupy:
+        pytest.skip("a real device does not count copies")
     A = cupy.asarray(covariance(rng))
 
     def copied(steps):
-        before = copies.to_host
+        before = cupy_on_host.copies.to_host
         fs.inverse_factor(A, max_steps=steps)
-        return copies.to_host - before
+        return cupy_on_host.copies.to_host - before
 
     assert copied(4) - copied(3) == 3
 

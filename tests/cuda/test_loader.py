@@ -2,6 +2,9 @@
 
 import importlib.metadata
 import logging
+import os
+import pathlib
+import sys
 import types
 
 import numpy as np
@@ -178,7 +181,7 @@ def test_two_cupy_wheels(installed, other):
 
 def test_no_cupy(installed, monkeypatch):
     installed()
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ImportError, match=r'pip install "fastsvgp\[cuda13\]"'):
         loader.cupy()
 
@@ -186,6 +189,82 @@ def test_no_cupy(installed, monkeypatch):
 def test_sources_are_found():
     _, headers = loader.sources("chevron")
     assert "shared.cuh" in headers
+
+
+# --- what is kept, and how: the compiler is a stand-in ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    """What cubins depend on, to be changed by the test; ``made`` counts compilations. Kept in ``tmp_path / "kept"``."""
+    facts = types.SimpleNamespace(source="kernels", headers={"a.cuh": "first", "b.cuh": "second"}, version=(13, 0), made=0)
+    nvrtc = types.SimpleNamespace(getVersion=lambda: facts.version)
+    cuda = types.ModuleType("cupy.cuda")
+    cuda.nvrtc = nvrtc
+    module = types.ModuleType("cupy")
+    module.cuda = cuda
+    for name, stand_in_for in {"cupy": module, "cupy.cuda": cuda, "cupy.cuda.nvrtc": nvrtc}.items():
+        monkeypatch.setitem(sys.modules, name, stand_in_for)
+
+    def compile_cubin(*key, **options):
+        facts.made += 1
+        return b"cubin %d" % facts.made, ""
+
+    monkeypatch.setattr(loader, "cupy", lambda: module)
+    monkeypatch.setattr(loader, "sources", lambda stem: (facts.source, facts.headers))
+    monkeypatch.setattr(loader, "compile_cubin", compile_cubin)
+    monkeypatch.setenv("FASTSVGP_CACHE_DIR", str(tmp_path / "kept"))
+    return facts
+
+
+CHANGES = {
+    "the source": lambda facts, monkeypatch: setattr(facts, "source", "others"),
+    "a header": lambda facts, monkeypatch: facts.headers.update({"b.cuh": "changed"}),
+    "the name of a header": lambda facts, monkeypatch: setattr(facts, "headers", {"a.cuh": "first", "c.cuh": "second"}),
+    "the version of NVRTC": lambda facts, monkeypatch: setattr(facts, "version", (13, 1)),
+    "the options": lambda facts, monkeypatch: monkeypatch.setattr(loader, "OPTIONS", (*loader.OPTIONS, "-lineinfo")),
+}
+ASKED = "small", "float32", "90a"
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_another_cubin_for_anything_that_it_depends_on(compiler, monkeypatch, change):
+    first = loader.load_cubin(*ASKED)
+    assert loader.load_cubin(*ASKED) == first and compiler.made == 1
+    with monkeypatch.context() as patch:
+        before = dict(vars(compiler), headers=dict(compiler.headers))
+        change(compiler, patch)
+        assert loader.load_cubin(*ASKED) != first and compiler.made == 2
+    vars(compiler).update(before, made=2)
+    assert loader.load_cubin(*ASKED) == first and compiler.made == 2  # which is still there
+
+
+@pytest.mark.parametrize("other", [("other", "float32", "90a"), ("small", "float64", "90a"), ("small", "float32", "80")])
+def test_another_cubin_for_anything_that_is_asked_for(compiler, other):
+    assert loader.load_cubin(*ASKED) != loader.load_cubin(*other)
+
+
+@pytest.mark.parametrize("trouble", [OSError, KeyboardInterrupt])
+def test_a_cubin_appears_whole_or_not_at_all(compiler, monkeypatch, tmp_path, caplog, trouble):
+    """Written aside and renamed: until then, whatever happens, there is no file of that name; afterwards there is none aside."""
+    seen = []
+
+    def stopped(written, target):
+        seen.append((pathlib.Path(written).read_bytes(), pathlib.Path(target).exists(), pathlib.Path(target).name))
+        raise trouble("while it is renamed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stopped)
+        if trouble is OSError:
+            assert loader.load_cubin(*ASKED) == b"cubin 1" and "cannot be kept" in caplog.text
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                loader.load_cubin(*ASKED)
+    ((written, there, name),) = seen
+    assert written == b"cubin 1" and not there and name.endswith(".cubin")
+    assert list((tmp_path / "kept").iterdir()) == []
+    assert loader.load_cubin(*ASKED) == b"cubin 2"
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == [name]
 
 
 # --- with NVRTC, which needs no driver ------------------------------------------------------------------------------------

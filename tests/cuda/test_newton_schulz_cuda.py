@@ -7,7 +7,6 @@ import newton_schulz_problems as problems
 import numpy as np
 import pytest
 from cuda_host import emulated as emulation
-from cuda_host import sanitized
 from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.host_module import HostModule
 from oracles import inverse_factor as oracle
@@ -179,8 +178,3 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
             results.append(problems.results_of(twin_of("newton_schulz"), *arrays, 0.7))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13 * max(1, np.abs(other).max()))
-
-
-def test_clean_under_sanitizers(sanitizer):
-    done = sanitized.run(sanitizer, "cuda_host.emulated", sanitizer, "newton_schulz")
-    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])

@@ -129,7 +129,8 @@ inline float rsqrt(float x) { return 1 / std::sqrt(x); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 
-// Asynchronous copies: see shared.cuh.
+// 16-byte asynchronous copies from global to shared memory, which happen only when they are waited for: cp.async of the device, its
+// commit_group, and its wait_group until at most KEEP groups are under way.
 inline void copy16_async(void* target, const void* source) {
   cuda_host::Quiet quiet;
   cuda_host::block->self->async.back().push_back({target, source});

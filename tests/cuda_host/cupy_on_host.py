@@ -4,8 +4,6 @@ It is strict where CuPy is: an array never turns into a NumPy array by itself, a
 stay on the device; NumPy's functions reach it through ``__array_ufunc__`` and ``__array_function__`` alone, by CuPy's rules.
 What it does not have raises. Copies to the host are counted in ``copies``: ``get``, ``item``, ``float(x)``, ``bool(x)``, and
 sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOLVER are ``libraries_on_host``.
-
-``python -m cuda_host.cupy_on_host SANITIZER`` runs ``small_run`` of ``tests/device_problems.py`` so, under a sanitizer.
 """
 
 import contextlib
@@ -88,8 +86,16 @@ class Ufunc:
 
 
 class Pointer:
-    def __init__(self, ptr):
-        self.ptr = ptr
+    """A place in the memory of an array of NumPy, which it keeps alive."""
+
+    def __init__(self, memory, ptr=None):
+        self.memory, self.ptr = memory, memory.ctypes.data if ptr is None else ptr
+
+    def __add__(self, nbytes):
+        return Pointer(self.memory, self.ptr + nbytes)
+
+    def view(self, shape, dtype, strides):
+        return np.ndarray(shape, dtype, self.memory, self.ptr - self.memory.ctypes.data, strides)
 
 
 def _binary(name):
@@ -135,9 +141,10 @@ class ndarray:
     __array_priority__ = 100
     __hash__ = None
 
-    def __init__(self, host):
-        assert type(host) is np.ndarray
-        self._host = host
+    def __init__(self, host, dtype=None, memptr=None, strides=None):
+        """Of an array of NumPy here; as in CuPy of a shape, with memory that is there already."""
+        self._host = host if memptr is None else memptr.view(host, dtype, strides)
+        assert type(self._host) is np.ndarray
 
     @property
     def __cuda_array_interface__(self):
@@ -165,12 +172,12 @@ class ndarray:
         for name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides", "flags")
     )
     T = property(lambda self: ndarray(self._host.T))
-    data = property(lambda self: Pointer(self._host.ctypes.data))
+    data = property(lambda self: Pointer(self._host))
     device = types.SimpleNamespace(id=0)
 
-    def get(self):
+    def get(self, order="C"):
         copies.to_host += 1
-        return self._host.copy()
+        return self._host.copy(order)
 
     item, tolist, __float__, __int__, __bool__, __index__ = map(
         _to_host, ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
@@ -286,12 +293,3 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
     with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
         yield cupy
 
-
-if __name__ == "__main__":
-    import sys
-
-    from cuda_host import cupy_on_host as this  # not __main__: arrays are of one class
-    from device_problems import on_host, small_run
-
-    with this.cupy_on_host(sanitizer=sys.argv[1]) as module:
-        small_run(on_host(module))

@@ -1,18 +1,15 @@
-"""CUDA twins on the host: CuPy is NumPy, a launch is a run of the emulation.
-
-``python -m cuda_host.emulated SANITIZER STEM`` runs ``small_run(twin)`` of ``tests/STEM_problems.py`` so, under a sanitizer.
-"""
+"""CUDA twins on the host: CuPy is NumPy, a launch is a run of the emulation."""
 
 import contextlib
 import functools
 import importlib
 import pathlib
-import sys
 import types
 from unittest import mock
 
 import numpy as np
-from cuda_host.host_module import HostModule
+from cuda_host.host_module import SANITIZERS, HostModule
+from cuda_host.small_runs import LIBRARIES
 
 from fastsvgp.kernels.cuda import loader
 
@@ -22,7 +19,6 @@ def _empty(shape, dtype=float):
     return np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, np.iinfo(dtype).min, dtype)
 
 
-SMALL_RUN = {"updates": "float64"}  # the dtype of a family's run under sanitizers, float32 for the others
 ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty})
 
 
@@ -38,8 +34,9 @@ def _source(stem, dtype):
 def builds():
     """Arguments of ``build`` for all libraries that the tests will ask for."""
     stems = sorted(path.stem for path in pathlib.Path(loader.source_folder()).glob("*.cu"))
-    jobs = [(stem, dtype, None) for dtype in loader.C_NAMES for stem in stems]
-    jobs += [(stem, SMALL_RUN.get(stem, "float32"), sanitizer) for stem in stems for sanitizer in ("address", "thread")]
+    jobs = [(stem, dtype, None) for dtype in ("float64", "float32") for stem in stems]  # the order in which tests come to them
+    small = [(stem, dtype) for stem in stems for dtype in LIBRARIES.get(stem, ("float32",))]
+    jobs += [(*job, sanitizer) for sanitizer in SANITIZERS if sanitizer for job in small]
     return [(*_source(stem, dtype), sanitizer) for stem, dtype, sanitizer in jobs]
 
 
@@ -56,7 +53,3 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
     with mock.patch.multiple(loader, **replaced):
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
 
-
-if __name__ == "__main__":
-    with emulated(sanitizer=sys.argv[1]) as twin_of:
-        importlib.import_module(f"{sys.argv[2]}_problems").small_run(twin_of(sys.argv[2]))

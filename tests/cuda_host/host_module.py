@@ -23,7 +23,7 @@ FLAGS = ["-std=c++20", "-g1", "-march=native", "-fPIC", "-shared", "-Wall", "-We
 SANITIZERS = {
     None: ["-O2"],
     "thread": ["-O1", "-fsanitize=thread"],
-    "address": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],  # compiled longer than run
 }
 
 

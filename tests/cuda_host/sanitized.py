@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +15,12 @@ def runtime(sanitizer):
     """Path of the sanitizer's library, or None where g++ has none."""
     named = subprocess.run(["g++", f"-print-file-name={RUNTIME[sanitizer]}"], capture_output=True, text=True).stdout.strip()
     return named if os.path.isabs(named) else None
+
+
+def why_not(sanitizer):
+    """The reason why a sanitizer cannot be used here, or None."""
+    if shutil.which("g++") is None or runtime(sanitizer) is None:
+        return f"needs g++ and its {RUNTIME[sanitizer]}"
 
 
 def run(sanitizer, module, *arguments):

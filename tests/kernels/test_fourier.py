@@ -207,6 +207,13 @@ def test_indices_out_of_range(rng, wrong):
             call()
 
 
+def test_frequencies_of_any_index_but_negative_ones():
+    last = kernels.fourier_frequencies("rbf", 1, np.array([2**63 - 1]), 4)
+    np.testing.assert_allclose(last, oracle.frequencies("rbf", 1, [2**63 - 1], 4).astype(float), rtol=1e-14, atol=1e-15)
+    with pytest.raises(IndexError, match=r"`indices` holds -3, but there are \d+ frequencies \(0 to 9223372036854775807\)"):
+        kernels.fourier_frequencies("rbf", 1, np.array([5, -3]), 4)
+
+
 @every_dtype
 def test_cos_sin(rng, dtype):
     chosen = 0.0, -0.0, 0.25, 0.5, 0.75, -0.25, 3.5, 1e6 + 0.5

@@ -90,7 +90,7 @@ def _pass(X, U, W, family, seed, indices, lengthscales, forward, backward, slope
 
 
 def frequencies(family, seed, indices, D, dtype):
-    omega = _draw(family, seed, np.ascontiguousarray(indices, dtype=np.int64), D, np.dtype(dtype))
+    omega = _draw(family, seed, _checked(indices, 1 << 63), D, np.dtype(dtype))
     return np.ascontiguousarray(omega[:D].T)
 
 

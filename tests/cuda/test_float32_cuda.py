@@ -1,0 +1,91 @@
+"""Everything above the kernels on device arrays in float32: it stays float32, and is as accurate as float32 on the CPU.
+
+The truth is float64 on the CPU, of the same rounded numbers.
+"""
+
+import contextlib
+
+import numpy as np
+import pytest
+from test_bounds_cuda import COVARIANCES, LIKELIHOODS, MEANS, TARGETS, B, Copies, D, models_with_factors, moved, small_model
+
+import fastsvgp as fs
+
+EPS = np.finfo(np.float32).eps
+SLACK, FLOOR = 4, 64 * EPS  # times the CPU's own error, or this where that is small by luck; of the largest entry
+
+
+def rounded(tree, dtype=np.float32):
+    """A record or array whose real numbers are rounded to float32, as float32 or float64."""
+    if isinstance(tree, np.ndarray):
+        return tree.astype(np.float32).astype(dtype) if tree.dtype.kind == "f" else tree
+    return fs.tree_map(lambda a: np.asarray(a, np.float32).astype(dtype)[()], tree)
+
+
+def by_name(results):
+    """``name: array`` of what a bound or a prediction gives."""
+    if isinstance(results, tuple):
+        return {f"{i} {name}": a for i, part in enumerate(results) for name, a in by_name(part).items()}
+    if hasattr(results, "_record_fields"):
+        return {path: value for path, _, value in fs.leaves(results)}
+    return {"": results}
+
+
+def check(gpu, function, *arguments, copies=1, there=None, **settings):
+    """Whatever ``function`` gives for the model and data in float32, with so many copies to the host (None: not counted).
+
+    ``there`` has settings of its own for the device.
+    """
+    exact, plain = (by_name(function(*(rounded(a, dtype) for a in arguments), **settings)) for dtype in (np.float64, np.float32))
+    moved_there = moved(gpu, *map(rounded, arguments))
+    with Copies(gpu, copies) if copies else contextlib.nullcontext():
+        found = by_name(function(*moved_there, **settings | (there or {})))
+    assert found.keys() == exact.keys()
+    for name, truth in exact.items():
+        if truth is None:
+            assert found[name] is None, name
+            continue
+        ours = found[name]
+        if isinstance(truth, float) and not isinstance(truth, np.generic):
+            assert type(ours) is float, name
+        else:
+            assert hasattr(ours, "__cuda_array_interface__") and ours.dtype == np.float32 and ours.shape == np.shape(truth), name
+            ours = ours.get()
+        scale = max(1, np.abs(truth).max(initial=0))
+        theirs = np.abs(plain[name] - truth).max(initial=0) / scale
+        assert np.abs(ours - truth).max(initial=0) / scale <= SLACK * max(theirs, FLOOR), (name, theirs)
+
+
+@pytest.mark.parametrize("case", range(len(LIKELIHOODS)), ids=lambda i: type(LIKELIHOODS[i][0]).__name__)
+def test_likelihoods(one_gpu, rng, case):
+    """Every likelihood with one posterior and prediction, and these with several likelihoods."""
+    likelihood, kind, outputs = LIKELIHOODS[case]
+    posterior, predict = ((fs.Whitened, fs.predict_f), (fs.Marginal, fs.predict_y))[case % 2]
+    model = small_model(rng, outputs, posterior, likelihood=likelihood)
+    X, Y = rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
+    check(one_gpu, fs.elbo_and_grad, model, X, Y, num_data=1000)
+    check(one_gpu, predict, model, X, there={"chunk_size": 40})
+    check(one_gpu, fs.predict_log_density, model, X, Y, copies=None)
+
+
+@pytest.mark.parametrize("covariance, mean", [*zip(COVARIANCES, MEANS, strict=True)], ids=lambda x: type(x).__name__)
+def test_covariances_and_the_collapsed_bound(one_gpu, rng, covariance, mean):
+    model, X, Y = small_model(rng, covariance=covariance, mean=mean), rng.standard_normal((B, D)), rng.standard_normal(B)
+    check(one_gpu, fs.elbo_and_grad, model, X, Y, num_data=1000)
+    sgpr = fs.SGPR(covariance, model.inducing, np.float64(0.3), mean)
+    check(one_gpu, fs.collapsed_bound_and_grad, sgpr, X, Y)
+
+
+def test_other_posteriors(one_gpu, rng):
+    X, Y = rng.standard_normal((B, D)), rng.standard_normal((B, 2))
+    for model, settings in models_with_factors(rng, (2,)):
+        check(one_gpu, fs.elbo_and_grad, model, X, Y, num_data=1000, **settings)
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
+def test_steps(one_gpu, rng, posterior):
+    model, X = small_model(rng, posterior=posterior), rng.standard_normal((B, D))
+    check(one_gpu, lambda *a: fs.natural_step(*a, step_size=0.4, num_data=500)[0], model, X, np.sin(X[:, 0]), copies=None)
+    there, X, Y = moved(one_gpu, *map(rounded, (model, X, np.sin(X[:, 0]))))
+    found, info = fs.fit(there, X, Y, steps=3, batch_size=20, rng=3)
+    assert all(leaf.dtype == np.float32 for _, _, leaf in fs.leaves(found)) and np.isfinite(info.values).all()

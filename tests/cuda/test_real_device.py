@@ -1,0 +1,142 @@
+"""What goes to a device for a test lies there as it lies here, and tools that watch it see where it ends."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from cuda_host import cupy_on_host
+from real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device
+
+from fastsvgp.kernels.cuda import loader
+
+
+def cupys_own_class():
+    """CuPy's array over memory of the host: how it takes pointers and strides shows without a device."""
+    cupy = pytest.importorskip("cupy")
+
+    def asarray(buffer):
+        kept = buffer.copy()
+        memory = cupy.cuda.UnownedMemory(kept.ctypes.data, kept.nbytes, kept, 0)
+        return cupy.ndarray(kept.shape, kept.dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    return types.SimpleNamespace(asarray=asarray, ndarray=cupy.ndarray)
+
+
+def seen(array):
+    """What is in memory where the array says that it is."""
+    place = types.SimpleNamespace(
+        __array_interface__={"version": 3, "shape": array.shape, "typestr": array.dtype.str, "strides": array.strides,
+                             "data": (array.data.ptr, True)}
+    )  # fmt: skip
+    return np.array(place)
+
+
+LAYOUTS = {
+    "dense": lambda a: a,
+    "padded rows": lambda a: a[:, :5],
+    "askew": lambda a: a.ravel()[1:41].reshape(5, 8),
+    "a part": lambda a: a[2:4, 3:6],
+    "every second column": lambda a: a[:, ::2],
+    "columns first": lambda a: np.asfortranarray(a),
+    "turned": lambda a: a.T[1:],
+    "backwards": lambda a: a[::-1, ::-2],
+    "the same row again": lambda a: np.broadcast_to(a[0], (3, 8)),
+    "a batch": lambda a: a.reshape(2, 3, 8).swapaxes(0, 1)[:, :, 1:],
+    "a line": lambda a: a[3, 1::3],
+    "a number": lambda a: a[1, 1:2].reshape(()),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+@pytest.mark.parametrize("module", [lambda: cupy_on_host.cupy, cupys_own_class], ids=["emulated", "CuPy's class"])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_strides_and_address_are_kept(layout, module, dtype):
+    here = layout(np.arange(48, dtype=dtype).reshape(6, 8))
+    there = laid_out(module(), here)
+    assert there.strides == here.strides and there.shape == here.shape and there.dtype == here.dtype
+    assert there.flags.c_contiguous == here.flags.c_contiguous and there.flags.f_contiguous == here.flags.f_contiguous
+    assert there.data.ptr % ALIGNMENT == here.ctypes.data % ALIGNMENT
+    np.testing.assert_array_equal(seen(there), here)
+
+
+def test_it_is_a_copy_with_what_lies_between():
+    wide = np.full((4, 6), np.nan)
+    wide[:, :3] = 1
+    there = laid_out(cupy_on_host.cupy, wide[:, :3])
+    wide[:] = 2
+    memory = there._host.base.view(np.float64)
+    np.testing.assert_array_equal(memory, [1, 1, 1, np.nan, np.nan, np.nan] * 3 + [1, 1, 1])  # and nothing after the last entry
+    assert laid_out(cupy_on_host.cupy, wide[:0, ::2]).shape == (0, 3)
+
+
+def test_kernels_get_them(rng, monkeypatch):
+    """The twin that tests call on a device is launched with the strides and the alignment of the host's arrays."""
+    launched = []
+    replaced = {"cupy": lambda: cupy_on_host.cupy, "launch": lambda *call: launched.append(call[5])}
+    for name, function in replaced.items():
+        monkeypatch.setattr(loader, name, function)
+    multiply = on_device(cupy_on_host.cupy, "chevron").multiply
+    memory, diagonal, x = np.zeros(201), np.ones(14), np.ones((1, 20))
+    for dense in (memory[:120].reshape(20, 6), memory[:200].reshape(20, 10)[:, :6], memory[1:121].reshape(20, 6)):
+        multiply(dense, diagonal, x, False)
+    assert [(int(stride), int(aligned)) for _, stride, aligned, *_ in launched] == [(6, 1), (10, 1), (6, 0)]
+
+
+def test_results_come_back_as_they_lie_there(monkeypatch):
+    module = types.ModuleType("fastsvgp.kernels.cuda.stand_in")
+    module.turn = lambda a: (a.T, a, 3)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    turned, same, number = on_device(cupy_on_host.cupy, "stand_in").turn(np.ones((2, 3)))
+    assert turned.flags.f_contiguous and not turned.flags.c_contiguous and same.flags.c_contiguous and number == 3
+
+
+# --- compute-sanitizer ------------------------------------------------------------------------------------------------------
+
+SCRIPT = pathlib.Path(__file__).with_name("sanitize_on_device.sh")
+TOOL = """#!/bin/sh
+echo "pool=$FASTSVGP_TEST_POOL $*"
+[ "$2" = memcheck ] || exit 0
+while [ "$1" != python ]; do shift; done
+shift
+exec "$REAL_PYTHON" "$@" --collect-only -v -p no:cacheprovider
+"""
+
+
+def test_the_script_runs_what_runs_on_a_device_without_a_pool(tmp_path):
+    """The real script, with a compute-sanitizer that tells how it was called and lists the tests."""
+    for name, text in {"compute-sanitizer": TOOL, "python": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REAL_PYTHON": sys.executable}
+    done = subprocess.run(["bash", SCRIPT, "-k", "layouts"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *listed, last = done.stdout.strip().splitlines()
+    for line, tool in ((first, "memcheck"), (last, "racecheck")):
+        assert line.startswith(f"pool=0 --tool {tool} --error-exitcode 1 ")
+        assert line.endswith(" -m on_device tests/cuda -k layouts")
+    found = [line.partition("[")[2] for line in listed if "::" in line]
+    assert len(found) == 8 and all(parameters.startswith("device-") for parameters in found)
+
+
+def test_only_tests_on_a_device_are_marked(request):
+    for item in request.session.items:
+        fixtures = {"twin_of", "gpu", "one_gpu"} & {*getattr(getattr(item, "callspec", None), "params", ())}
+        on_it = any(item.callspec.params[name] == "device" for name in fixtures)
+        assert on_it == (item.get_closest_marker("on_device") is not None), item.nodeid
+
+
+@pytest.mark.parametrize("pool, allocators", [("0", [None]), ("1", []), (None, [])])
+def test_every_array_is_an_allocation_of_its_own(monkeypatch, pool, allocators):
+    asked = []
+    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
+    cuda = types.SimpleNamespace(runtime=runtime, set_allocator=asked.append)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    if pool is None:
+        monkeypatch.delenv(POOL, raising=False)
+    else:
+        monkeypatch.setenv(POOL, pool)
+    assert cupy_or_skip() is sys.modules["cupy"] and asked == allocators

@@ -1,0 +1,44 @@
+"""Runs of every kernel that are small enough for sanitizers: ``python -m cuda_host.small_runs FAMILY DTYPE SANITIZER``.
+
+The families are those of ``tests/FAMILY_problems.py``; "device" is the front door, with the kernels behind bounds and optimisers.
+"""
+
+import importlib
+import sys
+
+import numpy as np
+
+EITHER = ("float32", "float64")
+RUNS = {  # in either dtype where 128-bit loads hold other numbers of elements, or the matrix products of a warp differ
+    "chevron": EITHER,
+    "fourier": EITHER,
+    "pairwise": EITHER,
+    "triangular": EITHER,
+    "newton_schulz": ("float32",),
+    "device": ("float32",),
+}
+LIBRARIES = {  # stems of the sources that are launched by runs in another dtype than float32 alone
+    "chevron": EITHER,
+    "fourier": EITHER,
+    "pairwise": EITHER,
+    "tiled": EITHER,
+    "updates": ("float64",),
+}
+
+
+def run(family, dtype, sanitizer=None):
+    problems = importlib.import_module(f"{family}_problems")
+    if family == "device":
+        from cuda_host.cupy_on_host import cupy_on_host  # with this emulation only: those of families take plain arrays
+
+        with cupy_on_host(sanitizer=sanitizer) as module:
+            problems.small_run(problems.on_host(module))
+    else:
+        from cuda_host.emulated import emulated
+
+        with emulated(sanitizer=sanitizer) as twin_of:
+            problems.small_run(twin_of(family), np.dtype(dtype).type)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

@@ -1,0 +1,60 @@
+"""Where there is a GPU: CuPy on it, and arrays that lie there as they lie here.
+
+``cupy.asarray`` makes strided arrays dense and puts them at the start of an allocation: padded rows, every second column and
+addresses askew would all arrive contiguous and aligned, and tests of layouts would test nothing.
+"""
+
+import ctypes
+import importlib
+import os
+import types
+
+import numpy as np
+import pytest
+
+ALIGNMENT = 16  # bytes of the widest load of the kernels: an address modulo this is kept
+POOL = "FASTSVGP_TEST_POOL"  # 0: every array is an allocation of its own, so that compute-sanitizer sees where it ends
+
+
+def why_none():
+    try:
+        import cupy
+
+        return None if cupy.cuda.runtime.getDeviceCount() else "CuPy finds no device"
+    except Exception as error:  # not installed, no driver, a mismatch: the reason is the answer
+        return f"no CUDA device ({type(error).__name__}: {error})"
+
+
+def cupy_or_skip():
+    """CuPy, for a test that runs on a device."""
+    if reason := why_none():
+        pytest.skip(reason)
+    import cupy
+
+    if os.environ.get(POOL) == "0":
+        cupy.cuda.set_allocator(None)
+    return cupy
+
+
+def laid_out(cupy, array):
+    """A copy of a NumPy array with its strides, at its address modulo 16.
+
+    What lies between the entries comes along. Beyond the last one the allocation ends, so that tools see reads past it.
+    """
+    if array.size == 0:
+        return cupy.asarray(array)
+    low, high = np.lib.array_utils.byte_bounds(array)
+    before = low % ALIGNMENT
+    buffer = np.zeros(before + high - low, np.uint8)
+    buffer[before:] = np.frombuffer((ctypes.c_uint8 * (high - low)).from_address(low), np.uint8)
+    start = cupy.asarray(buffer).data + (before + array.ctypes.data - low)
+    return cupy.ndarray(array.shape, array.dtype, start, array.strides)
+
+
+def on_device(cupy, stem):
+    """The CUDA twin of a family for NumPy arrays: they go to the device with their layouts, and results come back with theirs."""
+    module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
+    there = lambda a: laid_out(cupy, a) if isinstance(a, np.ndarray) else a  # noqa: E731
+    back = lambda a: tuple(map(back, a)) if isinstance(a, tuple) else a.get(order="A") if isinstance(a, cupy.ndarray) else a  # noqa: E731
+    moved = lambda f: lambda *arguments: back(f(*map(there, arguments)))  # noqa: E731
+    return types.SimpleNamespace(**{name: moved(f) for name, f in vars(module).items() if callable(f)})

@@ -1,0 +1,124 @@
+"""One command measures and writes a table, and its header says where, with what and how."""
+
+import importlib
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+pytest.importorskip("pytest_benchmark")
+BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench"
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """A module of the benchmarks by its name; their folder is no package."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_THREAD_TIMEOUT"):
+        monkeypatch.setenv(variable, "1")  # which some of them set
+    yield importlib.import_module
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(BENCH)):
+            del sys.modules[name]
+
+
+def test_a_table_by_one_command(tmp_path):
+    """The smallest row there is, through the real command."""
+    arguments = ["updates", "-k", "bench_pack_tril and not 1000 and not 2000", "--results", str(tmp_path)]
+    done = subprocess.run([sys.executable, BENCH / "measure.py", *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (table,) = tmp_path.iterdir()
+    title, _, machine, made, command, _, *legend, header, _, row = table.read_text(encoding="utf-8").splitlines()
+    assert table.name == "updates.md" and title == "# updates"
+    assert re.search(r", \d+ cores visible, .*; Python 3\.\d+\.\d+, numpy [\d.]+, scipy [\d.]+, numba [\d.]+", machine)
+    assert re.fullmatch(r"commit (unknown|[0-9a-f]{7,}( \(changed since\))?); \d{4}-\d\d-\d\dT\d\d:\d\d UTC\.", made)
+    assert command.startswith("`python bench/measure.py updates -k 'bench_pack_tril and")
+    assert "scipy.linalg.blas" in legend[0] and max(map(len, legend)) <= 130
+    assert header.startswith("| benchmark | median | quartiles | best | floor |") and header.endswith("| error |")
+    assert re.fullmatch(r"\| pack_tril\[100\] \|.* 0\.0e\+00 \|", row)
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [(["missing"], "there is no bench_missing.py"), (["updates", "-k", "nothing_of_the_kind"], "no table is written")],
+)
+def test_no_table(arguments, said, tmp_path):
+    command = [sys.executable, BENCH / "measure.py", *arguments, "--results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode and said in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_no_device(bench, monkeypatch, capsys):
+    monkeypatch.setattr(bench("device"), "REASON", "no CUDA device (for a reason)")
+    with pytest.raises(SystemExit):
+        bench("measure").main(["updates", "--device"])
+    assert "--device: no CUDA device (for a reason)" in capsys.readouterr().err
+
+
+# --- of a device ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu(bench, monkeypatch, tmp_path):
+    """A CuPy that knows of one device, and a driver of its release."""
+    properties = {"name": b"NVIDIA H200", "totalGlobalMem": 141 * 2**30, "multiProcessorCount": 132, "major": 9, "minor": 0}
+    runtime = types.SimpleNamespace(
+        getDevice=lambda: 3,
+        getDeviceProperties=lambda number: properties if number == 3 else None,
+        driverGetVersion=lambda: 13010,
+        runtimeGetVersion=lambda: 13020,
+    )
+    cuda = types.SimpleNamespace(runtime=runtime, nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 2)))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda, __version__="14.2.0"))
+    monkeypatch.setattr(bench("device"), "REASON", None)
+    monkeypatch.setattr(bench("device"), "RELEASE", tmp_path / "version")
+    (tmp_path / "version").write_text("580.65.06\n")
+
+
+FACTS = (
+    "NVIDIA H200, 141 GiB, 132 multiprocessors, compute capability 9.0; driver 580.65.06 (CUDA 13.1), CUDA runtime 13.2, "
+    "CuPy 14.2.0, NVRTC 13.2"
+)
+
+
+def test_facts(gpu, bench, tmp_path):
+    assert bench("device").facts() == FACTS
+    (tmp_path / "version").unlink()
+    assert "; driver of unknown release (CUDA 13.1), " in bench("device").facts()
+
+
+def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
+    asked, row = [], {"name": "bench_solve", "stats": {"median": 2e-3}, "extra_info": {"floor": 1e-3}}
+    monkeypatch.setattr(bench("measure"), "measured", lambda *call: asked.append(call) or {"benchmarks": [row]})
+    bench("measure").main(["triangular", "--device", "--results", str(tmp_path)])
+    assert asked == [([BENCH / "bench_triangular.py"], "on_device", None)]
+    text = (tmp_path / "triangular_cuda.md").read_text(encoding="utf-8")
+    assert text.startswith("# triangular_cuda\n") and f"\n{FACTS};\ncommit " in text
+    assert "`python bench/measure.py triangular --device" in text
+    assert "cuBLAS" in text and "cudaMemset" in text and "scipy.linalg.blas" not in text
+    assert "| solve | 2 ms | 1 ms |" in text
+
+
+def test_peers_on_a_device_say_which(gpu, bench, monkeypatch, capsys):
+    peers = bench("peers")
+    monkeypatch.setattr(peers, "compare", lambda *call: (1e9, []))
+    peers.main(["--device", "cuda", "--sizes", "1,1"])
+    printed = capsys.readouterr().out
+    assert f"\n{FACTS};\ncommit " in printed and "`python bench/peers.py --device cuda --sizes 1,1`" in printed
+    peers.main(["--sizes", "1,1"])
+    assert "NVIDIA" not in capsys.readouterr().out
+
+
+def test_rows_of_devices_are_marked(bench):
+    """Both tables together have every row, and no row twice."""
+    listed = {}
+    for marker in ("on_device", "not on_device"):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-m", marker, "-p", "no:cacheprovider", "bench"]
+        done = subprocess.run(command, cwd=BENCH.parent, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        listed[marker] = [line for line in done.stdout.splitlines() if "::" in line]
+    assert all("on_device" in row or "bench_trsm_batched" in row for row in listed["on_device"]) and listed["on_device"]
+    assert listed["not on_device"] and not any("on_device" in row for row in listed["not on_device"])
