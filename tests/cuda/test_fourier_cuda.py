@@ -185,6 +185,9 @@ def test_indices_out_of_range_in_the_checking_mode(twin_of, rng, wrong, monkeypa
             getattr(cuda, name)(*arguments)
     edges = "rbf", 1, np.array([0, 16, 3, 16, 0]), 17, *scales
     assert np.isfinite(cuda.multiply(X, W, *edges, False)).all()
+    with pytest.raises(IndexError, match="`indices` holds -1,"):
+        cuda.frequencies("rbf", 1, np.array([3, -1]), 2, np.float64)
+    assert np.isfinite(cuda.frequencies("rbf", 1, np.array([2**63 - 1]), 2, np.float64)).all()
 
 
 def test_the_order_of_threads_changes_no_bit(rng):

@@ -30,7 +30,7 @@ def _checked(indices, num):
     cp = loader.cupy()
     indices = cp.ascontiguousarray(indices, dtype=np.int64)
     if loader.checking() and indices.size:
-        wrong = indices[(indices < 0) | (indices >= num)]
+        wrong = indices[(indices < 0) | (indices > num - 1)]  # num may be 2^63, one too many for an int64
         if wrong.size:
             raise IndexError(f"`indices` holds {int(wrong[0])}, but there are {num} frequencies (0 to {num - 1})")
     return indices
@@ -179,7 +179,7 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales):
 
 
 def frequencies(family, seed, indices, D, dtype):
-    indices, dtype = loader.cupy().ascontiguousarray(indices, dtype=np.int64), np.dtype(dtype)
+    indices, dtype = _checked(indices, 1 << 63), np.dtype(dtype)
     return _frequencies(family, seed, indices, D, dtype, 1 / (2 * math.pi))  # phases of unit lengthscales that are not in turns
 
 
