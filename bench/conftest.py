@@ -14,7 +14,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests")
 def pytest_configure(config):
     config.addinivalue_line("python_files", "bench_*.py")
     config.addinivalue_line("python_functions", "bench_*")
-    config.addinivalue_line("markers", "on_device: a row that needs a GPU")
 
 
 @pytest.fixture

@@ -17,10 +17,6 @@ POOL, LOGS, RUNS = pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
 DEVICE = pytest.param("device", marks=pytest.mark.on_device)
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "on_device: runs on a GPU, and is skipped where there is none")
-
-
 def pytest_collection_modifyitems(items):
     """Tests that wait for compilers come last: until then those work beside the other tests."""
     items.sort(key=lambda item: getattr(item, "originalname", None) == "test_compiles_within_budget")
