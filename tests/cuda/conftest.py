@@ -13,7 +13,7 @@ from cuda_host.host_module import ORDERS
 from device_problems import on_host
 from real_device import cupy_or_skip, on_device
 
-POOL, LOGS, RUNS = pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
+POOL, LOGS, RUNS, LATER = pytest.StashKey(), pytest.StashKey(), pytest.StashKey(), pytest.StashKey()
 DEVICE = pytest.param("device", marks=pytest.mark.on_device)
 
 
@@ -38,7 +38,9 @@ def pytest_collection_finish(session):
         (name, *run): pool.submit(sanitized.run, name, "cuda_host.small_runs", *run, name) for name, *run in runs
     }
     jobs = [(p["compiler"], p["stem"], p["dtype"], p["architecture"]) for p in compiled if not ptxas.why_not(p["compiler"])]
-    session.config.stash[LOGS] = {job: pool.submit(ptxas.log_of, *job) for job in jobs}
+    # NVRTC compiles in this process, through the loader: not while the tests of the loader replace parts of it
+    session.config.stash[LATER] = [job for job in jobs if job[0] == "nvrtc"]
+    session.config.stash[LOGS] = {job: pool.submit(ptxas.log_of, *job) for job in jobs if job[0] != "nvrtc"}
 
 
 def pytest_sessionfinish(session):
@@ -49,7 +51,10 @@ def pytest_sessionfinish(session):
 @pytest.fixture
 def logs(request):
     """Futures of what compilers and assembler say: (compiler, stem, dtype, architecture) -> log."""
-    return request.config.stash[LOGS]
+    stash = request.config.stash
+    stash[LOGS] |= {job: stash[POOL].submit(ptxas.log_of, *job) for job in stash[LATER]}
+    stash[LATER] = []
+    return stash[LOGS]
 
 
 @pytest.fixture(params=[*ORDERS, DEVICE])
