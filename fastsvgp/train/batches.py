@@ -110,7 +110,8 @@ class OnDevice:
             return self._batches.at(step)
         if self._step != step:
             self._ahead = self._reader.submit(self._batches.at, step)  # after what may still be read
-        data = self._ahead.result()
+        self._step, ahead = None, self._ahead  # where it fails, the next call reads again
+        data = ahead.result()
         self._step, self._ahead = step + 1, self._reader.submit(self._batches.at, step + 1)
         return data
 

@@ -10,6 +10,7 @@ from cuda_host import cupy_on_host
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.kernels.cuda import quadrature
+from fastsvgp.train import batches
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 N, M, D = 40, 5, 2
@@ -43,6 +44,31 @@ def test_only_the_caller_touches_the_device(rng, where, monkeypatch):
     assert threads == {threading.get_ident()}
     for (path, _, one), (_, _, other) in zip(fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True):
         np.testing.assert_array_equal(one, other, err_msg=path)
+
+
+class FailsOnce:
+    """Rows of an array, of which the second batch cannot be read at the first attempt."""
+
+    dtype, ndim, shape, reads = np.dtype(float), 2, (N, D), 0
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, rows):
+        self.reads += 1
+        if self.reads == 2:
+            raise OSError("disk")
+        return np.ones((N, D))[rows]
+
+
+def test_a_batch_that_could_not_be_read_is_read_again():
+    with cupy_on_host.cupy_on_host() as cupy:
+        ahead = batches.OnDevice(batches.Batches(FailsOnce(), np.ones(N), 16, 1), cupy.asarray(np.ones(1)))
+        ahead.at(0)
+        with pytest.raises(OSError, match="disk"):
+            ahead.at(1)
+        X, Y = ahead.at(1)
+        assert X.shape == (16, D) and Y.shape == (16,)
 
 
 def test_what_all_streams_share_is_there_when_they_get_it(rng, monkeypatch):

@@ -151,6 +151,26 @@ def test_indices_out_of_range(rng, small, wrong):
             call()
 
 
+@pytest.mark.parametrize("k", [0, 1, 6, 40])
+def test_no_right_hand_sides(rng, k):
+    """Nothing is written: 200 times, because what lies beside an empty array is noticed only now and then."""
+    m, rows = 4000, np.arange(k, 4000)
+    dense, diagonal, _, _, _ = problems.problem(rng, m, k, 1, np.float64)
+    z = np.empty((0, m))
+    for _ in range(200):
+        for transpose in (False, True):
+            assert kernels.chevron_multiply(dense, diagonal, z, transpose).shape == (0, m)
+        assert kernels.chevron_multiply_rows(dense, diagonal, rows, z[:, :k], z[:, k:]).shape == (0, m - k)
+    guarded = np.full(64, 7.0)
+    given, out = (*chevron._flat(dense), k, diagonal, False, rows, True), guarded[32:32].reshape(0, m - k)
+    chevron.chevron_products.rows_of_product(0, m - k, *given, z[:, :k], np.zeros(0), z[:, k:], out)
+    assert (guarded == 7).all()
+    head, rest = kernels.chevron_multiply_rows_transposed(dense, diagonal, rows, z[:, k:])
+    assert head.shape == (0, k) and rest.shape == (0, m - k)
+    bars = kernels.chevron_gram_vjp(z, dense, diagonal, z)
+    assert not bars[0].any() and not bars[1].any() and bars[2].shape == (0, m)
+
+
 @pytest.mark.parametrize("k", [10, 32, 33])
 @pytest.mark.parametrize("count", [1, 3, 4])
 def test_more_columns_than_a_cache_holds(rng, k, count):

@@ -272,6 +272,8 @@ def rows_of_product(start, stop, flat, stride, k, diagonal, squared, rows, liste
     ``squared``: with the diagonal entries beyond the first k squared.
     """
     count, n = out.shape
+    if count == 0:
+        return
     first = min(stop, start if listed else max(start, k))  # from here on rows are complete, or listed
     last = stop - (stop - first) % 4
     args = flat, stride, k, diagonal, squared
@@ -282,6 +284,6 @@ def rows_of_product(start, stop, flat, stride, k, diagonal, squared, rows, liste
         _short_rows(first, last, *args, weights, count, n, rest, out)
     elif listed:
         _listed_short_rows_of_one(first, last, flat, stride, k, diagonal, rows, head, rest, out)
-    elif count:
+    else:
         _short_rows_of_one(first, last, *args, head, rest, out)
     _any_rows(last, stop, *args, rows, listed, head, rest, out)

@@ -212,6 +212,8 @@ def columns_of_product(start, stop, flat, stride, k, diagonal, rows, listed, x, 
     ``y`` has as many lines as ``x``, or none. rest[r, i] = C_gg x_r[i], 0 for g < k, if not empty.
     """
     count, n = x.shape
+    if count == 0:
+        return np.zeros((0, k))
     sides = 2 if len(y) else 1
     few = count == 1 or flat.size * flat.itemsize <= CACHED
     distant, pitch = listed or k >= SHORT and few, (k + 7) // 8 * 8

@@ -118,11 +118,11 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
     # steps at M = 1000 take 3 % less time than with one range for each thread.
     parts = min(chunks * threads, rows) if work > CHUNKS * serial_below else threads
     edges = [rows * i // parts for i in range(parts + 1)]
-    results, chunks = [None] * parts, itertools.count()
+    results, numbers = [None] * parts, itertools.count()
     finished, errors = np.zeros(parts, np.uint8), SimpleQueue()
 
     def take():
-        while (i := next(chunks)) < parts:
+        while (i := next(numbers)) < parts:
             error = None
             try:
                 results[i] = kernel(edges[i], edges[i + 1], *args)
@@ -132,12 +132,17 @@ def over_rows(kernel, rows, work, *args, serial_below=60_000, chunks=CHUNKS):
             finished[i] = 1
 
     jobs = _queue(threads - 1)
-    for _ in range(threads - 1):
-        jobs.put(take)
-    take()
-    _watch(finished, LOOKS)
-    raised = [error for _ in range(parts) if (error := errors.get()) is not None]
-    args = None  # a helper that starts late has nothing left to do, and must not keep arrays alive
+    try:
+        for _ in range(threads - 1):
+            jobs.put(take)
+        take()
+        _watch(finished, LOOKS)
+        raised = [error for _ in range(parts) if (error := errors.get()) is not None]
+    except BaseException:  # an interrupt between two ranges
+        parts = 0
+        raise
+    finally:
+        args = None  # a helper that starts late has nothing left to do, and must not keep arrays alive
     done, results = results, None
     if raised:
         raise raised[0]
