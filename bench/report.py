@@ -114,5 +114,5 @@ def markdown(table):
 
 def document(data, name, command, device=None):
     """The file of a table: ``data`` is the JSON of pytest-benchmark."""
-    legend = textwrap.fill(" ".join([DEVICE if device else HOST, ERROR]).strip(), 130)
+    legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
     return f"# {name}\n\n{header(command, device=device)}\n\n{legend}\n\n{markdown(rows(data))}\n"
