@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from gp_problems import lower_factor
 
 import fastsvgp as fs
 
 
 def model(rng, P=None, M=6, likelihood=None, mean=None):
     batch = () if P is None else (P,)
-    q = fs.Whitened(rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.5 * np.eye(M))
+    q = fs.Whitened(rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M, off=0.2))
     likelihood = likelihood or fs.Gaussian(0.2)
     return fs.SVGP(fs.Matern32(1.1, np.array([0.8, 1.2])), rng.standard_normal((M, 2)), q, likelihood, mean)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gp_problems import lower_factor
 from numerics import five_point
 from scipy.optimize import minimize
 
@@ -13,7 +14,7 @@ def svgp(rng, posterior=fs.Whitened, M=5, outputs=(), dtype=np.float64):
     Y = np.sin(2 * X[:, 0]).astype(dtype)
     if outputs:
         Y = np.stack([Y + p for p in range(outputs[0])], axis=1)
-    tril = np.tril(0.2 * rng.standard_normal(outputs + (M, M))) + 0.7 * np.eye(M)
+    tril = lower_factor(rng, *outputs, M, off=0.2)
     model = fs.SVGP(
         covariance=fs.Sum((fs.Matern32(0.8, np.array([0.6, 1.2], dtype)), fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))))),
         inducing=X[:M] + dtype(0.1), posterior=posterior(rng.standard_normal(outputs + (M,)).astype(dtype), tril.astype(dtype)),
