@@ -115,3 +115,10 @@ def assert_records_close(left, right, rtol=1e-9):
         if a is not None:
             a, b = (np.tril(a), np.tril(b)) if kind == "tril" else (a, b)
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * max(1, np.max(np.abs(b))), err_msg=path)
+
+
+def assert_moments(samples, mean, cov, errors=6):
+    """Those of ``samples`` (S, N) within some standard errors of the moments of the Gaussian that they come from."""
+    var = cov.diagonal()
+    assert (np.abs(samples.mean(axis=0) - mean) <= errors * np.sqrt(var / len(samples))).all()
+    assert (np.abs(np.cov(samples.T) - cov) <= errors * np.sqrt((np.outer(var, var) + cov**2) / len(samples))).all()
