@@ -27,12 +27,15 @@ REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
 
 
-def leaf(kind="real", default=dataclasses.MISSING):
-    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal)."""
+def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
+    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal).
+
+    Type checkers see a default that is given by its name alone: ``leaf("positive", default=1.0)``.
+    """
     return dataclasses.field(default=default, metadata={"kind": kind})
 
 
-def static(default=dataclasses.MISSING):
+def static(default: Any = dataclasses.MISSING) -> Any:
     """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients."""
     return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=default is not dataclasses.MISSING)
 

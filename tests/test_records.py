@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,3 +198,19 @@ def test_any_damaged_byte_is_a_damaged_file(tmp_path, rng):
 def test_save_takes_records_only(tmp_path):
     with pytest.raises(TypeError, match="`tree` must be a fastsvgp record"):
         fs.save(tmp_path / "x.npz", {"a": 1})
+
+
+def test_a_default_may_be_given_by_position_or_by_name():
+    @records.record
+    class ByPosition:
+        size: Any = records.leaf("positive", 2.0)
+        setting: Any = records.static(3)
+
+    @records.record
+    class ByName:
+        size: Any = records.leaf("positive", default=2.0)
+        setting: Any = records.static(default=3)
+
+    for kind in (ByPosition, ByName):
+        assert (kind().size, kind().setting, kind(size=1.0).size) == (2.0, 3, 1.0)
+        assert list(fs.leaves(kind())) == [("size", "positive", 2.0)]

@@ -46,14 +46,14 @@ class SGPR:
 
 
 @verdicts.retried
-def collapsed_bound(sgpr, X, Y, *, jitter=None):
+def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     return check.result(_forward(sgpr, X, Y, jitter).value, sgpr)
 
 
 @verdicts.retried
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[float, SGPR]:
     """The collapsed bound of SGPR and its gradient.
 
     Parameters
@@ -124,7 +124,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
 
 
 @verdicts.retried
-def optimal_svgp(sgpr, X, Y, *, jitter=None):
+def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
     Arguments and errors as in ``collapsed_bound_and_grad``.

@@ -45,7 +45,7 @@ class SVGP:
 
 
 @verdicts.retried
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None) -> float:
     """The evidence lower bound, in nats.
 
     Parameters
@@ -92,7 +92,7 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
 
 
 @verdicts.retried
-def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
+def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None) -> tuple[float, SVGP]:
     """The evidence lower bound and its gradient in natural space.
 
     Parameters
@@ -127,7 +127,7 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
 
 
 @verdicts.retried
-def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
+def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None) -> tuple[float, SVGP]:
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
@@ -136,7 +136,7 @@ def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt
 
 
 @verdicts.retried
-def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None):
+def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None) -> tuple[float, SVGP]:
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
     About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.

@@ -16,7 +16,7 @@ class Linear(Covariance):
     variance : () or (D,), positive.
     """
 
-    variance: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
     per_feature = ("variance",)
 
     def matrix(self, X1, X2=None):
@@ -45,7 +45,7 @@ class Linear(Covariance):
 class Constant(Covariance):
     """k(x, x') = variance: one unknown constant. variance : (), positive."""
 
-    variance: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
 
     def matrix(self, X1, X2=None):
         return np.full((len(X1), len(X1 if X2 is None else X2)), self.variance, dtype=X1.dtype, like=X1)

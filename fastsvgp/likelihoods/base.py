@@ -2,6 +2,8 @@
 
 import math
 import numbers
+from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,8 +32,9 @@ class Likelihood:
     accumulated in float64. Nothing that comes in is modified.
     """
 
-    num_latent = None  # number of latent functions; None: one per output, any number of outputs
-    settings = {}  # static field: (whether a value makes sense, what it must be)
+    num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
+    # static field: (whether a value makes sense, what it must be)
+    settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         """Sum over the data of E_q(f)[log p(y | f)], and its derivatives.

@@ -21,8 +21,8 @@ class Poisson(Likelihood):
     placed around the mode of the integrand, with its curvature: 20 nodes reach 1e-8 also for large counts under a wide q(f).
     """
 
-    exposure: float = static(1)
-    num_nodes: int = static(20)
+    exposure: float = static(default=1)
+    num_nodes: int = static(default=20)
     settings = NODES | {"exposure": POSITIVE}
 
     def _rate(self, f):

@@ -24,8 +24,8 @@ class StudentT(Likelihood):
     """
 
     scale: Any = leaf("positive")
-    df: float = static(4.0)
-    num_nodes: int = static(20)
+    df: float = static(default=4.0)
+    num_nodes: int = static(default=20)
     settings = NODES | {"df": POSITIVE}
 
     def _log_normaliser(self):

@@ -1,5 +1,7 @@
 """What every posterior offers to the bounds."""
 
+from typing import ClassVar
+
 import numpy as np
 
 from ..records import Blocks, Marginals, record
@@ -16,7 +18,8 @@ class Posterior:
     in one part.
     """
 
-    inverse_field = None  # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
+    # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
+    inverse_field: ClassVar[str | None] = None
     takes_probes = False  # whether ``start`` accepts ``probes=``, an (M, K) array of +-1 to estimate traces with
 
     def check_size(self, M):

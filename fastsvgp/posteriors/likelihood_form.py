@@ -62,7 +62,7 @@ class LikelihoodForm(PseudoData):
 
     mean: Any = leaf()
     variance: Any = leaf("positive")
-    preconditioned: Any = static(True)
+    preconditioned: Any = static(default=True)
 
     def start(self, Kuu, jitter, columns=0, need=()):
         return LikelihoodPass(self, Kuu, jitter, need)
