@@ -21,6 +21,7 @@ PARTS = {  # field of a model: a method that only its kind of record has, and an
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
+LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
@@ -42,19 +43,26 @@ def as_array(name, value):
     return array
 
 
-def common_dtype(*values):
-    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64."""
+def common_dtype(*values, names=()):
+    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64.
+
+    ``names`` are what a message calls the values.
+    """
     dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
     floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
     result = np.result_type(*floats) if floats else np.dtype(np.float64)
     if result not in DEFAULT_JITTER:
-        raise TypeError(f"arrays must be float64 or float32 (integers become float64), got {result}; convert them with astype")
+        culprits = [name for name, v in zip(names, values, strict=False) if getattr(v, "dtype", None) == result]
+        named = f"`{culprits[0]}`" if culprits else "arrays"
+        raise TypeError(f"{named} must be float64 or float32 (integers become float64), got {result}; convert with astype")
     return result
 
 
 def finite(name, array):
     """Refuse NaN and infinity."""
-    if not (math.isfinite(array) if isinstance(array, (float, int)) else _all_finite(array)):
+    if isinstance(array, int):
+        array = _as_float(array)
+    if not (math.isfinite(array) if isinstance(array, float) else _all_finite(array)):
         array = _host(array)
         bad = tuple(np.argwhere(~np.isfinite(array))[0])
         raise BadEntry(name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first")
@@ -114,23 +122,57 @@ def jitter_amount(jitter, dtype):
     return jitter
 
 
+def _is_number(value):
+    """Whether this is one real number: of Python's, of NumPy's, or an array of no dimensions. Text and truth values are none."""
+    if getattr(value, "shape", None) == ():
+        return value.dtype.kind in "fiu"
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _as_float(number):
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _shown(value):
+    """What came, in a few words."""
+    return f"an array of shape {value.shape}" if getattr(value, "shape", ()) != () else f"{value!r:.200}"
+
+
 def scalar(name, value):
     """A finite real number as a Python float."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"`{name}` must be a number, got {value!r}") from None
-    if not np.isfinite(number):
+    if not _is_number(value):
+        raise TypeError(f"`{name}` must be a number, got {_shown(value)}")
+    number = _as_float(value)
+    if not math.isfinite(number):
         raise ValueError(f"`{name}` must be finite, got {number}")
     return number
 
 
 def whole(name, value, least=1):
-    """A whole number of at least ``least`` as an int."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not float(value).is_integer() or value < least:
-        raise (ValueError if number else TypeError)(f"`{name}` must be a whole number of at least {least}, got {value!r}")
+    """A whole number of at least ``least``, and one that can be a size, as an int."""
+    if not _is_number(value):
+        raise TypeError(f"`{name}` must be a whole number of at least {least}, got {_shown(value)}")
+    if not least <= value <= LARGEST_SIZE or not float(value).is_integer():
+        limit = f", at most {LARGEST_SIZE}" if LARGEST_SIZE < value < math.inf else ""
+        raise ValueError(f"`{name}` must be a whole number of at least {least}{limit}, got {_shown(value)}")
     return int(value)
+
+
+def flag(name, value):
+    """A truth value."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"`{name}` must be True or False, got {_shown(value)}")
+    return bool(value)
+
+
+def mapping(name, value, example):
+    """A dict whose keys are names of fields; empty for None."""
+    if not isinstance(value, dict | None) or not all(isinstance(key, str) for key in value or ()):
+        raise TypeError(f"`{name}` must be a dict from names of fields, such as {example}, got {_shown(value)}")
+    return value or {}
 
 
 def generator(rng):
@@ -173,7 +215,11 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
         paths = (prefix + path for path, _, v in found if v is not None)
         one_device(*zip(names, arrays, strict=False), *zip(paths, values, strict=True))
         raise
-    dtype = common_dtype(*values, *arrays)
+    try:
+        dtype = common_dtype(*values, *arrays)
+    except TypeError:
+        common_dtype(*values, *arrays, names=(*(prefix + path for path, _, v in found if v is not None), *names))
+        raise
     for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
         if kind == "tril":
             _factor(prefix + path, array)
@@ -186,9 +232,15 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     return tree_map(lambda v: _cast(v, dtype), tree), dtype
 
 
+def square(name, array):
+    """Refuse what is no square matrix, or a batch of them."""
+    shape = np.shape(array)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ValueError(f"`{name}` must have shape (..., M, M), got {shape}")
+
+
 def _factor(name, array):
-    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
-        raise ValueError(f"`{name}` must have shape (..., M, M), got {array.shape}")
+    square(name, array)
     diagonal = array.diagonal(axis1=-2, axis2=-1)
     finite(f"diagonal of {name}", diagonal)
     positive(f"diagonal of {name}", diagonal)
@@ -240,8 +292,8 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
 
 def inducing(model):
     Z = model.inducing
-    if np.ndim(Z) != 2 or Z.shape[0] == 0:
-        raise ValueError(f"`inducing` must have shape (M, D) with M > 0, got {np.shape(Z)}")
+    if np.ndim(Z) != 2 or 0 in Z.shape:
+        raise ValueError(f"`inducing` must have shape (M, D) with M and D > 0, got {np.shape(Z)}")
     return Z.shape
 
 
@@ -282,12 +334,10 @@ def probes(probes, posterior, M, dtype, rng):
         return {}
     if not posterior.takes_probes:
         raise TypeError(f"`probes` estimate traces, and a {type(posterior).__name__} posterior has none: leave them out")
-    if np.ndim(probes) == 0:
-        if isinstance(probes, (bool, np.bool_)) or not isinstance(probes, (int, np.integer)) or probes < 1:
-            raise ValueError(f"`probes` must be None, a number of at least 1, or an array ({M}, K) of +-1, got {probes!r}")
-        drawn = 2 * generator(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1
-        return {"probes": np.asarray(drawn, like=posterior.mean)}
     array = as_array("probes", probes)
+    if array.ndim == 0:
+        drawn = 2 * generator(rng).integers(0, 2, (M, whole("probes", probes))).astype(dtype) - 1
+        return {"probes": np.asarray(drawn, like=posterior.mean)}
     if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
         raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
     one_device(("probes", array), ("posterior.mean", posterior.mean))

@@ -66,13 +66,13 @@ def leaves(tree, prefix=""):
         value = getattr(tree, name)
         if kind == "static":
             continue
-        if is_record(value):
+        if kind != "record":
+            yield prefix + name, kind, value
+        elif is_record(value):
             yield from leaves(value, f"{prefix}{name}.")
         elif _is_parts(value):
             for i, part in enumerate(value):
                 yield from leaves(part, f"{prefix}{name}.{i}.")
-        elif kind != "record":
-            yield prefix + name, kind, value
         elif value is not None:
             yield prefix + name, "real", value
 
@@ -104,13 +104,30 @@ def replace(tree, **changes):
 
 
 def replace_at(tree, path, value):
-    """A copy of a record with the leaf at a dotted path (``"covariance.parts.0.variance"``) changed."""
+    """A copy of a record with the leaf at a dotted path (``"covariance.parts.0.variance"``) changed.
+
+    Raises ``TypeError`` where this is no record or no path, ``ValueError`` where the record has no such field.
+    """
+    if not is_record(tree):
+        raise TypeError(f"replace_at: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    if not isinstance(path, str):
+        raise TypeError(f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}")
+    try:
+        return _changed(tree, path, value)
+    except LookupError:
+        has = ", ".join(known for known, _, _ in leaves(tree))
+        raise ValueError(f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}") from None
+
+
+def _changed(tree, path, value):
     head, _, rest = path.partition(".")
-    current = tree[int(head)] if isinstance(tree, tuple) else getattr(tree, head)
-    new = replace_at(current, rest, value) if rest else value
-    if isinstance(tree, tuple):
-        return tuple(new if i == int(head) else part for i, part in enumerate(tree))
-    return replace(tree, **{head: new})
+    if _is_parts(tree):
+        parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
+        parts[head] = _changed(parts[head], rest, value) if rest else parts[head] and value
+        return tuple(parts.values())
+    if not is_record(tree) or head not in dict(tree._record_fields):
+        raise LookupError
+    return replace(tree, **{head: _changed(getattr(tree, head), rest, value) if rest else value})
 
 
 def matches(path, names):
@@ -135,7 +152,7 @@ def _repr(self):
     def show(value):
         if isinstance(value, tuple):
             return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
-        if is_record(value) or np.ndim(value) == 0:
+        if is_record(value) or getattr(value, "ndim", 0) == 0:
             return str(value) if isinstance(value, np.generic) else repr(value)
         return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
 

@@ -55,7 +55,7 @@ FIELDS = [
     ("covariance.lengthscales", np.array([1.0, 0.0]), ValueError, "`covariance.lengthscales` must be positive, got 0"),
     ("covariance.lengthscales", np.ones(3), ValueError, r"RBF: `lengthscales` has shape \(3,\), but the inputs have D = 2"),
     ("inducing", np.ones(3), ValueError, r"`inducing` must have shape \(M, D\)"),
-    ("inducing", np.ones((0, 2)), ValueError, r"`inducing` must have shape \(M, D\) with M > 0"),
+    ("inducing", np.ones((0, 2)), ValueError, r"`inducing` must have shape \(M, D\) with M and D > 0"),
     ("inducing", np.full((3, 2), np.inf), ValueError, "`inducing` contains inf"),
     ("posterior.mean", np.zeros(4), ValueError, r"`posterior` has mean \(4,\) and scale_tril \(3, 3\).*3 inducing inputs"),
     ("posterior.mean", np.array([0.0, np.nan, 0.0]), ValueError, r"`posterior.mean` contains nan at index 1;"),
@@ -76,7 +76,7 @@ def test_fields(rng, path, value, error, message):
 
 def test_float16_alone_is_refused(rng):
     half = fs.tree_map(lambda a: np.asarray(a, np.float16)[()], good(rng))
-    with pytest.raises(TypeError, match="arrays must be float64 or float32.*got float16"):
+    with pytest.raises(TypeError, match="`covariance.variance` must be float64 or float32.*got float16"):
         fs.elbo(half, X.astype(np.float16), Y.astype(np.float16))
 
 

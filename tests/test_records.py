@@ -50,8 +50,13 @@ def test_replace_at_changes_one_leaf_and_nothing_else():
     n = fs.replace_at(m, "covariance.parts.1.parts.0.variance", 9.0)
     assert n.covariance.parts[1].parts[0].variance == 9.0 and m.covariance.parts[1].parts[0].variance == 1.0
     assert n.posterior is m.posterior
-    with pytest.raises(AttributeError):
-        fs.replace_at(m, "covariance.nothing", 1.0)
+    for path in ("covariance.nothing", "covariance.parts.2", "covariance.parts.-1", "covariance.matrix", "mean.value.deeper", ""):
+        with pytest.raises(ValueError, match="`path` .* is no field of this SVGP; it has covariance.parts.0.variance"):
+            fs.replace_at(m, path, 1.0)
+    with pytest.raises(TypeError, match="`path` must be a dotted path"):
+        fs.replace_at(m, 3, 1.0)
+    with pytest.raises(TypeError, match="`tree` must be a fastsvgp record, got dict"):
+        fs.replace_at({}, "mean", 1.0)
     with pytest.raises(AttributeError):  # frozen
         m.mean = None
 
@@ -214,3 +219,13 @@ def test_a_default_may_be_given_by_position_or_by_name():
     for kind in (ByPosition, ByName):
         assert (kind().size, kind().setting, kind(size=1.0).size) == (2.0, 3, 1.0)
         assert list(fs.leaves(kind())) == [("size", "positive", 2.0)]
+
+
+def test_whatever_stands_in_a_field_can_be_shown():
+    shown = repr(fs.RBF(variance=[1, [2]], lengthscales=np.ones(2)))
+    assert shown == "RBF(variance=[1, [2]], lengthscales=<float64 (2,)>)"
+
+
+def test_a_record_in_the_place_of_a_number_is_no_number():
+    model = fs.RBF(variance=fs.RBF())
+    assert [path for path, _, _ in fs.leaves(model)] == ["variance", "lengthscales"]

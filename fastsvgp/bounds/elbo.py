@@ -178,6 +178,10 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     bars : (Blocks, posterior record, likelihood record)
         Gradients of the value; ``Kuu`` symmetric.
     """
+    if not isinstance(blocks, Blocks):
+        raise TypeError(f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}")
+    given = _Parts(posterior, likelihood)
+    check.parts(given)
     verdicts.begin(blocks.Kuu)
     names = ("blocks.Kuu", "blocks.Kuf", "blocks.kff")
     Kuu, Kuf, kff = (check.as_array(name, getattr(blocks, name[7:])) for name in names)
@@ -188,8 +192,8 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
         check.finite(name, block)
     Y = check.as_array("Y", Y)
     check.one_device(*zip(names, (Kuu, Kuf, kff), strict=True), ("Y", Y))
-    given = Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ())
-    parts, dtype = check.parameters(_Parts(posterior, likelihood), *given, names=(*names, "Y"))
+    arrays = Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ())
+    parts, dtype = check.parameters(given, *arrays, names=(*names, "Y"))
     posterior, likelihood = parts.posterior, parts.likelihood
     outputs = posterior.check_size(M)
     likelihood.check_settings()

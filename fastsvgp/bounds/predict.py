@@ -40,7 +40,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     """
     model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
     jitter = check.jitter_amount(jitter, dtype)
-    if not full_cov:
+    if not check.flag("full_cov", full_cov):
         f = _marginals(model, Xs, jitter, chunk_size)
         return _trailing(f.mean), _trailing(f.var)
     mean, cov = _joint(model, Xs, jitter)

@@ -74,7 +74,7 @@ def newton_schulz_step(A, L, step_size):
     -----
     4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (6).
     """
-    A, L = checked(A, L)
+    A, L = checked(A, check.as_array("L", L))
     size = check.scalar("step_size", step_size)
     if size <= 0:
         raise ValueError(f"`step_size` must be positive, got {size:g}")
@@ -133,11 +133,13 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     if gap is not None:
         if tolerance is not None:
             raise ValueError("give either `tolerance` or `gap`: each is a rule for when to stop")
+        if not hasattr(gap, "fitted"):
+            raise TypeError(f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}")
         gap = gap.fitted(A)
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
         raise ValueError(f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix ({np.finfo(dtype).eps:.1e})")
-    limit = as_limit(max_steps)
+    limit = check.whole("max_steps", max_steps, 0)
     schedule = None if step_size is None else as_schedule(step_size)
     diagonal = np.diagonal(A, axis1=-2, axis2=-1)
     check.positive("diagonal of A", diagonal)
@@ -150,13 +152,6 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     factors, infos = zip(*found, strict=True)
     fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
-
-
-def as_limit(max_steps):
-    """A number of steps, at least 0."""
-    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 0:
-        raise ValueError(f"`max_steps` must be a whole number of at least 0, got {max_steps!r}")
-    return int(max_steps)
 
 
 class _Point(NamedTuple):
@@ -330,7 +325,7 @@ def checked(A, L):
             raise ValueError(f"leading axes of `A` {A.shape} and `L` {L.shape} do not broadcast") from None
         arrays.append(L)
     check.backend_of(*arrays)  # raises where they are mixed
-    dtype = check.common_dtype(*arrays)
+    dtype = check.common_dtype(*arrays, names=("A", "L"))
     A = A.astype(dtype, copy=False)
     check.finite("A", A)
     largest = float(np.abs(A).max())

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .. import check
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
-from .inverse_factor import as_limit, descend
+from .inverse_factor import descend
 from .schedules import Schedule, as_schedule
 from .variance_gap import variance_gap
 
@@ -74,7 +74,7 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100)
     if nats is None:
         tolerance = 1e-3 if tolerance is None else float(tolerance)
     schedule = None if step_size is None else as_schedule(step_size)
-    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, as_limit(max_steps))
+    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, check.whole("max_steps", max_steps, 0))
 
 
 def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):

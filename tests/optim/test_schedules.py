@@ -73,7 +73,7 @@ def test_what_counts_as_a_schedule():
     assert schedules.as_schedule(ramp) is ramp
     with pytest.raises(TypeError, match="`step_size` must be a number, a schedule or a function.*got str"):
         schedules.as_schedule("fast")
-    with pytest.raises(ValueError, match="`step_size` must be finite and not negative, got nan"):
+    with pytest.raises(ValueError, match="`step_size` must be finite, got nan"):
         schedules.as_schedule(math.nan)
     with pytest.raises(ValueError, match="gave -1.0 at step 3"):
         schedules.as_schedule(lambda count: -1).size(3, None)
