@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from numerics import generator
 
 import fastsvgp as fs
 
@@ -19,7 +20,7 @@ def two_threads():
 
 def problems():
     """Big enough for kernels to share their rows among threads, and of different sizes."""
-    rng = np.random.default_rng(3)
+    rng = generator(3)
     found = []
     for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
         q = posterior(mean=rng.standard_normal(M), scale_tril=np.eye(M))
