@@ -50,9 +50,9 @@ class _LogLinear(Schedule):
     steps: int
 
     def size(self, count, state):
-        if count >= self.steps:
+        if count >= self.steps - 1:
             return self.end
-        return self.start * (self.end / self.start) ** (count / self.steps)
+        return self.start * (self.end / self.start) ** (count / (self.steps - 1))
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def constant(value):
 
 
 def log_linear(start, end, steps):
-    """From ``start`` to ``end`` over ``steps`` steps, linear in the logarithm; ``end`` from then on.
+    """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
 
-    The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of non-conjugate models safe
-    (Salimbeni, Eleftheriadis & Hensman 2018).
+    ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of
+    non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
     """
     return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
 

@@ -104,8 +104,9 @@ def fit(
         ``fs.load(path).model`` is its model.
     resume : path, optional
         A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments. The trajectory is
-        bitwise that of a training that never stopped (same machine, same number of threads). An SGPR goes on from the model,
-        with a new memory of curvature.
+        bitwise that of a training that never stopped where machine and versions are the same and both have the same number of
+        threads, ours (``set_num_threads``) and the BLAS's; with other numbers sums are split otherwise, and last digits differ.
+        An SGPR goes on from the model, with a new memory of curvature.
 
     Returns
     -------
