@@ -1,4 +1,4 @@
-"""The script that runs the numerical tests over seeds and BLAS kernels, with a stand-in for Python that notes how it was called."""
+"""The script that runs the numerical tests over seeds and BLAS kernels, with a stand-in for Python that notes its calls."""
 
 import os
 import pathlib
