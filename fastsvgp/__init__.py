@@ -27,7 +27,7 @@ _ROOMS = {
     "posteriors": ("InverseFreeWhitened", "LikelihoodForm", "Marginal", "Relaxed", "Whitened"),
     "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "elbo_and_grad_from_blocks", "kl_term_and_grad"),
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
-    "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),
+    "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
     "optim.inverse_updates": ("inverse_updates", "refresh_inverse"),

@@ -32,10 +32,16 @@ from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
 )
 from .bounds.predict import (
+    predict_cdf as predict_cdf,
+)
+from .bounds.predict import (
     predict_f as predict_f,
 )
 from .bounds.predict import (
     predict_log_density as predict_log_density,
+)
+from .bounds.predict import (
+    predict_quantiles as predict_quantiles,
 )
 from .bounds.predict import (
     predict_y as predict_y,
