@@ -72,7 +72,7 @@ def _add_fit(commands):
         "trivial predictor's, and writes the model, metrics.json and plots.",
         allow_abbrev=False,
     )
-    fit.add_argument("file", metavar="FILE", help="csv or csv.gz (header detected), npz with X and y, or npy")
+    fit.add_argument("file", metavar="FILE", help="csv, csv.gz (header detected), npz with X and y, or npy; - is standard input")
     data = fit.add_argument_group("data")
     data.add_argument(
         "--target",
@@ -126,9 +126,7 @@ def _add_fit(commands):
     length.add_argument("--steps", metavar="N", type=_count, help="training steps (default 2000; sgpr: at most 200 iterations)")
     length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
     training.add_argument("--batch-size", metavar="B", type=_count, help="rows in a minibatch (default 512; not for sgpr)")
-    training.add_argument(
-        "--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)"
-    )
+    training.add_argument("--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)")
     training.add_argument(
         "--natural-step",
         metavar="S",
@@ -163,7 +161,11 @@ def _add_predict(commands):
         allow_abbrev=False,
     )
     predict.add_argument("model", metavar="MODEL", help="model.npz of fastsvgp fit, or its folder")
-    predict.add_argument("file", metavar="FILE", help="a table with the same input columns; the target may be there or not")
+    predict.add_argument(
+        "file",
+        metavar="FILE",
+        help="a table with the same input columns; the target may be there or not; - is standard input",
+    )
     predict.add_argument("--out", metavar="FILE", help="csv to write (default: the terminal)")
     _add_text_layout(predict)
 

@@ -12,6 +12,7 @@ from .fitted import Fitted
 from .info import version
 from .names import LIKELIHOODS, METHODS
 from .outputs import default_folder, output_folder, writing
+from .tables import STANDARD_INPUT
 from .task import Standardisation, load_task, split
 from .training import build, train
 
@@ -21,6 +22,7 @@ MODEL = "model.npz"
 
 def run(args):
     """Fit a model to a file; exit code 0, or 130 when Ctrl-C ended the training early."""
+    _refuse_to_read_twice(args)
     task = load_task(
         args.file,
         target=args.target,
@@ -31,8 +33,17 @@ def run(args):
         header=args.header,
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
-    code, _ = fit_task(task, args, args.out or default_folder(args.file), os.path.basename(args.file))
+    name = "stdin" if args.file == STANDARD_INPUT else args.file if os.path.isfile(args.file) else "pipe"
+    code, _ = fit_task(task, args, args.out or default_folder(name), os.path.basename(name))
     return code
+
+
+def _refuse_to_read_twice(args):
+    """Standard input gives its data once."""
+    mask = (args.test_mask or "").rpartition(":")
+    paths = [args.file, args.target_file, mask[0] or mask[2]]
+    if sum(path in (STANDARD_INPUT, "/dev/stdin") for path in paths) > 1:
+        raise UsageError("standard input can be read once: give files for the others of FILE, --target-file and --test-mask")
 
 
 def fit_task(task, args, folder, title):
