@@ -8,7 +8,7 @@ import importlib
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "records": ("Blocks", "Marginals", "leaves", "load", "replace", "replace_at", "save", "tree_map"),
+    "records": ("Blocks", "Marginals", "leaves", "load", "load_with_extra", "replace", "replace_at", "save", "tree_map"),
     "devices": ("to_device", "to_host"),
     "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
     "kernels.cpu.threads": ("get_num_threads", "set_num_threads"),
@@ -38,6 +38,7 @@ _ROOMS = {
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
     "train": ("fit",),
     "train.state": ("TrainingState",),
+    "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 _MODULES = ("kernels", "schedules")

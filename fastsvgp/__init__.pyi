@@ -49,6 +49,12 @@ from .bounds.predict import (
 from .bounds.predict import (
     sample_f as sample_f,
 )
+from .cli.fitted import (
+    Fitted as Fitted,
+)
+from .cli.fitted import (
+    load_fitted as load_fitted,
+)
 from .covariances import (
     RBF as RBF,
 )
@@ -199,6 +205,9 @@ from .records import (
 )
 from .records import (
     load as load,
+)
+from .records import (
+    load_with_extra as load_with_extra,
 )
 from .records import (
     replace as replace,

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import tokenize
+import warnings
 import zipfile
 import zlib
 from typing import Any, dataclass_transform
@@ -20,6 +21,7 @@ import numpy as np
 from .errors import DataFileError
 
 FORMAT = "fastsvgp-record-1"
+COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
 DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
            TypeError, ValueError, RuntimeError)  # fmt: skip
@@ -245,7 +247,7 @@ def save(path, tree, **extra):
     tree : record
         Arrays may be on any device; they are stored as NumPy arrays.
     **extra : JSON-serialisable
-        Stored beside it; ``load_with_extra`` returns them.
+        Stored beside it; ``load_with_extra`` gives them back.
 
     Raises
     ------
@@ -260,24 +262,17 @@ def save(path, tree, **extra):
 
 
 def load_with_extra(path):
-    """Read what ``save`` wrote: ``(record, extra)``."""
-    with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
-        try:
-            with np.load(stream, allow_pickle=False) as file:
-                if "__fastsvgp__" not in file:
-                    raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
-                header = json.loads(str(file["__fastsvgp__"]))
-                if header.get("format") != FORMAT:
-                    raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
-                return _build(header["tree"], file, ""), header["extra"]
-        except DataFileError:
-            raise
-        except DAMAGED as error:
-            raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
+    """Read a record that ``save`` wrote, and what was stored beside it.
 
+    Parameters
+    ----------
+    path : path-like
 
-def load(path):
-    """Read a record that ``save`` wrote.
+    Returns
+    -------
+    tree : record
+    extra : dict
+        The keyword arguments of ``save``, as JSON gives them back: tuples have become lists.
 
     Raises
     ------
@@ -286,4 +281,42 @@ def load(path):
     DataFileError
         Not a file of ours, damaged, or of another format version.
     """
-    return load_with_extra(path)[0]
+    with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
+        try:
+            with np.load(stream, allow_pickle=False) as file:
+                if "__fastsvgp__" not in file:
+                    raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
+                header = json.loads(str(file["__fastsvgp__"]))
+                if header.get("format") != FORMAT:
+                    raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
+                tree, extra = _build(header["tree"], file, ""), header["extra"]
+                if not is_record(tree) or not isinstance(extra, dict):
+                    raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
+                return tree, extra
+        except DataFileError:
+            raise
+        except DAMAGED as error:
+            raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
+
+
+def load(path):
+    """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
+
+    Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it
+    with its scaling.
+
+    Raises
+    ------
+    OSError
+        No such file, or it cannot be opened.
+    DataFileError
+        Not a file of ours, damaged, or of another format version.
+    """
+    tree, extra = load_with_extra(path)
+    if COMMAND_LINE in extra:
+        warnings.warn(
+            f"{path} was written by `fastsvgp fit`: its model works on standardised inputs and targets. "
+            "fastsvgp.load_fitted(path) loads it with its scaling and predicts in the units of the data; its .model is this one",
+            stacklevel=2,
+        )
+    return tree

@@ -52,6 +52,11 @@ def _columns(text):
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def _levels(text):
+    level = _number(float, 0, 1, open_low=True)
+    return [level(part) for part in _columns(text)]
+
+
 def parser():
     """The parser of the ``fastsvgp`` command."""
     top = Parser(prog="fastsvgp", description="Sparse variational Gaussian processes: fit, predict, look.", allow_abbrev=False)
@@ -157,7 +162,8 @@ def _add_predict(commands):
     predict = commands.add_parser(
         "predict",
         help="predict with a fitted model",
-        description="Writes one row per row of FILE, in the original scale: mean and sd, or the class and its probabilities.",
+        description="Writes one row per row of FILE, in the original scale: mean and sd, with quantiles of the likelihood's own "
+        "law where that is not Gaussian; or the class and its probabilities.",
         allow_abbrev=False,
     )
     predict.add_argument("model", metavar="MODEL", help="model.npz of fastsvgp fit, or its folder")
@@ -167,6 +173,13 @@ def _add_predict(commands):
         help="a table with the same input columns; the target may be there or not; - is standard input",
     )
     predict.add_argument("--out", metavar="FILE", help="csv to write (default: the terminal)")
+    predict.add_argument(
+        "--quantiles",
+        metavar="Q,...",
+        type=_levels,
+        help="quantiles of the target to write, such as 0.05,0.5,0.95 (default: 0.025,0.975; none for a gaussian likelihood, "
+        "whose mean and sd say all)",
+    )
     _add_text_layout(predict)
 
 
