@@ -61,6 +61,26 @@ def classification(y, probabilities, log_density, train_codes):
     }
 
 
+def coverage(below, at, levels):
+    """Share of targets inside the central predictive interval of each level.
+
+    Parameters
+    ----------
+    below, at : (N,)
+        The predictive distribution function just below each target and at it. Between them, where they differ, a target counts by
+        the part of its probability that the interval holds (Czado, Gneiting and Held 2009): on average the level, if calibrated.
+    levels : (K,)
+    """
+    shares = []
+    for level in levels:
+        low, high = 0.5 - 0.5 * level, 0.5 + 0.5 * level
+        inside = (at >= low) & (at <= high)
+        part = np.minimum(at, high) - np.maximum(below, low)
+        width = np.where(at > below, at - below, 1)
+        shares.append(np.mean(np.where(at > below, np.clip(part / width, 0, 1), inside)))
+    return np.array(shares)
+
+
 def rms(values):
     """Root mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
