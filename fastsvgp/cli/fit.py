@@ -87,7 +87,7 @@ def fit_task(task, args, folder, title):
         path = os.path.join(folder, MODEL)
         with writing(path):
             fitted.save(path)
-        say(f"  trained    {_steps(trained)} in {seconds:.1f} s, ELBO {trained.elbo:.5g}")
+        say(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
         if trained.interrupted:
             print(
                 f"interrupted: the model after {_steps(trained)} is kept in {path}; the same command with --resume "
@@ -102,6 +102,8 @@ def fit_task(task, args, folder, title):
         plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(task, args)} on {title}")
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
+    if results["test"] and (advice := metrics.advice(results["test"], results["test_rows"])):
+        say(f"  note       {advice}")
     say("")
     say(f"  wrote      {', '.join(os.path.basename(p) for p in written + plotted)} in {folder}{os.sep}")
     if why_not:
@@ -116,6 +118,12 @@ def _silent(*_):
 def _steps(trained):
     count = len(trained.values)
     return f"{count} step{'s'[: count != 1]}"
+
+
+def _time_words(seconds, first_step):
+    if first_step < max(1, 0.1 * seconds):
+        return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s ({first_step:.1f} s up to the end of the first step, with all that had to be compiled for it)"
 
 
 def _prepare(task, args, say, title):
@@ -172,6 +180,7 @@ def _describe(task, args, trained, seconds, fitted, title):
         "seed": args.seed,
         "steps": len(trained.values),
         "seconds": round(seconds, 3),
+        "first_step_seconds": round(trained.first_step, 3),
         "interrupted": trained.interrupted,
         "elbo": trained.elbo,
         "parameters": report.parameters(fitted.model),
