@@ -32,16 +32,28 @@ from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
 )
 from .bounds.predict import (
+    predict_cdf as predict_cdf,
+)
+from .bounds.predict import (
     predict_f as predict_f,
 )
 from .bounds.predict import (
     predict_log_density as predict_log_density,
 )
 from .bounds.predict import (
+    predict_quantiles as predict_quantiles,
+)
+from .bounds.predict import (
     predict_y as predict_y,
 )
 from .bounds.predict import (
     sample_f as sample_f,
+)
+from .cli.fitted import (
+    Fitted as Fitted,
+)
+from .cli.fitted import (
+    load_fitted as load_fitted,
 )
 from .covariances import (
     RBF as RBF,
@@ -193,6 +205,9 @@ from .records import (
 )
 from .records import (
     load as load,
+)
+from .records import (
+    load_with_extra as load_with_extra,
 )
 from .records import (
     replace as replace,

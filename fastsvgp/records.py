@@ -18,9 +18,10 @@ from typing import Any, dataclass_transform
 
 import numpy as np
 
-from .errors import DataFileError
+from .errors import DataFileError, warn
 
 FORMAT = "fastsvgp-record-1"
+COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
 DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
            TypeError, ValueError, RuntimeError)  # fmt: skip
@@ -280,7 +281,7 @@ def save(path, tree, **extra):
     tree : record
         Arrays may be on any device; they are stored as NumPy arrays.
     **extra : JSON-serialisable
-        Stored beside it; ``load_with_extra`` returns them.
+        Stored beside it; ``load_with_extra`` gives them back.
 
     Raises
     ------
@@ -316,7 +317,25 @@ def _check_sizes(path, stream):
 
 
 def load_with_extra(path):
-    """Read what ``save`` wrote: ``(record, extra)``."""
+    """Read a record that ``save`` wrote, and what was stored beside it.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    tree : record
+    extra : dict
+        The keyword arguments of ``save``, as JSON gives them back: tuples have become lists.
+
+    Raises
+    ------
+    OSError
+        No such file, or it cannot be opened.
+    DataFileError
+        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
+    """
     with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
         try:
             _check_sizes(path, stream)
@@ -326,7 +345,10 @@ def load_with_extra(path):
                 header = json.loads(str(file["__fastsvgp__"]))
                 if header.get("format") != FORMAT:
                     raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
-                return _build(header["tree"], file, ""), header["extra"]
+                tree, extra = _build(header["tree"], file, ""), header["extra"]
+                if not is_record(tree) or not isinstance(extra, dict):
+                    raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
+                return tree, extra
         except DataFileError:
             raise
         except DAMAGED as error:
@@ -334,7 +356,10 @@ def load_with_extra(path):
 
 
 def load(path):
-    """Read a record that ``save`` wrote.
+    """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
+
+    Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it
+    with its scaling.
 
     Raises
     ------
@@ -343,4 +368,10 @@ def load(path):
     DataFileError
         Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
     """
-    return load_with_extra(path)[0]
+    tree, extra = load_with_extra(path)
+    if COMMAND_LINE in extra:
+        warn(
+            f"{path} was written by `fastsvgp fit`: its model works on standardised inputs and targets. "
+            "fastsvgp.load_fitted(path) loads it with its scaling and predicts in the units of the data; its .model is this one"
+        )
+    return tree

@@ -12,6 +12,7 @@ from .fitted import Fitted
 from .info import version
 from .names import LIKELIHOODS, METHODS
 from .outputs import default_folder, output_folder, writing
+from .tables import STANDARD_INPUT
 from .task import Standardisation, load_task, split
 from .training import build, train
 
@@ -21,6 +22,7 @@ MODEL = "model.npz"
 
 def run(args):
     """Fit a model to a file; exit code 0, or 130 when Ctrl-C ended the training early."""
+    _refuse_to_read_twice(args)
     task = load_task(
         args.file,
         target=args.target,
@@ -31,8 +33,17 @@ def run(args):
         header=args.header,
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
-    code, _ = fit_task(task, args, args.out or default_folder(args.file), os.path.basename(args.file))
+    name = "stdin" if args.file == STANDARD_INPUT else args.file if os.path.isfile(args.file) else "pipe"
+    code, _ = fit_task(task, args, args.out or default_folder(name), os.path.basename(name))
     return code
+
+
+def _refuse_to_read_twice(args):
+    """Standard input gives its data once."""
+    mask = (args.test_mask or "").rpartition(":")
+    paths = [args.file, args.target_file, mask[0] or mask[2]]
+    if sum(path in (STANDARD_INPUT, "/dev/stdin") for path in paths) > 1:
+        raise UsageError("standard input can be read once: give files for the others of FILE, --target-file and --test-mask")
 
 
 def fit_task(task, args, folder, title):
@@ -76,7 +87,7 @@ def fit_task(task, args, folder, title):
         path = os.path.join(folder, MODEL)
         with writing(path):
             fitted.save(path)
-        say(f"  trained    {_steps(trained)} in {seconds:.1f} s, ELBO {trained.elbo:.5g}")
+        say(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
         if trained.interrupted:
             print(
                 f"interrupted: the model after {_steps(trained)} is kept in {path}; the same command with --resume "
@@ -91,6 +102,8 @@ def fit_task(task, args, folder, title):
         plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(task, args)} on {title}")
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
+    if results["test"] and (advice := metrics.advice(results["test"], results["test_rows"])):
+        say(f"  note       {advice}")
     say("")
     say(f"  wrote      {', '.join(os.path.basename(p) for p in written + plotted)} in {folder}{os.sep}")
     if why_not:
@@ -105,6 +118,12 @@ def _silent(*_):
 def _steps(trained):
     count = len(trained.values)
     return f"{count} step{'s'[: count != 1]}"
+
+
+def _time_words(seconds, first_step):
+    if first_step < max(1, 0.1 * seconds):
+        return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s ({first_step:.1f} s up to the end of the first step, with all that had to be compiled for it)"
 
 
 def _prepare(task, args, say, title):
@@ -161,6 +180,7 @@ def _describe(task, args, trained, seconds, fitted, title):
         "seed": args.seed,
         "steps": len(trained.values),
         "seconds": round(seconds, 3),
+        "first_step_seconds": round(trained.first_step, 3),
         "interrupted": trained.interrupted,
         "elbo": trained.elbo,
         "parameters": report.parameters(fitted.model),

@@ -29,13 +29,17 @@ CHECKPOINT = "checkpoint.npz"
 
 @dataclass
 class Trained:
-    """What training gives back: an SVGP, the jitter it can be used with, the bound at each step."""
+    """What training gives back: an SVGP, the jitter it can be used with, the bound at each step.
+
+    ``first_step``: seconds until the end of the first step, in which kernels are compiled that are not in the cache.
+    """
 
     model: Any
     jitter: float
     values: np.ndarray
     reason: str
     checkpoint: str
+    first_step: float = 0.0
 
     @property
     def interrupted(self):
@@ -120,7 +124,9 @@ def train(fitted, task, args, folder):
             raise
     if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
         raise KeyboardInterrupt
-    return _finished(model, info, X, y, args, checkpoint)
+    trained = _finished(model, info, X, y, args, checkpoint)
+    trained.first_step = progress.first_step
+    return trained
 
 
 def _total_steps(args, num_data):

@@ -255,7 +255,7 @@ def _moved(state, home):
 def _as_rows(name, data):
     """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
-    data = data if readable else np.asarray(data)
+    data = data if readable else check.as_array(name, data)
     if not data.shape:
         raise ValueError(f"fit: `{name}` must have rows, got a single value")
     return data
