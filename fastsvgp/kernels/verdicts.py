@@ -12,6 +12,7 @@ import threading
 import numpy as np
 
 from .dispatch import twin
+from .governed import governed
 from .memory import explaining
 
 
@@ -115,7 +116,7 @@ def waiting():
 
 def retried(bound):
     """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
-    bound = explaining(bound)
+    bound = explaining(governed(bound))
 
     @functools.wraps(bound)
     def call(*args, **kwargs):
