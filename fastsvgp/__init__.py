@@ -11,7 +11,7 @@ _ROOMS = {
     "records": ("Blocks", "Marginals", "leaves", "load", "load_with_extra", "replace", "replace_at", "save", "tree_map"),
     "devices": ("to_device", "to_host"),
     "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
-    "kernels.cpu.threads": ("get_num_threads", "set_num_threads"),
+    "kernels.num_threads": ("get_num_threads", "set_num_threads"),
     "covariances": ("Constant", "Linear", "Matern12", "Matern32", "Matern52", "Product", "RBF", "Sum"),
     "means": ("ConstantMean", "LinearMean", "ZeroMean"),
     "likelihoods": (

@@ -103,10 +103,10 @@ from .initialise import (
 from .initialise import (
     median_lengthscales as median_lengthscales,
 )
-from .kernels.cpu.threads import (
+from .kernels.num_threads import (
     get_num_threads as get_num_threads,
 )
-from .kernels.cpu.threads import (
+from .kernels.num_threads import (
     set_num_threads as set_num_threads,
 )
 from .likelihoods import (

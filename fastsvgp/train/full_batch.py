@@ -9,6 +9,7 @@ import numpy as np
 from .. import devices
 from ..bounds.collapsed import collapsed_bound_and_grad
 from ..errors import Diverged, NotPositiveDefinite
+from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
 from ..records import replace
@@ -45,7 +46,7 @@ class CollapsedTrainer:
         try:
             if self.state.step < plan.steps:
                 options = {"maxiter": plan.steps - self.state.step, "maxfun": 100 * plan.steps, "maxcor": 20}
-                with remembered() as self._pressed:
+                with remembered() as self._pressed, computing((self.state.model, self._X)):  # SciPy's optimiser has products too
                     found = minimize(
                         self._loss, self._vector, jac=True, method="L-BFGS-B", callback=self._accepted, options=options
                     )
