@@ -30,7 +30,7 @@ def as_array(name, value):
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
         array = value
-    elif isinstance(value, np.ma.MaskedArray):
+    elif isinstance(value, np.ma.MaskedArray) or _has_masked_rows(value):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
         try:
@@ -40,6 +40,11 @@ def as_array(name, value):
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 or float32")
     return array
+
+
+def _has_masked_rows(value):
+    """Whether this is a list of masked arrays, whose masks ``asarray`` would drop."""
+    return isinstance(value, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in value)
 
 
 def common_dtype(*values):
@@ -120,6 +125,8 @@ def scalar(name, value):
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"`{name}` must be a number, got {value!r}") from None
+    except OverflowError:
+        raise ValueError(f"`{name}` must be at most 1.8e308 in size, got a whole number with more digits") from None
     if not np.isfinite(number):
         raise ValueError(f"`{name}` must be finite, got {number}")
     return number
