@@ -34,7 +34,7 @@ def as_array(name, value):
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
         array = value
-    elif isinstance(value, np.ma.MaskedArray):
+    elif isinstance(value, np.ma.MaskedArray) or _has_masked_rows(value):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
         try:
@@ -45,6 +45,11 @@ def as_array(name, value):
         where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
     return array
+
+
+def _has_masked_rows(value):
+    """Whether this is a list of masked arrays, whose masks ``asarray`` would drop."""
+    return isinstance(value, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in value)
 
 
 def _first_text(value, array):

@@ -10,7 +10,6 @@ import importlib
 import json
 import math
 import os
-import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -19,6 +18,7 @@ from typing import Any, dataclass_transform
 import numpy as np
 
 from .errors import DataFileError, warn
+from .files import as_path, write_atomically
 
 FORMAT = "fastsvgp-record-1"
 COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
@@ -217,7 +217,18 @@ def _plain(value):
     """NumPy's numbers, and arrays of them, for JSON: ``num_classes=Y.max() + 1`` is one."""
     if not isinstance(value, (np.generic, np.ndarray)):
         raise TypeError(f"save: {value!r} can not be stored; settings must be numbers, text, or lists of these")
-    return value.tolist()
+    plain = value.tolist()
+    if isinstance(plain, np.generic):  # numbers that Python has no like of, such as those of long double
+        raise TypeError(f"save: {value!r} of dtype {value.dtype} can not be stored; convert it with float(...)")
+    return plain
+
+
+def as_json(name, value):
+    """``value`` as JSON gives it back; TypeError calls it ``name`` where it can not be stored so."""
+    try:
+        return json.loads(json.dumps(value, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{name} can not be stored ({error}); it must be numbers, text, or lists and dicts of these") from error
 
 
 def _resolve(name):
@@ -245,32 +256,6 @@ def _build(header, arrays, path):
     return cls(**fields)
 
 
-def write_atomically(path, write):
-    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
-
-    Through a link the file that it stands for is written. A pipe or a device is written to; nothing can be moved onto it.
-    """
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        with open(path, "wb") as file:
-            write(file)
-        return
-    path = os.path.realpath(path)
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix="." + os.path.basename(path) + ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def save(path, tree, **extra):
     """Write a record to ``path`` as .npz: all of it or nothing.
 
@@ -288,11 +273,17 @@ def save(path, tree, **extra):
     OSError
         Disk full, no such folder...: an existing file at ``path`` is left as it was.
     """
+    path = as_path("save: `path`", path)
     if not is_record(tree):
         raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    write_atomically(path, as_npz(tree, extra))
+
+
+def as_npz(tree, extra):
+    """A function that writes a record, and what is stored beside it, to an open file."""
     header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
-    write_atomically(path, lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays))
+    return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
 
 
 def _check_sizes(path, stream):

@@ -6,6 +6,8 @@ import math
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
 
+MOST = 10**15  # of steps or points: without end in practice, and still an int of C
+
 
 class Parser(argparse.ArgumentParser):
     """Reports a bad argument as a ``UsageError``, so that it ends like every other bad input."""
@@ -44,7 +46,7 @@ def _number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
     return parse
 
 
-_count = _number(int, 1)
+_count = _number(int, 1, MOST, closed_high=True)
 _positive = _number(float, 0, open_low=True)
 
 

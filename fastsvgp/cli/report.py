@@ -9,7 +9,7 @@ from ..records import leaves, write_atomically
 from . import metrics, plots
 from .fitted import Fitted
 from .info import install_hint
-from .outputs import writing
+from .outputs import METRICS, MODEL, writing
 
 GRID = 400
 
@@ -29,10 +29,14 @@ def evaluate(fitted, task):
 
 def write_metrics(folder, results):
     """Write metrics.json."""
-    path = os.path.join(folder, "metrics.json")
-    with writing(path):
+    path = os.path.join(folder, METRICS)
+    with writing(path, lambda: _model_is_there(folder)):
         write_atomically(path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode()))
     return path
+
+
+def _model_is_there(folder):
+    return f"the model is in {os.path.join(folder, MODEL)} all the same; free some space before the next fit"
 
 
 def parameters(model):
@@ -55,7 +59,7 @@ def write_plots(folder, fitted, task, values, title):
     written = []
     for name, figure in figures.items():
         path = os.path.join(folder, name)
-        with writing(path):
+        with writing(path, lambda: _model_is_there(folder)):
             plots.write(path, figure)
         written.append(path)
     return written, None
