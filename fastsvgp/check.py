@@ -34,7 +34,7 @@ def as_array(name, value):
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
         array = value
-    elif isinstance(value, np.ma.MaskedArray):
+    elif isinstance(value, np.ma.MaskedArray) or _has_masked_rows(value):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
         try:
@@ -42,8 +42,23 @@ def as_array(name, value):
         except ValueError as error:
             raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 or float32")
+        where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
     return array
+
+
+def _has_masked_rows(value):
+    """Whether this is a list of masked arrays, whose masks ``asarray`` would drop."""
+    return isinstance(value, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in value)
+
+
+def _first_text(value, array):
+    """The first column, of a data frame by its name, that holds something other than real numbers, and what."""
+    for j, name in enumerate(getattr(value, "columns", range(array.shape[1]))):
+        other = [cell for cell in array[:, j] if not isinstance(cell, numbers.Real)]
+        if other:
+            return f"column {name!r} holds {other[0]!r}"
+    return "of Python numbers"
 
 
 def common_dtype(*values, names=()):
@@ -268,7 +283,7 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
     """
     if not is_record(model) or not hasattr(model, "posterior"):
-        raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+        raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}{_instead_of(model)}")
     parts(model)
     if type(X) is not np.ndarray:
         verdicts.begin(X, model.inducing)
@@ -295,6 +310,15 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     if Y is not ABSENT:
         Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype, names)
     return model, X, Y, dtype
+
+
+def _instead_of(model):
+    """What to do with something that is not an SVGP, but comes near."""
+    if hasattr(model, "noise_variance"):
+        return ": its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with"
+    if isinstance(model, tuple) and model and is_record(model[0]):
+        return ": fit gives the model and what is to say about the training, model, info = fastsvgp.fit(...)"
+    return ": give its .model" if hasattr(model, "model") else ""
 
 
 def inducing(model):

@@ -10,7 +10,6 @@ import importlib
 import json
 import math
 import os
-import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -18,9 +17,11 @@ from typing import Any, dataclass_transform
 
 import numpy as np
 
-from .errors import DataFileError
+from .errors import DataFileError, warn
+from .files import as_path, write_atomically
 
 FORMAT = "fastsvgp-record-1"
+COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
 DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
            TypeError, ValueError, RuntimeError)  # fmt: skip
@@ -216,7 +217,18 @@ def _plain(value):
     """NumPy's numbers, and arrays of them, for JSON: ``num_classes=Y.max() + 1`` is one."""
     if not isinstance(value, (np.generic, np.ndarray)):
         raise TypeError(f"save: {value!r} can not be stored; settings must be numbers, text, or lists of these")
-    return value.tolist()
+    plain = value.tolist()
+    if isinstance(plain, np.generic):  # numbers that Python has no like of, such as those of long double
+        raise TypeError(f"save: {value!r} of dtype {value.dtype} can not be stored; convert it with float(...)")
+    return plain
+
+
+def as_json(name, value):
+    """``value`` as JSON gives it back; TypeError calls it ``name`` where it can not be stored so."""
+    try:
+        return json.loads(json.dumps(value, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{name} can not be stored ({error}); it must be numbers, text, or lists and dicts of these") from error
 
 
 def _resolve(name):
@@ -244,32 +256,6 @@ def _build(header, arrays, path):
     return cls(**fields)
 
 
-def write_atomically(path, write):
-    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
-
-    Through a link the file that it stands for is written. A pipe or a device is written to; nothing can be moved onto it.
-    """
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        with open(path, "wb") as file:
-            write(file)
-        return
-    path = os.path.realpath(path)
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix="." + os.path.basename(path) + ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def save(path, tree, **extra):
     """Write a record to ``path`` as .npz: all of it or nothing.
 
@@ -280,18 +266,24 @@ def save(path, tree, **extra):
     tree : record
         Arrays may be on any device; they are stored as NumPy arrays.
     **extra : JSON-serialisable
-        Stored beside it; ``load_with_extra`` returns them.
+        Stored beside it; ``load_with_extra`` gives them back.
 
     Raises
     ------
     OSError
         Disk full, no such folder...: an existing file at ``path`` is left as it was.
     """
+    path = as_path("save: `path`", path)
     if not is_record(tree):
         raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    write_atomically(path, as_npz(tree, extra))
+
+
+def as_npz(tree, extra):
+    """A function that writes a record, and what is stored beside it, to an open file."""
     header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
-    write_atomically(path, lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays))
+    return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
 
 
 def _check_sizes(path, stream):
@@ -316,7 +308,25 @@ def _check_sizes(path, stream):
 
 
 def load_with_extra(path):
-    """Read what ``save`` wrote: ``(record, extra)``."""
+    """Read a record that ``save`` wrote, and what was stored beside it.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    tree : record
+    extra : dict
+        The keyword arguments of ``save``, as JSON gives them back: tuples have become lists.
+
+    Raises
+    ------
+    OSError
+        No such file, or it cannot be opened.
+    DataFileError
+        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
+    """
     with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
         try:
             _check_sizes(path, stream)
@@ -326,7 +336,10 @@ def load_with_extra(path):
                 header = json.loads(str(file["__fastsvgp__"]))
                 if header.get("format") != FORMAT:
                     raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
-                return _build(header["tree"], file, ""), header["extra"]
+                tree, extra = _build(header["tree"], file, ""), header["extra"]
+                if not is_record(tree) or not isinstance(extra, dict):
+                    raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
+                return tree, extra
         except DataFileError:
             raise
         except DAMAGED as error:
@@ -334,7 +347,10 @@ def load_with_extra(path):
 
 
 def load(path):
-    """Read a record that ``save`` wrote.
+    """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
+
+    Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it
+    with its scaling.
 
     Raises
     ------
@@ -343,4 +359,10 @@ def load(path):
     DataFileError
         Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
     """
-    return load_with_extra(path)[0]
+    tree, extra = load_with_extra(path)
+    if COMMAND_LINE in extra:
+        warn(
+            f"{path} was written by `fastsvgp fit`: its model works on standardised inputs and targets. "
+            "fastsvgp.load_fitted(path) loads it with its scaling and predicts in the units of the data; its .model is this one"
+        )
+    return tree

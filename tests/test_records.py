@@ -141,6 +141,23 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["model.npz"]
 
 
+def test_what_is_no_path_and_what_json_can_not_hold_is_refused(tmp_path, capfd):
+    for wrong in (1, True, None):
+        with pytest.raises(TypeError, match=r"save: `path` must be a path \(text or os.PathLike\), got "):
+            fs.save(wrong, model())
+    assert capfd.readouterr().out == ""  # 1 is an open file: standard output
+    path = tmp_path / "model.npz"
+    for extra in (np.longdouble(1), [np.longdouble(1)], np.ones(2, np.longdouble)):
+        if np.dtype(np.longdouble) != np.float64:
+            with pytest.raises(TypeError, match=r"save: .* of dtype (float|longdouble).* convert it with float\(...\)"):
+                fs.save(path, model(), scale=extra)
+    with pytest.raises(TypeError, match="can not be stored"):
+        fs.save(path, model(), scale=np.complex128(1j))
+    assert os.listdir(tmp_path) == []
+    fs.save(os.fsencode(path), model(), scale=np.float32(1.5))
+    assert records.load_with_extra(path)[1] == {"scale": 1.5}
+
+
 def test_links_are_followed_and_devices_are_written_to(tmp_path):
     (tmp_path / "target.npz").write_bytes(b"old")
     (tmp_path / "link.npz").symlink_to("target.npz")

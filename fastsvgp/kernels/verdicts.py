@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from .dispatch import twin
+from .governed import governed
 from .memory import explaining
 
 P = ParamSpec("P")
@@ -120,7 +121,7 @@ def waiting():
 
 def retried(bound: Callable[P, R]) -> Callable[P, R]:
     """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
-    bound = explaining(bound)
+    bound = explaining(governed(bound))
 
     @functools.wraps(bound)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -66,6 +66,14 @@ class Likelihood:
         """log E_q(f)[p(y | f)] per datum, (N,): the sum over outputs where there are several."""
         raise NotImplementedError
 
+    def predict_cdf(self, Y, f):
+        """P(y <= Y) under q(f), in the shape of ``f.mean``: for targets that are numbers."""
+        raise TypeError(_no_order(self))
+
+    def predict_quantiles(self, levels, f):
+        """Quantiles of y under q(f), (K, *f.mean.shape), at K floats strictly between 0 and 1: for targets that are numbers."""
+        raise TypeError(_no_order(self))
+
     def check_settings(self):
         """Raise ``ValueError`` where a static setting makes no sense, or a parameter is more than one number."""
         for name, kind in self._record_fields:
@@ -82,6 +90,10 @@ class Likelihood:
 
         ``name`` is what the message calls it.
         """
+
+
+def _no_order(likelihood):
+    return f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities"
 
 
 def total(values):

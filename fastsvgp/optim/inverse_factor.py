@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..kernels.governed import governed
 from ..kernels.memory import explaining
 from .schedules import as_schedule
 
@@ -45,6 +46,7 @@ class InverseFactorInfo(NamedTuple):
 
 
 @explaining
+@governed
 def newton_schulz_step(A, L, step_size):
     """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
 
@@ -83,6 +85,7 @@ def newton_schulz_step(A, L, step_size):
 
 
 @explaining
+@governed
 def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, gap=None):
     """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
 

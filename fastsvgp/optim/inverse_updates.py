@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from .. import check
+from ..kernels.governed import governed
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
 from .inverse_factor import descend
@@ -29,6 +30,7 @@ class InverseUpdates:
                 f"{type(model.likelihood).__name__}; give `tolerance` in its place"
             )
 
+    @governed
     def refreshed(self, model, jitter, X=None, num_data=None):
         """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over."""
         covariance, Z, posterior = model.covariance, model.inducing, model.posterior

@@ -314,7 +314,8 @@ cupy.__dict__.update(
     empty=_empty,
     empty_like=lambda a: _empty(a.shape, a.dtype),
 )
-SPECIAL = "erf erfc erfcx gammaln log_expit log_ndtr ndtr".split()  # of cupyx.scipy.special; it has no wrightomega
+# of cupyx.scipy.special; it has no wrightomega
+SPECIAL = "erf erfc erfcx gammaincc gammaln log_expit log_ndtr ndtr ndtri".split()
 special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for name in SPECIAL})
 
 
