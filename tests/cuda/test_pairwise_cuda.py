@@ -33,6 +33,13 @@ def test_matrices(twin_of, form, rng, family, dtype):
 
 
 @every_dtype
+@every_family
+@pytest.mark.parametrize("D", [40, 200])
+def test_where_products_cancel(twin_of, form, rng, family, D, dtype):
+    problems.check_cancellation(twin_of("pairwise"), rng, family, D, dtype)
+
+
+@every_dtype
 @pytest.mark.parametrize("known", [False, True])
 def test_contractions(twin_of, rng, known, dtype):
     problems.check_contractions(twin_of("pairwise"), rng, dtype, known, families=["rbf"] if known else problems.FAMILIES)
@@ -85,7 +92,7 @@ def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift
     X2[3] = X1[3]
     parameters = 1.3, np.sqrt(D) * rng.uniform(0.5, 2.0, D)
     K, K_bar = cuda.stationary(family, X1, X2, *parameters), rng.standard_normal((17, 65))
-    long = problems.exactly((X1, X2, *parameters))
+    long = problems.exactly(X1, X2, *parameters)
     assert np.abs(K - oracle.stationary(family, *long)).max() < 2e-15 * 1.3
     exact = oracle.stationary_vjp(K_bar.astype(np.longdouble), family, *long)
     for known in (None, K):
