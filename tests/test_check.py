@@ -35,7 +35,7 @@ DATA = [
     ((X, Y), {"num_data": "many"}, TypeError, "`num_data` must be a number, got 'many'"),
     ((X, Y), {"num_data": "30"}, TypeError, "`num_data` must be a number, got '30'"),
     ((X, Y), {"num_data": np.array("30")}, TypeError, "`num_data` must be a number, got array.'30'"),
-    ((X, Y), {"num_data": np.ones(1)}, TypeError, r"`num_data` must be a number, got array\(\[1.\]\)"),
+    ((X, Y), {"num_data": np.ones(1)}, TypeError, r"`num_data` must be a number, got an array of shape \(1,\)"),
     ((X, Y), {"num_data": np.array(30)}, None, None),
     ((X, Y), {"num_data": np.float32(30), "jitter": np.float64(1e-3)}, None, None),
     ((X, Y), {"jitter": "1e-6"}, TypeError, "`jitter` must be a number, got '1e-6'"),
