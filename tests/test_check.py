@@ -322,7 +322,7 @@ def test_nan_out_of_a_finite_model_is_an_error(rng):
     for call in calls:
         with np.errstate(all="ignore"), pytest.raises(ValueError, match="the value is nan, though model and data.*standardise"):
             call()
-    assert np.isfinite(fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e50 * np.eye(3)), X, Y))
+    assert np.isfinite(fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e20 * np.eye(3)), X, Y))
 
 
 def test_infinity_is_a_value(rng):
