@@ -5,14 +5,13 @@ A message names the argument, what came, and what to do.
 
 import math
 import numbers
-import warnings
 
 import numpy as np
 
-from .errors import BadEntry, VarianceClampWarning, not_a_generator
+from .errors import BadEntry, Diverged, VarianceClampWarning, not_a_generator, warn
 from .kernels import verdicts
 from .kernels.dispatch import backend_of, one_device
-from .records import is_record, leaves, matches, tree_map
+from .records import is_record, leaves, matches, missing, tree_map
 
 PARTS = {  # field of a model: a method that only its kind of record has, and an example
     "covariance": ("check_dim", "RBF(...)"),
@@ -20,6 +19,10 @@ PARTS = {  # field of a model: a method that only its kind of record has, and an
     "likelihood": ("check_targets", "Gaussian(...)"),
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
+PARTIAL = (  # where a None may come from
+    "; a gradient is None outside `wrt`, and tree_map hands that on: take the gradient of all fields, or put the new ones into "
+    "the model with fastsvgp.replace_at"
+)
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
@@ -115,7 +118,9 @@ def jitter_amount(jitter, dtype):
 
 
 def scalar(name, value):
-    """A finite real number as a Python float."""
+    """A finite real number as a Python float. Text and truth values are none, though ``float`` takes them."""
+    if isinstance(value, (str, bytes, bool)) or getattr(getattr(value, "dtype", None), "kind", "f") not in "fiu":
+        raise TypeError(f"`{name}` must be a number, got {value!r}")
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -166,6 +171,9 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     (M, M) numbers): it reaches the value, and ``result`` looks for the cause then.
     """
     found = list(leaves(tree))
+    if any(v is None for _, _, v in found):
+        for path in missing(tree):
+            raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
     values = [as_array(prefix + path, v) if not isinstance(v, (int, float)) else v for path, _, v in found if v is not None]
     try:
         backend_of(*values, *arrays)
@@ -200,7 +208,8 @@ def parts(model):
         part = getattr(model, name, None)
         if hasattr(model, name) and not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
-            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}")
+            hint = PARTIAL if part is None else ""
+            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
 
 
 def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
@@ -312,7 +321,10 @@ def names(wrt, model):
 
 
 def result(value, model):
-    """Pass a value on; where it is not finite because the model is not, say which field is to blame."""
+    """Pass a value on; where it is not finite because the model is not, say which field is to blame.
+
+    Raises ``Diverged`` for a NaN that comes of a finite model and finite data.
+    """
     if not isinstance(value, float):
         value, clamped = verdicts.settle(value)
         report_clamped(clamped)
@@ -322,6 +334,12 @@ def result(value, model):
             if array is not None:
                 array = _host(array)
                 finite(path, np.tril(array) if kind == "tril" else array)
+    if math.isnan(value):
+        raise Diverged(
+            "the value is nan, though model and data are finite: numbers on the way to it overflow. Likely causes, in order: "
+            "targets or inputs on a wild scale (standardise them); parameters far from 1, as after steps that are too large "
+            "(start again with smaller ones); float32 where float64 is needed"
+        )
     return value
 
 
@@ -331,8 +349,4 @@ def report_clamped(count):
             return verdicts.add_clamped(count)
         count = int(count)
     if count:
-        warnings.warn(
-            f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor",
-            VarianceClampWarning,
-            stacklevel=3,
-        )
+        warn(f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor", VarianceClampWarning)

@@ -5,12 +5,10 @@ All functions read only a random subset of the rows where there are many, so dat
 the choice is made, the same for the same seed; what is returned is on the device again.
 """
 
-import warnings
-
 import numpy as np
 
 from . import check, devices, kernels
-from .errors import BadEntry
+from .errors import BadEntry, warn
 from .kernels.verdicts import on_device
 from .records import leaves
 
@@ -229,10 +227,9 @@ def _top_up(X, chosen, M, rng):
     others = rng.permutation(first[~taken])[: M - len(chosen)]
     chosen = [*chosen, *others]
     if len(chosen) < M:
-        warnings.warn(
+        warn(
             f"only {len(chosen)} of the {len(X)} rows of `X` that were looked at are distinct, fewer than the {M} inducing "
-            f"inputs asked for: {M - len(chosen)} are repeated. Choose a smaller M, or Kuu will need a large jitter",
-            stacklevel=4,
+            f"inputs asked for: {M - len(chosen)} are repeated. Choose a smaller M, or Kuu will need a large jitter"
         )
         chosen = [*chosen, *rng.choice(chosen, size=M - len(chosen))]
     return np.array(chosen)

@@ -8,6 +8,7 @@ negative, and holds ``None`` for what nobody asked for.
 import dataclasses
 import importlib
 import json
+import math
 import os
 import tempfile
 import tokenize
@@ -43,6 +44,7 @@ def record(cls):
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
+    cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
     REGISTRY[cls.__name__] = cls
     _TYPES.add(cls)
     return cls
@@ -72,6 +74,19 @@ def leaves(tree, prefix=""):
             yield prefix + name, kind, value
         elif value is not None:
             yield prefix + name, "real", value
+
+
+def missing(tree, prefix=""):
+    """Yield the dotted paths of leaves that are ``None`` in fields whose default is another, or that have none."""
+    for name, kind in tree._record_fields:
+        value = getattr(tree, name)
+        if is_record(value):
+            yield from missing(value, f"{prefix}{name}.")
+        elif kind == "record" and _is_parts(value):
+            for i, part in enumerate(value):
+                yield from missing(part, f"{prefix}{name}.{i}.")
+        elif value is None and kind not in ("static", "record") and name not in tree._optional_fields:
+            yield prefix + name
 
 
 def tree_map(f, tree, *others):
@@ -259,10 +274,32 @@ def save(path, tree, **extra):
     write_atomically(path, lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays))
 
 
+def _check_sizes(path, stream):
+    """Refuse a file whose members claim more memory than the file itself has, before any of them is read."""
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise DataFileError(
+                f"{path} has compressed members, which may grow without limit, and fastsvgp.save makes none; if you trust the "
+                "file, write what numpy.load finds in it again with numpy.savez"
+            )
+        if sum(max(member.file_size, member.compress_size) for member in members) > stream.seek(0, os.SEEK_END):
+            raise DataFileError(f"{path} is damaged: its members claim more bytes than the file has")
+        for member in members:
+            with archive.open(member) as part:
+                read = getattr(np.lib.format, "read_array_header_{}_{}".format(*np.lib.format.read_magic(part)))
+                shape, _, dtype = read(part)
+                claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
+            if claimed != held:
+                raise DataFileError(f"{path} is damaged: {member.filename} claims {claimed} bytes of numbers, and holds {held}")
+    stream.seek(0)
+
+
 def load_with_extra(path):
     """Read what ``save`` wrote: ``(record, extra)``."""
     with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
         try:
+            _check_sizes(path, stream)
             with np.load(stream, allow_pickle=False) as file:
                 if "__fastsvgp__" not in file:
                     raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
@@ -284,6 +321,6 @@ def load(path):
     OSError
         No such file, or it cannot be opened.
     DataFileError
-        Not a file of ours, damaged, or of another format version.
+        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
     """
     return load_with_extra(path)[0]

@@ -1,9 +1,11 @@
 """Records: leaves, maps, and files that are whole or absent."""
 
 import copy
+import io
 import json
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -197,3 +199,66 @@ def test_any_damaged_byte_is_a_damaged_file(tmp_path, rng):
 def test_save_takes_records_only(tmp_path):
     with pytest.raises(TypeError, match="`tree` must be a fastsvgp record"):
         fs.save(tmp_path / "x.npz", {"a": 1})
+
+
+# --- files that claim to be more than they are -----------------------------------------------------------------------------
+
+
+def rewritten(path, name, change, compression=zipfile.ZIP_STORED):
+    """The archive at ``path`` with one member's bytes changed."""
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename: archive.read(member) for member in archive.infolist()}
+    members[name] = change(members[name])
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+
+
+def with_shape(content, shape):
+    """The same .npy file with another shape in its header."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return file.getvalue() + content[-8:]
+
+
+@pytest.mark.parametrize("shape", [(10**11, 3), (2**63, 2**63), (2,), (0,)])
+def test_a_header_that_claims_other_sizes_than_its_member_has(tmp_path, shape):
+    path = tmp_path / "model.npz"
+    fs.save(path, fs.RBF(1.5, np.array([2.0])))
+    rewritten(path, "lengthscales.npy", lambda content: with_shape(content, (1,)))
+    np.testing.assert_array_equal(fs.load(path).lengthscales, [2.0])
+    rewritten(path, "lengthscales.npy", lambda content: with_shape(content, shape))
+    with pytest.raises(fs.DataFileError, match=r"model.npz is damaged: lengthscales.npy claims \d+ bytes.*holds 8"):
+        fs.load(path)
+
+
+def test_compressed_members_are_refused(tmp_path):
+    """A thousand times their size in memory: 10 MB of zeros in 10 kB."""
+    path = tmp_path / "model.npz"
+    fs.save(path, fs.RBF(1.5, np.zeros(10**6)))
+    rewritten(path, "lengthscales.npy", lambda content: content, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(fs.DataFileError, match="compressed members.*again with numpy.savez"):
+        fs.load(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays)  # as the message says
+    assert fs.load(path).lengthscales.size == 10**6
+
+
+def test_members_that_claim_more_than_the_file_has(tmp_path):
+    path = tmp_path / "model.npz"
+    fs.save(path, fs.RBF(1.5, np.ones(3)))
+    content = bytearray(path.read_bytes())
+    at = content.index(b"PK\x01\x02")  # the entry of the first member in the directory: its two sizes
+    content[at + 20 : at + 28] = (2**31).to_bytes(4, "little") * 2
+    path.write_bytes(content)
+    with pytest.raises(fs.DataFileError, match="model.npz is damaged: its members claim more bytes than the file has"):
+        fs.load(path)
+
+
+def test_a_plain_array_that_claims_to_be_huge(tmp_path):
+    path = tmp_path / "array.npy"
+    path.write_bytes(with_shape(b"\0" * 8, (10**11,)))
+    with pytest.raises(fs.DataFileError, match="array.npy is not a fastsvgp model"):
+        fs.load(path)

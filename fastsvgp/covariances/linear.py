@@ -48,7 +48,7 @@ class Constant(Covariance):
     variance: Any = leaf("positive", 1.0)
 
     def matrix(self, X1, X2=None):
-        return np.full((len(X1), len(X1 if X2 is None else X2)), self.variance, dtype=X1.dtype, like=X1)
+        return kernels.full((len(X1), len(X1 if X2 is None else X2)), self.variance, X1)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         return (
@@ -58,7 +58,7 @@ class Constant(Covariance):
         )
 
     def diag(self, X):
-        return np.full(len(X), self.variance, dtype=X.dtype, like=X)
+        return kernels.full(len(X), self.variance, X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         return (

@@ -28,7 +28,7 @@ class Stationary(Covariance):
         return type(self)(variance_bar, lengthscales_bar) if fields else None, X1_bar, X2_bar
 
     def diag(self, X):
-        return np.full(len(X), self.variance, dtype=X.dtype, like=X)
+        return kernels.full(len(X), self.variance, X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         # the variance everywhere, whatever the lengthscales

@@ -98,8 +98,9 @@ def log(value):
 
 
 def in_dtype(value, dtype):
-    """A float, or a 0-d array on a device, in the dtype of a gradient."""
-    return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
+    """A float, or a 0-d array on a device, in the dtype of a gradient; what that does not hold is infinite."""
+    with np.errstate(over="ignore"):
+        return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
 
 
 def sum_outputs(values):

@@ -63,7 +63,7 @@ class RobustMax(Multiclass):
 
     def _probabilities(self, f):
         C, N = f.mean.shape
-        labels = (np.full(N, c, like=f.mean) for c in range(C))
+        labels = (kernels.full(N, c, f.mean, np.int64) for c in range(C))
         P = np.stack([kernels.largest(Y, f.mean, f.var, self.num_nodes, need=False)[0] for Y in labels])
         P /= P.sum(axis=0)
         return (1 - self.epsilon) * P + (self.epsilon / (C - 1)) * (1 - P)

@@ -100,7 +100,7 @@ class Unravel:
             if unconstrained and leaf.kind != "real":
                 positive.append(self.size + leaf.positive(self.home))
                 info, count = np.finfo(leaf.dtype), positive[-1].size
-                limits.append([np.full(count, limit, np.float64, like=self.home) for limit in (info.tiny, info.max)])
+                limits.append([kernels.full(count, limit, self.home, np.float64) for limit in (info.tiny, info.max)])
             self.size += leaf.size
         self._positive = np.concatenate(positive) if positive else None
         self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]  # positive and finite in each leaf's dtype

@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from .. import kernels
+from ..errors import NotPositiveDefinite
+from ..kernels import verdicts
 from ..records import Blocks, Marginals, record
 
 ALL = ("posterior", "blocks")
@@ -93,6 +96,17 @@ def check_mean_and_tril(q, M):
             f"use mean ({M},) with scale_tril ({M}, {M}), or mean (P, {M}) with scale_tril (P, {M}, {M}) for P outputs"
         )
     return mean[:-1]
+
+
+def prior_factor(Kuu, jitter):
+    """L = chol(Kuu + jitter I). Without jitter, pivots are refused too that may be nothing but rounding: of duplicated inputs."""
+    L = kernels.cholesky(Kuu, jitter)
+    if jitter == 0:
+        pivots = np.square(L.diagonal())
+        lost = pivots <= 2 * len(L) * np.finfo(L.dtype).eps * Kuu.diagonal()
+        if not verdicts.none(lost):
+            raise NotPositiveDefinite((), int(np.argwhere(lost)[0, 0]), jitter, len(L), L.dtype)
+    return L
 
 
 def wanted(need, field):

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import devices
 from ..bounds.collapsed import collapsed_bound_and_grad
-from ..errors import NotPositiveDefinite
+from ..errors import Diverged, NotPositiveDefinite
 from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
 from ..records import replace
@@ -101,7 +101,7 @@ class CollapsedTrainer:
                 self._reference = -value if self._reference is None else self._reference
                 return -value, flat
             problem = f"the bound is {value}, or its gradient is not finite"
-        except NotPositiveDefinite as error:
+        except (NotPositiveDefinite, Diverged) as error:
             if self._reference is None:
                 raise
             problem = str(error).split(". Likely")[0]

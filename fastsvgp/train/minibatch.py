@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..bounds.elbo import elbo_and_grad
-from ..errors import BadEntry
-from ..optim.base import Diverged
+from ..errors import BadEntry, Diverged
 from ..optim.natural import natural_step
 from ..records import replace
 from . import state as states

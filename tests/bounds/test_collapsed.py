@@ -60,6 +60,27 @@ def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
         assert np.abs(bar).max() <= 1e-8 * max(1.0, N)
 
 
+@pytest.mark.parametrize("dtype, noise", [(np.float64, 1e-300), (np.float64, 1e-160), (np.float64, 1e300), (np.float32, 1e-30)])
+def test_noise_of_any_size_that_has_an_inverse(rng, dtype, noise):
+    """Where the derivative in the noise is beyond the dtype it is infinite, and the others are what they are."""
+    sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
+    sgpr = fs.replace(sgpr, noise_variance=noise)
+    value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y)
+    assert np.isfinite(value) and value == fs.collapsed_bound(sgpr, X, Y)
+    assert grad.noise_variance.dtype == dtype
+    assert np.isinf(grad.noise_variance) if noise < 1 else grad.noise_variance == pytest.approx(-10 / noise)
+    assert np.isfinite(grad.inducing).all() and np.isfinite(grad.covariance.variance)
+    assert np.isfinite(fs.optimal_svgp(sgpr, X, Y).posterior.mean).all()
+
+
+@pytest.mark.parametrize("dtype, noise", [(np.float64, 1e-310), (np.float32, 1e-40)])
+def test_noise_without_an_inverse_is_refused(rng, dtype, noise):
+    sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
+    for call in (fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp):
+        with pytest.raises(ValueError, match=r"`noise_variance` is \S+e-\d+, and its inverse is beyond the range of float"):
+            call(fs.replace(sgpr, noise_variance=noise), X, Y)
+
+
 def test_wrt_leaves_out_the_rest(rng):
     sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
     _, whole = fs.collapsed_bound_and_grad(sgpr, X, Y)

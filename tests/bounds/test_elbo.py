@@ -224,6 +224,25 @@ def test_clamped_variances_warn_once(rng, monkeypatch):
     assert len(caught) == 1
 
 
+def _predict_joint(model, X, **options):
+    return fs.predict_f(model, X, full_cov=True, **options)
+
+
+def _fit_one_step(model, X, Y, **options):
+    return fs.fit(model, X, Y, steps=1, **options)
+
+
+@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step, _fit_one_step, fs.predict_f,
+                                  fs.predict_y, _predict_joint])  # fmt: skip
+def test_the_warning_of_clamped_variances_points_at_the_line_outside_the_package(call):
+    Z = np.array([[0.0], [1.0], [2.0]])
+    model = fs.SVGP(fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1))
+    data = (Z,) if call in (fs.predict_f, fs.predict_y, _predict_joint) else (Z, np.zeros(3))
+    with pytest.warns(fs.VarianceClampWarning) as caught:
+        call(model, *data, jitter=0.0)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, np.float64(2), [1, 2]])
 @pytest.mark.parametrize("bound", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step], ids=lambda f: f.__name__)
 def test_what_is_no_random_generator_is_refused_where_points_are_drawn(rng, bound, wrong):
