@@ -164,7 +164,7 @@ def as_schedule(value, name="step_size"):
         return value
     if callable(value):
         return _Function(value)
-    if isinstance(value, numbers.Real):
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
         if not 0 <= value < math.inf:
             raise ValueError(f"`{name}` must be finite and not negative, got {value}")
         return _Constant(float(value))
@@ -173,18 +173,21 @@ def as_schedule(value, name="step_size"):
 
 def check_smoothing(function, value):
     """``value`` as a float in [0, 1)."""
+    value = check.scalar("smoothing", value)
     if not 0 <= value < 1:
-        raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value}")
-    return float(value)
+        raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value:g}")
+    return value
 
 
 def _positive(function, name, value):
-    if not 0 < value < math.inf:
-        raise ValueError(f"{function}: `{name}` must be positive and finite, got {value}")
-    return float(value)
+    value = check.scalar(name, value)
+    if value <= 0:
+        raise ValueError(f"{function}: `{name}` must be positive and finite, got {value:g}")
+    return value
 
 
 def _within(function, name, value, low, high):
+    value = check.scalar(name, value)
     if not low <= value <= high:
         raise ValueError(f"{function}: `{name}` must lie between {low} and {high}, got {value}")
-    return float(value)
+    return value
