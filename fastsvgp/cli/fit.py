@@ -12,7 +12,7 @@ from .fitted import Fitted
 from .info import version
 from .names import LIKELIHOODS, METHODS
 from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
-from .tables import STANDARD_INPUT
+from .source import STANDARD_INPUT
 from .task import Standardisation, load_task, split
 from .training import build, holds, train
 

@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.cli import main
+from fastsvgp.cli import main, metrics
+from fastsvgp.cli.fit import _time_words
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
 from fastsvgp.kernels.cpu import openblas
@@ -86,7 +88,7 @@ def test_predictions_are_in_the_original_scale_and_by_name(wave, capsys, here):
 
     fitted = Fitted.load("wave-fit/model.npz")
     scaled = (np.array([[11.0], [12.5], [14.0]]) - fitted.scale.x_mean) / fitted.scale.x_scale
-    mean, var = fs.predict_y(fs.load("wave-fit/model.npz"), scaled)
+    mean, var = fs.predict_y(fitted.model, scaled)
     np.testing.assert_allclose(predicted[:, 0], fitted.scale.y_mean + fitted.scale.y_scale * mean, rtol=1e-8)
     np.testing.assert_allclose(predicted[:, 1], fitted.scale.y_scale * np.sqrt(var), rtol=1e-8)
 
@@ -115,7 +117,7 @@ def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, options):
         assert results["test"]["model"]["rmse"] < 0.8 * results["test"]["trivial"]["rmse"]
         assert np.size(results["parameters"]["covariance.lengthscales"]) == (1 if "--no-ard" in options else 3)
         assert png(f"{method}/predictions.png")
-        model = fs.load(f"{method}/model.npz")
+        model = fs.load_fitted(method).model
         assert model.inducing.dtype == ("float32" if "float32" in options else "float64")
 
 
@@ -175,6 +177,45 @@ def test_test_mask_and_constant_columns_are_reported(here, capsys, rng):
     out, _ = run(capsys, "fit", "d.csv", *FEW, "--test-mask", "mask.csv:s", "--inducing", "500")
     for part in ("12 for testing (test mask mask.csv:s)", "without information: flat", "500 inducing inputs were asked for; 48"):
         assert part in out
+
+
+def test_standard_input_is_a_file_that_is_read_once(here, capsys, monkeypatch, rng):
+    x = rng.uniform(0, 6, 60)
+    write_csv("wave.csv", "x,y", x, rng.standard_normal(60))
+    text = pathlib.Path("wave.csv").read_bytes()
+    few = ["--steps", "2", "--inducing", "3", "--batch-size", "16"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    out, _ = run(capsys, "fit", "-", *few)
+    assert "60 rows" in out and os.path.exists("stdin-fit/model.npz")
+    os.mkfifo("pipe")
+    writer = threading.Thread(target=pathlib.Path("pipe").write_bytes, args=(text,), daemon=True)
+    writer.start()
+    run(capsys, "fit", "pipe", *few, "--quiet")
+    writer.join(10)
+    results = [json.loads(pathlib.Path(name, "metrics.json").read_text()) for name in ("stdin-fit", "pipe-fit")]
+    assert results[0]["test"] == results[1]["test"] and results[0]["rows"] == 60
+    assert 0 < results[0]["first_step_seconds"] <= results[0]["seconds"]
+    for twice in (["--target-file", "-"], ["--test-mask=-:0"]):
+        assert main(["fit", "-", *twice]) == 2
+        assert "standard input can be read once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_the_report_says_when_the_model_is_no_better_than_the_trivial_predictor(wave, capsys, monkeypatch, better):
+    regression = metrics.regression
+    figures = {"rmse": 0.5, "nlpd": 0.5} if better else {"rmse": 50.0, "nlpd": 50.0}
+    monkeypatch.setattr(metrics, "regression", lambda *arguments: regression(*arguments) | {"model": figures})
+    out, _ = run(capsys, "fit", wave, "--steps", "1", "--inducing", "3")
+    note = "  note       no better than the trivial predictor in RMSE and NLPD (with 12 held-out rows it may be chance): train"
+    assert (note in out) != better
+
+
+@pytest.mark.parametrize(
+    "seconds, first, said", [(78.04, 40.0, "78.0 s (40.0 s up to the end of the first step"), (9.0, 0.2, "9.0 s")]
+)
+def test_the_time_of_the_first_step_is_told_where_it_matters(seconds, first, said):
+    words = _time_words(seconds, first)
+    assert words.startswith(said) and ("first step" in words) == (first > 1)
 
 
 def test_nothing_held_out(wave, capsys):
@@ -248,7 +289,7 @@ def test_ctrl_c_keeps_the_sgpr_so_far(wave, capsys, monkeypatch):
     stop_after(monkeypatch, 3)
     assert main(["fit", wave, *FEW_SGPR, "--method", "sgpr", "--out", "out"]) == 130
     out, err = capsys.readouterr()
-    assert "interrupted" in err and "RMSE" in out and fs.load("out/model.npz").inducing.shape == (12, 1)
+    assert "interrupted" in err and "RMSE" in out and fs.load_fitted("out").model.inducing.shape == (12, 1)
 
 
 @pytest.mark.parametrize("method", ["svgp", "sgpr"])
@@ -351,4 +392,4 @@ def test_the_command_in_a_process_of_its_own_keeps_the_model_at_ctrl_c(wave, her
     assert process.returncode == 130, err
     assert "interrupted" in err and "out/model.npz" in err and "Traceback" not in err
     assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
-    assert fs.load("out/model.npz").inducing.shape == (5, 1)
+    assert fs.load_fitted("out").model.inducing.shape == (5, 1)
