@@ -98,11 +98,8 @@ def fit_task(task, args, folder, title, origin=None):
             fitted.save(path)
         say(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
         if trained.interrupted:
-            print(
-                f"interrupted: the model after {_steps(trained)} is kept in {path}; the same command with --resume "
-                "goes on from here",
-                file=sys.stderr,
-            )
+            there = "; the same command with --resume goes on from here" if os.path.exists(trained.checkpoint) else ""
+            print(f"interrupted: the model after {_steps(trained)} is kept in {path}{there}", file=sys.stderr)
         elif os.path.exists(trained.checkpoint):
             os.unlink(trained.checkpoint)
         results = _describe(task, args, trained, seconds, fitted, title) | {"source": origin}
@@ -124,7 +121,7 @@ def _not_lost(fitted, trained):
     """Where the model of a training is that could not be written to its folder, in words; None where it is nowhere."""
     if holds(trained):
         return (
-            f"the trained model is safe in {trained.checkpoint}: free some space, and the same command with --resume "
+            f"the trained model is safe in {trained.checkpoint}: that put right, the same command with --resume "
             f"{'goes on from there' if trained.interrupted else 'writes the results without training again'}"
         )
     path = rescued(fitted.save)

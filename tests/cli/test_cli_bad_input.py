@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.cli import main
+from fastsvgp.cli import main, plots
 from fastsvgp.optim.base import Diverged
 from fastsvgp.records import load_with_extra
 from fastsvgp.train import minibatch
@@ -104,7 +104,8 @@ def test_files(here, capsys, text, said):
 
 
 @pytest.fixture
-def fitted(here, capsys):
+def fitted(here, capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)  # they take most of the time of a small fit
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 0
     capsys.readouterr()
     return "fit"
@@ -174,6 +175,7 @@ def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, caps
 def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, capsys, monkeypatch, natural):
     """The name of a Python argument is of no use here; nothing is there to resume before the first checkpoint."""
     options = ["--out", "fit", "--quiet", *FEW[2:], "--steps", "9", *(["--natural-step", "0.5"] if natural else [])]
+    monkeypatch.setattr(plots, "available", lambda: False)
     name = "natural_step" if natural else "elbo_and_grad"
     real, calls = getattr(minibatch, name), []
 
