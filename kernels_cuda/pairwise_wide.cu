@@ -7,8 +7,7 @@
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int EACH = 4;  // entries of a thread of `finish`: loads under way
-constexpr real NEAR = 0.125;  // r^2 below this fraction of the norms
-constexpr real CANCELS = 0.5;  // the same for r^2 alone, of norms above 1: the product's rounding would show in k
+constexpr real CANCELS = 0.5, NEAR = 0.125;  // r^2 below these fractions of the norms
 
 // scale[d] = 1 / l_d.
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -64,7 +63,7 @@ struct Distance {
 __device__ __forceinline__ Distance distance(real p, const real* __restrict__ x, real norm1, const real* __restrict__ z, real norm2,
                                              int D, const real* __restrict__ scale) {
   const real norm = norm1 + norm2, r2 = norm - 2 * p;
-  if (r2 > (norm > 1 ? CANCELS : NEAR) * norm) return {r2, false};  // not where the norms are infinite, or NaN
+  if (r2 > CANCELS * norm) return {r2, false};  // not where the norms are infinite, or NaN
   real sum = 0;
 #pragma unroll 2
   for (int d = 0; d < D; ++d) {

@@ -3,7 +3,7 @@
 from unittest import mock
 
 import numpy as np
-from numerics import assert_as_accurate_as, exactly, generator
+from numerics import assert_as_accurate_as, assert_typically_as_accurate_as, exactly, generator
 from oracles import covariances as oracle
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
@@ -36,6 +36,19 @@ def check_matrix(twin, rng, family, N1, N2, D, dtype, shared=False):
         if second is None:
             np.testing.assert_array_equal(K, K.T)
             np.testing.assert_array_equal(np.diag(K), np.full(len(K), parameters[0]))
+
+
+def check_cancellation(twin, rng, family, D, dtype):
+    """Rows on a line, some lengthscales long: what the norms lose in a sum of D products of one sign is large beside r^2."""
+    fast, plain, truth = [], [], []
+    for _ in range(15):
+        X = rng.permutation(82)[:, None] * 0.1 * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (82, D))
+        X1, X2, lengthscales = (a.astype(dtype) for a in (X[:17], X[17:], np.sqrt(D) * rng.uniform(0.7, 2.0, D)))
+        arguments = X1, X2, dtype(1.7), lengthscales
+        fast.append(twin.stationary(family, *arguments))
+        plain.append(oracle.stationary(family, *arguments))
+        truth.append(oracle.stationary(family, *exactly(*arguments)))
+    assert_typically_as_accurate_as(fast, plain, truth, dtype=dtype)
 
 
 def bars_of(twin, family, K_bar, arguments, known):

@@ -33,6 +33,13 @@ def test_matrices(twin_of, form, rng, family, dtype):
 
 
 @every_dtype
+@every_family
+@pytest.mark.parametrize("D", [40, 200])
+def test_where_products_cancel(twin_of, form, rng, family, D, dtype):
+    problems.check_cancellation(twin_of("pairwise"), rng, family, D, dtype)
+
+
+@every_dtype
 @pytest.mark.parametrize("known", [False, True])
 def test_contractions(twin_of, rng, known, dtype):
     problems.check_contractions(twin_of("pairwise"), rng, dtype, known, families=["rbf"] if known else problems.FAMILIES)

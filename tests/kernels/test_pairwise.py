@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pairwise_problems as problems
 import pytest
 from numba import njit
 from numerics import LONG, assert_adjoint, assert_as_accurate_as, exactly
@@ -86,6 +87,13 @@ def test_matrix_is_as_accurate_as_the_plain_definition(rng, form, family, D, dty
         assert K.dtype == dtype and K.flags.c_contiguous
         truth = oracle.stationary(family, *exactly(X1, X2, variance, lengthscales))
         assert_as_accurate_as(K, oracle.stationary(family, X1, X2, variance, lengthscales), truth)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("D", [40, 200])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_where_products_cancel(rng, form, family, D, dtype):
+    problems.check_cancellation(pairwise, rng, family, D, dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

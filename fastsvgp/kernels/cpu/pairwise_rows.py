@@ -16,8 +16,8 @@ RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS = 16  # of a block
 FAR = 1e6  # Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
 LOG2E = 1 / math.log(2)
-NEAR = 0.125  # below this fraction of the norms r^2 is summed directly, and its pair contracted by differences
-CANCELS = 0.5  # the same for r^2 alone, of norms above 1: a product's rounding, relative to the norms, would show in k
+CANCELS = 0.5  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
+NEAR = 0.125  # and its pair is contracted by differences below this one, each of which takes longer
 
 jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
 
@@ -171,18 +171,18 @@ def centre(start, stop, X, c, scale, A, norms):
 @jit
 def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
     """r^2 from -2 a . b; where that cancels, the direct sum. Returns how many pairs are near, their j in ``near``."""
-    cancels, share, one = r2.dtype.type(CANCELS), r2.dtype.type(NEAR), r2.dtype.type(1)
+    cancels, share = r2.dtype.type(CANCELS), r2.dtype.type(NEAR)
     low = 0
     for j in range(r2.size):
         norm = norm1 + norms2[j]
         r2[j] = products[j] + norm
-        low += 0 if r2[j] > (cancels if norm > one else share) * norm else 1  # also where the norms are infinite, or NaN
+        low += 0 if r2[j] > cancels * norm else 1  # also where the norms are infinite, or NaN
     if low == 0:
         return 0
     low = 0
     for j in range(r2.size):
         norm = norm1 + norms2[j]
-        if not r2[j] > (cancels if norm > one else share) * norm:
+        if not r2[j] > cancels * norm:
             r2[j] = _squared_distance(x, X2[j], scale)
             if not r2[j] > share * norm:
                 near[low] = j
