@@ -98,8 +98,8 @@ def _add_fit(commands):
         "--likelihood",
         choices=LIKELIHOODS,
         metavar="NAME",
-        help=f"{', '.join(LIKELIHOODS)} (default: gaussian for a real-valued target, bernoulli-probit for two "
-        "classes, softmax for more)",
+        help=f"{', '.join(LIKELIHOODS)} (default by the target: bernoulli-probit for two classes, softmax for more: "
+        "text, or at most five different whole numbers; poisson for whole numbers that look like counts; else gaussian)",
     )
     model.add_argument(
         "--covariance",
