@@ -193,7 +193,12 @@ def test_demo(here, capsys):
     assert (
         re.search(r"accuracy +\d", out) and re.search(r"RMSE \(standardised\) +\d", out) and "fastsvgp fit YOUR_DATA.csv" in out
     )
-    assert all(pathlib.Path("fastsvgp-demo", name, "model.npz").is_file() for name in ("diabetes", "digits"))
+    found = {name: json.loads(pathlib.Path("fastsvgp-demo", name, "metrics.json").read_text()) for name in ("diabetes", "digits")}
+    assert {n: (r["likelihood"], r["method"]) for n, r in found.items()} == {
+        "diabetes": ("gaussian", "sgpr"),
+        "digits": ("softmax", "svgp"),
+    }
+    assert all(pathlib.Path("fastsvgp-demo", name, "model.npz").is_file() for name in found)
 
 
 def test_demo_without_scikit_learn(here, capsys, monkeypatch):
