@@ -9,6 +9,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.defaults import choose
+from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.settled import GAIN, ITERATIONS, Settled
 
 
@@ -81,6 +82,23 @@ def test_small_data_train_an_exact_gp(rows, capsys):
     np.testing.assert_allclose(var, exact, rtol=1e-3)
     sign, log_det = np.linalg.slogdet(2 * np.pi * K)
     assert results["elbo"] == pytest.approx(-0.5 * (y @ np.linalg.solve(K, y) + log_det), abs=0.05) and sign == 1
+
+
+def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys, monkeypatch):
+    show = Progress.__call__
+
+    def stop(self, step, value, info):
+        show(self, step, value, info)
+        if step == 3:
+            raise KeyboardInterrupt
+
+    np.save("data.npy", rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", stop)
+        assert main(["fit", "data.npy", "--out", "out", "--quiet"]) == 130
+    before = fs.load("out/model.npz").inducing
+    assert main(["fit", "data.npy", "--out", "out", "--quiet", "--resume"]) == 0
+    np.testing.assert_array_equal(fs.load("out/model.npz").inducing, before)
 
 
 def test_what_was_asked_for_is_trained(rows, capsys):
