@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from . import metrics, report
+from . import defaults, metrics, report
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
@@ -69,6 +69,7 @@ def fit_task(task, args, folder, title, origin=None):
     code, results
         Exit code, and what metrics.json says.
     """
+    defaults.settle(args, task)
     if args.method == "sgpr" and task.likelihood != "gaussian":
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
@@ -158,7 +159,11 @@ def _prepare(task, args, say, title):
     if args.inducing > num_train:
         say(f"  note       {args.inducing} inducing inputs were asked for; {num_train}, one per training row, are used")
         args.inducing = num_train
-    say(f"  model      {_model_words(task, args)}, {args.inducing} inducing inputs, {args.dtype}")
+    say(f"  method     {defaults.words(args.choice)}")
+    at_data = ""
+    if args.choice.at_data:
+        args.inducing, at_data = args.choice.inducing, " (the distinct training inputs, held fixed; --inducing changes it)"
+    say(f"  model      {_model_words(task, args)}, {args.inducing} inducing inputs{at_data}, {args.dtype}")
     model = build(task, scale, args)
     return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
 
@@ -190,6 +195,7 @@ def _describe(task, args, trained, seconds, fitted, title):
         "likelihood_reason": task.reason,
         "classes": task.classes,
         "method": args.method,
+        "method_reason": args.choice.reason,
         "covariance": args.covariance,
         "ard": args.ard,
         "inducing": args.inducing,

@@ -246,7 +246,12 @@ def test_demo(here, unplotted, capsys):
     assert (
         re.search(r"accuracy +\d", out) and re.search(r"RMSE \(standardised\) +\d", out) and "fastsvgp fit YOUR_DATA.csv" in out
     )
-    for name in ("diabetes", "digits"):
+    found = {name: json.loads(pathlib.Path("fastsvgp-demo", name, "metrics.json").read_text()) for name in ("diabetes", "digits")}
+    assert {n: (r["likelihood"], r["method"]) for n, r in found.items()} == {
+        "diabetes": ("gaussian", "sgpr"),
+        "digits": ("softmax", "svgp"),
+    }
+    for name in found:
         assert sorted(os.listdir(f"fastsvgp-demo/{name}")) == ["metrics.json", "model.npz"]
 
 
