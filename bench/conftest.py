@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import report
 
 import fastsvgp.kernels.cpu  # noqa: F401  loads SciPy's BLAS, with the settings of fastsvgp, before a benchmark does
 
@@ -19,3 +20,9 @@ def pytest_configure(config):
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(machine_info):
+    """For the head of the table: what this process computes with, which that of ``measure.py`` need not have."""
+    machine_info["computing"] = report.computing()

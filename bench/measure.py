@@ -5,9 +5,11 @@
     python bench/measure.py kernels -k "1000 and not 2000 and not stock"
 
 A name is that of a benchmark file, or of a table with rows of several: see ``TABLES``. ``-k`` chooses rows as pytest does.
+What it needs: ``python -m pip install ".[bench]"``.
 """
 
 import argparse
+import importlib.util
 import json
 import pathlib
 import shlex
@@ -15,8 +17,11 @@ import subprocess
 import sys
 import tempfile
 
-import device
-import report
+if missing := [name for name in ("pytest", "pytest_benchmark") if importlib.util.find_spec(name) is None]:
+    raise SystemExit(f'bench/measure.py needs {" and ".join(missing)}: python -m pip install ".[bench]" in the checkout')
+
+import device  # noqa: E402
+import report  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 TABLES = {"kernels": ("cholesky", "products", "triangular", "updates"), "likelihoods": ("likelihoods", "quadrature")}

@@ -268,7 +268,8 @@ def main(arguments):
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/peers.py", *arguments])
-    print(report.header(command, (*report.PACKAGES, "jax", "torch", "gpytorch"), facts(args.device)), end="\n\n")
+    packages = *report.PACKAGES, "jax", "torch", "gpytorch"
+    print(report.header(command, packages, facts(args.device), report.computing()), end="\n\n")
     print("| M, B | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
     print("|" + " --- |" * 8)
     for size in args.sizes:

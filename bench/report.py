@@ -57,10 +57,17 @@ def machine():
     return f"{name}, {visible} cores visible, {platform.system()}"
 
 
-def header(command, packages=PACKAGES, device=None):
-    """Machine, versions, commit, time and command; ``device`` is what ``device.facts()`` says."""
+def computing():
+    """SciPy's BLAS, the kernels that it chose for this CPU, and how many threads compute in this process."""
+    from fastsvgp.cli import info
+
+    return f"BLAS {info.blas()}; threads: {info.threads()}"
+
+
+def header(command, packages=PACKAGES, device=None, blas=None):
+    """Machine, versions, commit, time and command; ``device`` is what ``device.facts()`` says, ``blas`` what ``computing()``."""
     now = datetime.datetime.now(datetime.UTC)
-    there = f"{device};\n" if device else ""
+    there = "".join(f"{facts};\n" for facts in (blas, device) if facts)
     return f"{machine()}; {versions(packages)};\n{there}commit {commit()}; {now:%Y-%m-%dT%H:%M} UTC.\n`{command}`"
 
 
@@ -115,4 +122,5 @@ def markdown(table):
 def document(data, name, command, device=None):
     """The file of a table: ``data`` is the JSON of pytest-benchmark."""
     legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
-    return f"# {name}\n\n{header(command, device=device)}\n\n{legend}\n\n{markdown(rows(data))}\n"
+    head = header(command, device=device, blas=data.get("machine_info", {}).get("computing"))
+    return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n"

@@ -8,10 +8,10 @@ import importlib
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "records": ("Blocks", "Marginals", "leaves", "load", "replace", "replace_at", "save", "tree_map"),
+    "records": ("Blocks", "Marginals", "leaves", "load", "load_with_extra", "replace", "replace_at", "save", "tree_map"),
     "devices": ("to_device", "to_host"),
     "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
-    "kernels.cpu.threads": ("get_num_threads", "set_num_threads"),
+    "kernels.num_threads": ("get_num_threads", "set_num_threads"),
     "covariances": ("Constant", "Linear", "Matern12", "Matern32", "Matern52", "Product", "RBF", "Sum"),
     "means": ("ConstantMean", "LinearMean", "ZeroMean"),
     "likelihoods": (
@@ -27,7 +27,7 @@ _ROOMS = {
     "posteriors": ("InverseFreeWhitened", "LikelihoodForm", "Marginal", "Relaxed", "Whitened"),
     "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "elbo_and_grad_from_blocks", "kl_term_and_grad"),
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
-    "bounds.predict": ("predict_f", "predict_log_density", "predict_y", "sample_f"),
+    "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
     "optim.inverse_updates": ("inverse_updates", "refresh_inverse"),
@@ -38,6 +38,7 @@ _ROOMS = {
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
     "train": ("fit",),
     "train.state": ("TrainingState",),
+    "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 _MODULES = ("kernels", "schedules")

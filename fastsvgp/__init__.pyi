@@ -32,16 +32,28 @@ from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
 )
 from .bounds.predict import (
+    predict_cdf as predict_cdf,
+)
+from .bounds.predict import (
     predict_f as predict_f,
 )
 from .bounds.predict import (
     predict_log_density as predict_log_density,
 )
 from .bounds.predict import (
+    predict_quantiles as predict_quantiles,
+)
+from .bounds.predict import (
     predict_y as predict_y,
 )
 from .bounds.predict import (
     sample_f as sample_f,
+)
+from .cli.fitted import (
+    Fitted as Fitted,
+)
+from .cli.fitted import (
+    load_fitted as load_fitted,
 )
 from .covariances import (
     RBF as RBF,
@@ -91,10 +103,10 @@ from .initialise import (
 from .initialise import (
     median_lengthscales as median_lengthscales,
 )
-from .kernels.cpu.threads import (
+from .kernels.num_threads import (
     get_num_threads as get_num_threads,
 )
-from .kernels.cpu.threads import (
+from .kernels.num_threads import (
     set_num_threads as set_num_threads,
 )
 from .likelihoods import (
@@ -193,6 +205,9 @@ from .records import (
 )
 from .records import (
     load as load,
+)
+from .records import (
+    load_with_extra as load_with_extra,
 )
 from .records import (
     replace as replace,

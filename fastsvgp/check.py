@@ -5,14 +5,13 @@ A message names the argument, what came, and what to do.
 
 import math
 import numbers
-import warnings
 
 import numpy as np
 
-from .errors import BadEntry, VarianceClampWarning, not_a_generator
+from .errors import BadEntry, Diverged, VarianceClampWarning, not_a_generator, warn
 from .kernels import verdicts
 from .kernels.dispatch import backend_of, one_device
-from .records import is_record, leaves, matches, tree_map
+from .records import is_record, leaves, matches, missing, tree_map
 
 PARTS = {  # field of a model: a method that only its kind of record has, and an example
     "covariance": ("check_dim", "RBF(...)"),
@@ -20,7 +19,12 @@ PARTS = {  # field of a model: a method that only its kind of record has, and an
     "likelihood": ("check_targets", "Gaussian(...)"),
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
+PARTIAL = (  # where a None may come from
+    "; a gradient is None outside `wrt`, and tree_map hands that on: take the gradient of all fields, or put the new ones into "
+    "the model with fastsvgp.replace_at"
+)
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
+LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
@@ -30,7 +34,7 @@ def as_array(name, value):
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
         array = value
-    elif isinstance(value, np.ma.MaskedArray):
+    elif isinstance(value, np.ma.MaskedArray) or _has_masked_rows(value):
         raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
         try:
@@ -38,23 +42,45 @@ def as_array(name, value):
         except ValueError as error:
             raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 or float32")
+        where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
     return array
 
 
-def common_dtype(*values):
-    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64."""
+def _has_masked_rows(value):
+    """Whether this is a list of masked arrays, whose masks ``asarray`` would drop."""
+    return isinstance(value, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in value)
+
+
+def _first_text(value, array):
+    """The first column, of a data frame by its name, that holds something other than real numbers, and what."""
+    for j, name in enumerate(getattr(value, "columns", range(array.shape[1]))):
+        other = [cell for cell in array[:, j] if not isinstance(cell, numbers.Real)]
+        if other:
+            return f"column {name!r} holds {other[0]!r}"
+    return "of Python numbers"
+
+
+def common_dtype(*values, names=()):
+    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64.
+
+    ``names`` are what a message calls the values.
+    """
     dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
     floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
     result = np.result_type(*floats) if floats else np.dtype(np.float64)
     if result not in DEFAULT_JITTER:
-        raise TypeError(f"arrays must be float64 or float32 (integers become float64), got {result}; convert them with astype")
+        culprits = [name for name, v in zip(names, values, strict=False) if getattr(v, "dtype", None) == result]
+        named = f"`{culprits[0]}`" if culprits else "arrays"
+        raise TypeError(f"{named} must be float64 or float32 (integers become float64), got {result}; convert with astype")
     return result
 
 
 def finite(name, array):
     """Refuse NaN and infinity."""
-    if not (math.isfinite(array) if isinstance(array, (float, int)) else _all_finite(array)):
+    if isinstance(array, int):
+        array = _as_float(array)
+    if not (math.isfinite(array) if isinstance(array, float) else _all_finite(array)):
         array = _host(array)
         bad = tuple(np.argwhere(~np.isfinite(array))[0])
         raise BadEntry(name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first")
@@ -114,23 +140,57 @@ def jitter_amount(jitter, dtype):
     return jitter
 
 
+def _is_number(value):
+    """Whether this is one real number: of Python's, of NumPy's, or an array of no dimensions. Text and truth values are none."""
+    if getattr(value, "shape", None) == ():
+        return value.dtype.kind in "fiu"
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _as_float(number):
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _shown(value):
+    """What came, in a few words."""
+    return f"an array of shape {value.shape}" if getattr(value, "shape", ()) != () else f"{value!r:.200}"
+
+
 def scalar(name, value):
     """A finite real number as a Python float."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"`{name}` must be a number, got {value!r}") from None
-    if not np.isfinite(number):
+    if not _is_number(value):
+        raise TypeError(f"`{name}` must be a number, got {_shown(value)}")
+    number = _as_float(value)
+    if not math.isfinite(number):
         raise ValueError(f"`{name}` must be finite, got {number}")
     return number
 
 
 def whole(name, value, least=1):
-    """A whole number of at least ``least`` as an int."""
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not float(value).is_integer() or value < least:
-        raise (ValueError if number else TypeError)(f"`{name}` must be a whole number of at least {least}, got {value!r}")
+    """A whole number of at least ``least``, and one that can be a size, as an int."""
+    if not _is_number(value):
+        raise TypeError(f"`{name}` must be a whole number of at least {least}, got {_shown(value)}")
+    if not least <= value <= LARGEST_SIZE or not float(value).is_integer():
+        limit = f", at most {LARGEST_SIZE}" if LARGEST_SIZE < value < math.inf else ""
+        raise ValueError(f"`{name}` must be a whole number of at least {least}{limit}, got {_shown(value)}")
     return int(value)
+
+
+def flag(name, value):
+    """A truth value."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"`{name}` must be True or False, got {_shown(value)}")
+    return bool(value)
+
+
+def mapping(name, value, example):
+    """A dict whose keys are names of fields; empty for None."""
+    if not isinstance(value, dict | None) or not all(isinstance(key, str) for key in value or ()):
+        raise TypeError(f"`{name}` must be a dict from names of fields, such as {example}, got {_shown(value)}")
+    return value or {}
 
 
 def generator(rng):
@@ -166,6 +226,9 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     (M, M) numbers): it reaches the value, and ``result`` looks for the cause then.
     """
     found = list(leaves(tree))
+    if any(v is None for _, _, v in found):
+        for path in missing(tree):
+            raise TypeError(f"`{prefix}{path}` is None where a number or an array must be{PARTIAL}")
     values = [as_array(prefix + path, v) if not isinstance(v, (int, float)) else v for path, _, v in found if v is not None]
     try:
         backend_of(*values, *arrays)
@@ -173,7 +236,11 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
         paths = (prefix + path for path, _, v in found if v is not None)
         one_device(*zip(names, arrays, strict=False), *zip(paths, values, strict=True))
         raise
-    dtype = common_dtype(*values, *arrays)
+    try:
+        dtype = common_dtype(*values, *arrays)
+    except TypeError:
+        common_dtype(*values, *arrays, names=(*(prefix + path for path, _, v in found if v is not None), *names))
+        raise
     for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
         if kind == "tril":
             _factor(prefix + path, array)
@@ -186,9 +253,15 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     return tree_map(lambda v: _cast(v, dtype), tree), dtype
 
 
+def square(name, array):
+    """Refuse what is no square matrix, or a batch of them."""
+    shape = np.shape(array)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise ValueError(f"`{name}` must have shape (..., M, M), got {shape}")
+
+
 def _factor(name, array):
-    if array.ndim < 2 or array.shape[-1] != array.shape[-2]:
-        raise ValueError(f"`{name}` must have shape (..., M, M), got {array.shape}")
+    square(name, array)
     diagonal = array.diagonal(axis1=-2, axis2=-1)
     finite(f"diagonal of {name}", diagonal)
     positive(f"diagonal of {name}", diagonal)
@@ -200,7 +273,8 @@ def parts(model):
         part = getattr(model, name, None)
         if hasattr(model, name) and not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
-            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}")
+            hint = PARTIAL if part is None else ""
+            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
 
 
 def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
@@ -209,7 +283,7 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
     """
     if not is_record(model) or not hasattr(model, "posterior"):
-        raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+        raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}{_instead_of(model)}")
     parts(model)
     if type(X) is not np.ndarray:
         verdicts.begin(X, model.inducing)
@@ -238,10 +312,19 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     return model, X, Y, dtype
 
 
+def _instead_of(model):
+    """What to do with something that is not an SVGP, but comes near."""
+    if hasattr(model, "noise_variance"):
+        return ": its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with"
+    if isinstance(model, tuple) and model and is_record(model[0]):
+        return ": fit gives the model and what is to say about the training, model, info = fastsvgp.fit(...)"
+    return ": give its .model" if hasattr(model, "model") else ""
+
+
 def inducing(model):
     Z = model.inducing
-    if np.ndim(Z) != 2 or Z.shape[0] == 0:
-        raise ValueError(f"`inducing` must have shape (M, D) with M > 0, got {np.shape(Z)}")
+    if np.ndim(Z) != 2 or 0 in Z.shape:
+        raise ValueError(f"`inducing` must have shape (M, D) with M and D > 0, got {np.shape(Z)}")
     return Z.shape
 
 
@@ -282,12 +365,10 @@ def probes(probes, posterior, M, dtype, rng):
         return {}
     if not posterior.takes_probes:
         raise TypeError(f"`probes` estimate traces, and a {type(posterior).__name__} posterior has none: leave them out")
-    if np.ndim(probes) == 0:
-        if isinstance(probes, (bool, np.bool_)) or not isinstance(probes, (int, np.integer)) or probes < 1:
-            raise ValueError(f"`probes` must be None, a number of at least 1, or an array ({M}, K) of +-1, got {probes!r}")
-        drawn = 2 * generator(rng).integers(0, 2, (M, int(probes))).astype(dtype) - 1
-        return {"probes": np.asarray(drawn, like=posterior.mean)}
     array = as_array("probes", probes)
+    if array.ndim == 0:
+        drawn = 2 * generator(rng).integers(0, 2, (M, whole("probes", probes))).astype(dtype) - 1
+        return {"probes": np.asarray(drawn, like=posterior.mean)}
     if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
         raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
     one_device(("probes", array), ("posterior.mean", posterior.mean))
@@ -312,7 +393,10 @@ def names(wrt, model):
 
 
 def result(value, model):
-    """Pass a value on; where it is not finite because the model is not, say which field is to blame."""
+    """Pass a value on; where it is not finite because the model is not, say which field is to blame.
+
+    Raises ``Diverged`` for a NaN that comes of a finite model and finite data.
+    """
     if not isinstance(value, float):
         value, clamped = verdicts.settle(value)
         report_clamped(clamped)
@@ -322,6 +406,12 @@ def result(value, model):
             if array is not None:
                 array = _host(array)
                 finite(path, np.tril(array) if kind == "tril" else array)
+    if math.isnan(value):
+        raise Diverged(
+            "the value is nan, though model and data are finite: numbers on the way to it overflow. Likely causes, in order: "
+            "targets or inputs on a wild scale (standardise them); parameters far from 1, as after steps that are too large "
+            "(start again with smaller ones); float32 where float64 is needed"
+        )
     return value
 
 
@@ -331,8 +421,4 @@ def report_clamped(count):
             return verdicts.add_clamped(count)
         count = int(count)
     if count:
-        warnings.warn(
-            f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor",
-            VarianceClampWarning,
-            stacklevel=3,
-        )
+        warn(f"{count} marginal variance(s) fell below eps * kff by rounding and were set to that floor", VarianceClampWarning)

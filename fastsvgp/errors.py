@@ -1,6 +1,20 @@
 """The exceptions and warnings of our own; everything else is a plain ``ValueError`` or ``TypeError``."""
 
+import os
+import sys
+import warnings
+
 import numpy as np
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(message, category=UserWarning):
+    """Warn of the line that called into the package, from whatever depth."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 class NotPositiveDefinite(np.linalg.LinAlgError):
@@ -65,6 +79,10 @@ class BadEntry(ValueError):
 def not_a_generator(rng):
     """What to raise where an argument ``rng`` stands for no random generator."""
     return TypeError(f"`rng` must be None, a seed (a whole number from 0) or a numpy.random.Generator, got {rng!r}")
+
+
+class Diverged(ValueError):
+    """The objective, or its gradient, became NaN or infinite."""
 
 
 class VarianceClampWarning(RuntimeWarning):

@@ -5,14 +5,12 @@ All functions read only a random subset of the rows where there are many, so dat
 the choice is made, the same for the same seed; what is returned is on the device again.
 """
 
-import warnings
-
 import numpy as np
 
 from . import check, devices, kernels
-from .errors import BadEntry
+from .errors import BadEntry, warn
 from .kernels.verdicts import on_device
-from .records import leaves
+from .records import is_record, leaves
 
 _CHUNK = 4096
 
@@ -28,7 +26,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
         Number of centres, at most N.
     rng : None, int or Generator
     iterations : int
-        Lloyd's rounds; 0 returns the seeds, which are rows of X.
+        Lloyd's rounds at most, fewer once no row changes its centre; 0 returns the seeds, which are rows of X.
     subset : int, optional
         How many random rows to look at; default about min(20 000, 4 000 000 / D), at least 10 M, at most all.
 
@@ -49,13 +47,17 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     Vassilvitskii 2007), but updates the distances of all rows for 64 new centres at a time: in between, a candidate drawn with
     the old distances d is kept with probability (d_new / d)^2.
     """
-    rng = check.generator(rng)
+    rng, M = check.generator(rng), check.whole("M", M)
     X, dtype, home = _rows("kmeans_inducing", X, M, rng, subset)
+    iterations, before = check.whole("iterations", iterations, 0), None
     centre = X.mean(axis=0)
     X -= centre  # distances by expanding the square cancel less around the origin
     Z = X[_kmeans_seeds(X, M, rng)]
     for _ in range(iterations):
         labels, squared = _nearest(X, Z)
+        if np.array_equal(labels, before):
+            break  # what follows would change nothing any more
+        before = labels
         counts = np.bincount(labels, minlength=M)
         sums = np.stack([np.bincount(labels, weights=column, minlength=M) for column in X.T], axis=1)
         Z = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], Z)
@@ -101,8 +103,13 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     -----
     subset * M^2 flops.
     """
-    rng = check.generator(rng)
-    check.one_device(("X", X), *((f"covariance.{path}", value) for path, _, value in leaves(covariance)))
+    rng, M = check.generator(rng), check.whole("M", M)
+    if not is_record(covariance) or not hasattr(covariance, "check_dim"):
+        kind = type(covariance).__name__
+        raise TypeError(f"greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
+    X = _data(X)
+    fields = [(f"covariance.{path}", value) for path, _, value in leaves(covariance)]
+    check.one_device(("X", X), *((path, check.as_array(path, value)) for path, value in fields))
     X, dtype, home = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
     covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
     covariance.check_dim(X.shape[1])
@@ -138,7 +145,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000):
     (D,) array in the dtype of X, or a float when ``ard`` is False
         Pairs that agree in a column do not count there; a constant column gets 1.
     """
-    rng = check.generator(rng)
+    rng, ard = check.generator(rng), check.flag("ard", ard)
     X, dtype, home = _rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)
     second = (first + rng.integers(1, max(len(X), 2), size=first.size)) % len(X)
@@ -157,19 +164,25 @@ def _median_of_positive(distances):
     return np.median(positive) if positive.size else None
 
 
+def _data(X):
+    """Lists and tables as arrays; an array of any library is read later, and only the rows that are looked at."""
+    return X if hasattr(X, "dtype") else check.as_array("X", X)
+
+
 def _rows(function, X, M, rng, subset):
     """Random rows of X in random order, as float64 and checked; the dtype of results, and what they are ``devices.like``."""
+    X = _data(X)
     if np.ndim(X) != 2 or 0 in np.shape(X):
         raise ValueError(f"{function}: `X` must have shape (N, D) with at least one row and column, got {np.shape(X)}")
-    M = check.whole("M", M)
     N, D = np.shape(X)
     if M > N:
         raise ValueError(f"{function}: {M} inducing inputs were asked for, but `X` has only {N} rows; choose M <= {N}")
     if subset is None:
         subset = max(1, min(20_000, 4_000_000 // D))
+    subset = check.whole("subset", subset)
     rows = rng.choice(N, size=min(N, max(subset, 10 * M)), replace=False)
     order = np.argsort(rows)  # read in the order of the file, then shuffle
-    part = check.as_array("X", (X if hasattr(X, "dtype") else np.asarray(X))[devices.like(rows[order], X)])
+    part = check.as_array("X", X[devices.like(rows[order], X)])
     part, home = (part.get(), X) if on_device(part) else (part, None)
     shuffled = np.empty(part.shape)
     shuffled[order] = part
@@ -178,7 +191,7 @@ def _rows(function, X, M, rng, subset):
     except BadEntry as error:
         error.index = (int(rows[error.index[0]]), error.index[1])
         raise
-    return shuffled, check.common_dtype(part), home
+    return shuffled, check.common_dtype(part, names=("X",)), home
 
 
 def _kmeans_seeds(X, M, rng):
@@ -229,10 +242,9 @@ def _top_up(X, chosen, M, rng):
     others = rng.permutation(first[~taken])[: M - len(chosen)]
     chosen = [*chosen, *others]
     if len(chosen) < M:
-        warnings.warn(
+        warn(
             f"only {len(chosen)} of the {len(X)} rows of `X` that were looked at are distinct, fewer than the {M} inducing "
-            f"inputs asked for: {M - len(chosen)} are repeated. Choose a smaller M, or Kuu will need a large jitter",
-            stacklevel=4,
+            f"inputs asked for: {M - len(chosen)} are repeated. Choose a smaller M, or Kuu will need a large jitter"
         )
         chosen = [*chosen, *rng.choice(chosen, size=M - len(chosen))]
     return np.array(chosen)

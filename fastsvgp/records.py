@@ -8,8 +8,8 @@ negative, and holds ``None`` for what nobody asked for.
 import dataclasses
 import importlib
 import json
+import math
 import os
-import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -17,9 +17,11 @@ from typing import Any, dataclass_transform
 
 import numpy as np
 
-from .errors import DataFileError
+from .errors import DataFileError, warn
+from .files import as_path, write_atomically
 
 FORMAT = "fastsvgp-record-1"
+COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
 DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
            TypeError, ValueError, RuntimeError)  # fmt: skip
@@ -27,12 +29,15 @@ REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
 
 
-def leaf(kind="real", default=dataclasses.MISSING):
-    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal)."""
+def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
+    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal).
+
+    Type checkers see a default that is given by its name alone: ``leaf("positive", default=1.0)``.
+    """
     return dataclasses.field(default=default, metadata={"kind": kind})
 
 
-def static(default=dataclasses.MISSING):
+def static(default: Any = dataclasses.MISSING) -> Any:
     """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients."""
     return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=default is not dataclasses.MISSING)
 
@@ -43,6 +48,7 @@ def record(cls):
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
+    cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
     REGISTRY[cls.__name__] = cls
     _TYPES.add(cls)
     return cls
@@ -63,15 +69,28 @@ def leaves(tree, prefix=""):
         value = getattr(tree, name)
         if kind == "static":
             continue
-        if is_record(value):
+        if kind != "record":
+            yield prefix + name, kind, value
+        elif is_record(value):
             yield from leaves(value, f"{prefix}{name}.")
         elif _is_parts(value):
             for i, part in enumerate(value):
                 yield from leaves(part, f"{prefix}{name}.{i}.")
-        elif kind != "record":
-            yield prefix + name, kind, value
         elif value is not None:
             yield prefix + name, "real", value
+
+
+def missing(tree, prefix=""):
+    """Yield the dotted paths of leaves that are ``None`` in fields whose default is another, or that have none."""
+    for name, kind in tree._record_fields:
+        value = getattr(tree, name)
+        if is_record(value):
+            yield from missing(value, f"{prefix}{name}.")
+        elif kind == "record" and _is_parts(value):
+            for i, part in enumerate(value):
+                yield from missing(part, f"{prefix}{name}.{i}.")
+        elif value is None and kind not in ("static", "record") and name not in tree._optional_fields:
+            yield prefix + name
 
 
 def tree_map(f, tree, *others):
@@ -101,13 +120,30 @@ def replace(tree, **changes):
 
 
 def replace_at(tree, path, value):
-    """A copy of a record with the leaf at a dotted path (``"covariance.parts.0.variance"``) changed."""
+    """A copy of a record with the leaf at a dotted path (``"covariance.parts.0.variance"``) changed.
+
+    Raises ``TypeError`` where this is no record or no path, ``ValueError`` where the record has no such field.
+    """
+    if not is_record(tree):
+        raise TypeError(f"replace_at: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    if not isinstance(path, str):
+        raise TypeError(f"replace_at: `path` must be a dotted path such as 'covariance.variance', got {path!r}")
+    try:
+        return _changed(tree, path, value)
+    except LookupError:
+        has = ", ".join(known for known, _, _ in leaves(tree))
+        raise ValueError(f"replace_at: `path` {path!r} is no field of this {type(tree).__name__}; it has {has}") from None
+
+
+def _changed(tree, path, value):
     head, _, rest = path.partition(".")
-    current = tree[int(head)] if isinstance(tree, tuple) else getattr(tree, head)
-    new = replace_at(current, rest, value) if rest else value
-    if isinstance(tree, tuple):
-        return tuple(new if i == int(head) else part for i, part in enumerate(tree))
-    return replace(tree, **{head: new})
+    if _is_parts(tree):
+        parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
+        parts[head] = _changed(parts[head], rest, value) if rest else parts[head] and value
+        return tuple(parts.values())
+    if not is_record(tree) or head not in dict(tree._record_fields):
+        raise LookupError
+    return replace(tree, **{head: _changed(getattr(tree, head), rest, value) if rest else value})
 
 
 def matches(path, names):
@@ -132,7 +168,7 @@ def _repr(self):
     def show(value):
         if isinstance(value, tuple):
             return "(" + ", ".join(map(show, value)) + ("," if len(value) == 1 else "") + ")"
-        if is_record(value) or np.ndim(value) == 0:
+        if is_record(value) or getattr(value, "ndim", 0) == 0:
             return str(value) if isinstance(value, np.generic) else repr(value)
         return f"<{value.dtype} {value.shape}>" if hasattr(value, "shape") else repr(value)
 
@@ -181,7 +217,18 @@ def _plain(value):
     """NumPy's numbers, and arrays of them, for JSON: ``num_classes=Y.max() + 1`` is one."""
     if not isinstance(value, (np.generic, np.ndarray)):
         raise TypeError(f"save: {value!r} can not be stored; settings must be numbers, text, or lists of these")
-    return value.tolist()
+    plain = value.tolist()
+    if isinstance(plain, np.generic):  # numbers that Python has no like of, such as those of long double
+        raise TypeError(f"save: {value!r} of dtype {value.dtype} can not be stored; convert it with float(...)")
+    return plain
+
+
+def as_json(name, value):
+    """``value`` as JSON gives it back; TypeError calls it ``name`` where it can not be stored so."""
+    try:
+        return json.loads(json.dumps(value, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{name} can not be stored ({error}); it must be numbers, text, or lists and dicts of these") from error
 
 
 def _resolve(name):
@@ -209,32 +256,6 @@ def _build(header, arrays, path):
     return cls(**fields)
 
 
-def write_atomically(path, write):
-    """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
-
-    Through a link the file that it stands for is written. A pipe or a device is written to; nothing can be moved onto it.
-    """
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        with open(path, "wb") as file:
-            write(file)
-        return
-    path = os.path.realpath(path)
-    folder = os.path.dirname(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix="." + os.path.basename(path) + ".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def save(path, tree, **extra):
     """Write a record to ``path`` as .npz: all of it or nothing.
 
@@ -245,31 +266,80 @@ def save(path, tree, **extra):
     tree : record
         Arrays may be on any device; they are stored as NumPy arrays.
     **extra : JSON-serialisable
-        Stored beside it; ``load_with_extra`` returns them.
+        Stored beside it; ``load_with_extra`` gives them back.
 
     Raises
     ------
     OSError
         Disk full, no such folder...: an existing file at ``path`` is left as it was.
     """
+    path = as_path("save: `path`", path)
     if not is_record(tree):
         raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")
+    write_atomically(path, as_npz(tree, extra))
+
+
+def as_npz(tree, extra):
+    """A function that writes a record, and what is stored beside it, to an open file."""
     header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
-    write_atomically(path, lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays))
+    return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
+
+
+def _check_sizes(path, stream):
+    """Refuse a file whose members claim more memory than the file itself has, before any of them is read."""
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise DataFileError(
+                f"{path} has compressed members, which may grow without limit, and fastsvgp.save makes none; if you trust the "
+                "file, write what numpy.load finds in it again with numpy.savez"
+            )
+        if sum(max(member.file_size, member.compress_size) for member in members) > stream.seek(0, os.SEEK_END):
+            raise DataFileError(f"{path} is damaged: its members claim more bytes than the file has")
+        for member in members:
+            with archive.open(member) as part:
+                read = getattr(np.lib.format, "read_array_header_{}_{}".format(*np.lib.format.read_magic(part)))
+                shape, _, dtype = read(part)
+                claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
+            if claimed != held:
+                raise DataFileError(f"{path} is damaged: {member.filename} claims {claimed} bytes of numbers, and holds {held}")
+    stream.seek(0)
 
 
 def load_with_extra(path):
-    """Read what ``save`` wrote: ``(record, extra)``."""
+    """Read a record that ``save`` wrote, and what was stored beside it.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    tree : record
+    extra : dict
+        The keyword arguments of ``save``, as JSON gives them back: tuples have become lists.
+
+    Raises
+    ------
+    OSError
+        No such file, or it cannot be opened.
+    DataFileError
+        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
+    """
     with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
         try:
+            _check_sizes(path, stream)
             with np.load(stream, allow_pickle=False) as file:
                 if "__fastsvgp__" not in file:
                     raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
                 header = json.loads(str(file["__fastsvgp__"]))
                 if header.get("format") != FORMAT:
                     raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
-                return _build(header["tree"], file, ""), header["extra"]
+                tree, extra = _build(header["tree"], file, ""), header["extra"]
+                if not is_record(tree) or not isinstance(extra, dict):
+                    raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
+                return tree, extra
         except DataFileError:
             raise
         except DAMAGED as error:
@@ -277,13 +347,22 @@ def load_with_extra(path):
 
 
 def load(path):
-    """Read a record that ``save`` wrote.
+    """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
+
+    Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it
+    with its scaling.
 
     Raises
     ------
     OSError
         No such file, or it cannot be opened.
     DataFileError
-        Not a file of ours, damaged, or of another format version.
+        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
     """
-    return load_with_extra(path)[0]
+    tree, extra = load_with_extra(path)
+    if COMMAND_LINE in extra:
+        warn(
+            f"{path} was written by `fastsvgp fit`: its model works on standardised inputs and targets. "
+            "fastsvgp.load_fitted(path) loads it with its scaling and predicts in the units of the data; its .model is this one"
+        )
+    return tree

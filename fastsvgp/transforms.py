@@ -68,6 +68,6 @@ TRANSFORMS = {"softplus": softplus, "log": log}
 
 def named(name):
     """The transform called "softplus" or "log"; ``ValueError`` for any other name."""
-    if name not in TRANSFORMS:
+    if not isinstance(name, str) or name not in TRANSFORMS:
         raise ValueError(f'`transform` must be "softplus" or "log", got {name!r}')
     return TRANSFORMS[name]

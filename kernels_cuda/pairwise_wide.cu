@@ -1,13 +1,14 @@
 // The pairwise family for many features: distances and contractions are matrix products (cuBLAS), this is what stands between them.
 //
 // With a, b the inputs about a common centre, scaled: r^2 = |a|^2 + |b|^2 - 2 a.b, one multiplication a feature in place of the three
-// operations of a direct difference. Where that cancels, the pair is near: its r^2 is summed up again directly, and it leaves the
-// weights of the products and is contracted by differences. Few pairs are near when features are many.
+// operations of a direct difference. Where that cancels, r^2 is summed up again directly; pairs that are near leave the weights of the
+// products and are contracted by differences. Few pairs are near when features are many.
 #include "stationary.cuh"
 
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr int EACH = 4;  // entries of a thread of `finish`: loads under way
 constexpr real NEAR = 0.125;  // r^2 below this fraction of the norms
+constexpr real CANCELS = 0.5;  // the same for r^2 alone, of norms above 1: the product's rounding would show in k
 
 // scale[d] = 1 / l_d.
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -63,14 +64,14 @@ struct Distance {
 __device__ __forceinline__ Distance distance(real p, const real* __restrict__ x, real norm1, const real* __restrict__ z, real norm2,
                                              int D, const real* __restrict__ scale) {
   const real norm = norm1 + norm2, r2 = norm - 2 * p;
-  if (r2 > NEAR * norm) return {r2, false};  // not where the norms are infinite, or NaN
+  if (r2 > (norm > 1 ? CANCELS : NEAR) * norm) return {r2, false};  // not where the norms are infinite, or NaN
   real sum = 0;
 #pragma unroll 2
   for (int d = 0; d < D; ++d) {
     const real e = (z[d] - x[d]) * scale[d];
     sum += e * e;
   }
-  return {sum, true};
+  return {sum, !(sum > NEAR * norm)};
 }
 
 // V := k in place of V = A B'. `symmetric`: the lower triangle is evaluated, and written twice.

@@ -1,7 +1,7 @@
 """Chevron problems of awkward sizes, and what every twin of the family must say about them."""
 
 import numpy as np
-from numerics import assert_as_accurate_as
+from numerics import assert_as_accurate_as, generator
 from oracles import chevron as oracle
 
 SHAPES = [(1, 0, 1), (1, 1, 2), (3, 1, 1), (17, 17, 3), (65, 3, 5), (130, 65, 1), (300, 10, 4)]  # m, k, right-hand sides
@@ -89,7 +89,7 @@ def check_all(twin, rng, m, k, count, dtype, padding=0):
 
 def small_run(twin, dtype):
     """Every kernel on more than one block, for runs that are slow; with and without rows that are named, aligned and askew."""
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     for k, count in ((9, 2), (8, 1)):
         dense, diagonal, x, _, _ = problem(rng, 140, k, count, dtype)
         twin.multiply(dense, diagonal, x, False)

@@ -7,6 +7,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read while it loads: besid
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from numerics import SEED  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,7 +20,7 @@ def interruptible():
 
 @pytest.fixture
 def rng():
-    return np.random.default_rng(20240917)
+    return np.random.default_rng(SEED)
 
 
 @pytest.fixture(autouse=True)

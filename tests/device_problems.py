@@ -6,7 +6,7 @@ Each check calls the front door with NumPy arrays and with their copies on the d
 import types
 
 import numpy as np
-from numerics import assert_as_accurate_as
+from numerics import assert_as_accurate_as, generator
 from real_device import laid_out
 from scipy.special import log_expit, log_ndtr, ndtr
 
@@ -198,7 +198,7 @@ def check_checks(rng, gpu, dtype):
 
 def small_run(gpu):
     """Every kernel once, on more than one block, for runs that are slow: on the device alone."""
-    rng = np.random.default_rng(1)
+    rng = generator(1)
 
     def numbers(*shape):
         return gpu.there(rng.standard_normal(shape).astype(np.float32))

@@ -3,6 +3,7 @@
 from unittest import mock
 
 import numpy as np
+from numerics import generator
 from oracles import fourier as oracle
 
 SEED = 2**63 + 12345  # both words of the key count
@@ -80,7 +81,7 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
 
 def small_run(twin, dtype):
     """Every kernel on more than one block, for runs that are slow; phases made in the kernel, and by a product before it."""
-    rng, need = np.random.default_rng(1), ("X", "w", "variance", "lengthscales")
+    rng, need = generator(1), ("X", "w", "variance", "lengthscales")
     for D, n, count in ((2, 17, 1), (17, 16, 2)):
         X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, dtype)
         model = "matern32", SEED, indices, NUM, variance, dtype(1.25)

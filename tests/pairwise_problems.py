@@ -3,13 +3,12 @@
 from unittest import mock
 
 import numpy as np
-from numerics import assert_as_accurate_as
+from numerics import assert_as_accurate_as, exactly, generator
 from oracles import covariances as oracle
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 NAMES = ("X1", "X2", "variance", "lengthscales")
 SHAPES = [(1, 1, 1), (3, 17, 2), (65, 5, 3), (17, 130, 8), (70, 68, 11), (66, 67, 19)]  # N1, N2, D
-LONG = np.longdouble
 
 
 def problem(rng, N1, N2, D, dtype, shared=False):
@@ -25,10 +24,6 @@ def symmetric(rng, N, dtype):
     return (A + A.T).astype(dtype)
 
 
-def exactly(arrays):
-    return [np.asarray(a, LONG)[()] for a in arrays]
-
-
 def check_matrix(twin, rng, family, N1, N2, D, dtype, shared=False):
     arguments = problem(rng, N1, N2, D, dtype, shared)
     X1, X2, *parameters = arguments
@@ -36,7 +31,7 @@ def check_matrix(twin, rng, family, N1, N2, D, dtype, shared=False):
         K = twin.stationary(family, first, second, *parameters)
         other = first if second is None else second
         assert K.dtype == dtype and K.flags.c_contiguous
-        truth = oracle.stationary(family, *exactly((first, other, *parameters)))
+        truth = oracle.stationary(family, *exactly(first, other, *parameters))
         assert_as_accurate_as(K, oracle.stationary(family, first, other, *parameters), truth)
         if second is None:
             np.testing.assert_array_equal(K, K.T)
@@ -49,8 +44,8 @@ def bars_of(twin, family, K_bar, arguments, known):
     X1, X2, *parameters = arguments
     bars = twin.stationary_vjp(K_bar, family, *arguments, NAMES, K)
     definitions = []
-    for change in (lambda arrays: arrays, exactly):
-        bar, first, second, *rest = change((K_bar, X1, X1 if X2 is None else X2, *parameters))
+    for change in (lambda *arrays: arrays, exactly):
+        bar, first, second, *rest = change(K_bar, X1, X1 if X2 is None else X2, *parameters)
         one, two, *others = oracle.stationary_vjp(bar, family, first, second, *rest)
         definitions.append((one + two, None, *others) if X2 is None else (one, two, *others))
     for bar, same in zip(bars, definitions[1], strict=True):
@@ -85,10 +80,10 @@ def check_inner(twin, rng, N1, N2, D, dtype, shared):
         other = X1 if second is None else X2
         K = twin.inner(X1, second, weights)
         assert K.dtype == dtype and K.flags.c_contiguous
-        assert_as_accurate_as(K, oracle.linear(X1, other, weights), oracle.linear(*exactly((X1, other, weights))))
+        assert_as_accurate_as(K, oracle.linear(X1, other, weights), oracle.linear(*exactly(X1, other, weights)))
         K_bar = symmetric(rng, N1, dtype) if second is None else rng.standard_normal((N1, N2)).astype(dtype)
         X1_bar, X2_bar, weights_bar = twin.inner_vjp(K_bar, X1, second, weights, ("X1", "X2", "weights"))
-        bar, a, b, w = exactly((K_bar, X1, other, weights))
+        bar, a, b, w = exactly(K_bar, X1, other, weights)
         pulled, tolerance = (bar @ b) * w, 50 * np.finfo(dtype).eps * np.sqrt(N1 * N2)
         np.testing.assert_allclose(X1_bar, 2 * pulled if second is None else pulled, rtol=0, atol=tolerance * 10)
         if second is None:
@@ -106,7 +101,7 @@ def small_run(twin, dtype):
 
     The form by products does not depend on the dtype, and runs in float32.
     """
-    rng = np.random.default_rng(1)
+    rng = generator(1)
     X1, X2, *parameters = problem(rng, 67, 130, 9, dtype, shared=True)
     K_bar = rng.standard_normal((67, 130)).astype(dtype)
     with mock.patch.object(twin, "BLOCKS_EACH", 1):

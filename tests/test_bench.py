@@ -1,6 +1,7 @@
 """One command measures and writes a table, and its header says where, with what and how."""
 
 import importlib
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import types
 
 import pytest
+
+from fastsvgp.kernels.cpu import openblas
 
 pytest.importorskip("pytest_benchmark")
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench"
@@ -31,9 +34,12 @@ def test_a_table_by_one_command(tmp_path):
     done = subprocess.run([sys.executable, BENCH / "measure.py", *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     (table,) = tmp_path.iterdir()
-    title, _, machine, made, command, _, *legend, header, _, row = table.read_text(encoding="utf-8").splitlines()
+    title, _, machine, blas, made, command, _, *legend, header, _, row = table.read_text(encoding="utf-8").splitlines()
     assert table.name == "updates.md" and title == "# updates"
     assert re.search(r", \d+ cores visible, .*; Python 3\.\d+\.\d+, numpy [\d.]+, scipy [\d.]+, numba [\d.]+", machine)
+    assert re.fullmatch(r"BLAS SciPy's: .*\S; threads: \d+ for our kernels .*;", blas)
+    if (facts := openblas.facts()) is not None:  # version, kernels and threads, and the environment is handed on
+        assert blas.startswith(f"BLAS SciPy's: {facts}; threads: ")
     assert re.fullmatch(r"commit (unknown|[0-9a-f]{7,}( \(changed since\))?); \d{4}-\d\d-\d\dT\d\d:\d\d UTC\.", made)
     assert command.startswith("`python bench/measure.py updates -k 'bench_pack_tril and")
     assert "scipy.linalg.blas" in legend[0] and max(map(len, legend)) <= 130
@@ -49,6 +55,13 @@ def test_no_table(arguments, said, tmp_path):
     command = [sys.executable, BENCH / "measure.py", *arguments, "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode and said in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_what_is_missing_is_named(bench, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *of: None if name == "pytest_benchmark" else find(name, *of))
+    with pytest.raises(SystemExit, match=r'needs pytest_benchmark: python -m pip install "\.\[bench\]"'):
+        bench("measure")
 
 
 def test_no_device(bench, monkeypatch, capsys):
@@ -107,7 +120,8 @@ def test_peers_on_a_device_say_which(gpu, bench, monkeypatch, capsys):
     monkeypatch.setattr(peers, "compare", lambda *call: (1e9, []))
     peers.main(["--device", "cuda", "--sizes", "1,1"])
     printed = capsys.readouterr().out
-    assert f"\n{FACTS};\ncommit " in printed and "`python bench/peers.py --device cuda --sizes 1,1`" in printed
+    assert re.search(rf"\nBLAS SciPy's: .*\n{re.escape(FACTS)};\ncommit ", printed)
+    assert "`python bench/peers.py --device cuda --sizes 1,1`" in printed
     peers.main(["--sizes", "1,1"])
     assert "NVIDIA" not in capsys.readouterr().out
 

@@ -33,6 +33,15 @@ DATA = [
     ((X, Y), {"num_data": 4}, ValueError, "`num_data` is 4, smaller than the batch of 5"),
     ((X, Y), {"num_data": np.nan}, ValueError, "`num_data` must be finite"),
     ((X, Y), {"num_data": "many"}, TypeError, "`num_data` must be a number, got 'many'"),
+    ((X, Y), {"num_data": "30"}, TypeError, "`num_data` must be a number, got '30'"),
+    ((X, Y), {"num_data": np.array("30")}, TypeError, "`num_data` must be a number, got array.'30'"),
+    ((X, Y), {"num_data": np.ones(1)}, TypeError, r"`num_data` must be a number, got array\(\[1.\]\)"),
+    ((X, Y), {"num_data": np.array(30)}, None, None),
+    ((X, Y), {"num_data": np.float32(30), "jitter": np.float64(1e-3)}, None, None),
+    ((X, Y), {"jitter": "1e-6"}, TypeError, "`jitter` must be a number, got '1e-6'"),
+    ((X, Y), {"jitter": b"1"}, TypeError, "`jitter` must be a number, got b'1'"),
+    ((X, Y), {"jitter": True}, TypeError, "`jitter` must be a number, got True"),
+    ((X, Y), {"jitter": np.bool_(True)}, TypeError, "`jitter` must be a number, got np.True_"),
     ((X, Y), {"jitter": -1e-6}, ValueError, "`jitter` must be zero or positive, got -1e-06"),
     ((X, Y), {"jitter": np.inf}, ValueError, "`jitter` must be finite"),
 ]
@@ -55,7 +64,7 @@ FIELDS = [
     ("covariance.lengthscales", np.array([1.0, 0.0]), ValueError, "`covariance.lengthscales` must be positive, got 0"),
     ("covariance.lengthscales", np.ones(3), ValueError, r"RBF: `lengthscales` has shape \(3,\), but the inputs have D = 2"),
     ("inducing", np.ones(3), ValueError, r"`inducing` must have shape \(M, D\)"),
-    ("inducing", np.ones((0, 2)), ValueError, r"`inducing` must have shape \(M, D\) with M > 0"),
+    ("inducing", np.ones((0, 2)), ValueError, r"`inducing` must have shape \(M, D\) with M and D > 0"),
     ("inducing", np.full((3, 2), np.inf), ValueError, "`inducing` contains inf"),
     ("posterior.mean", np.zeros(4), ValueError, r"`posterior` has mean \(4,\) and scale_tril \(3, 3\).*3 inducing inputs"),
     ("posterior.mean", np.array([0.0, np.nan, 0.0]), ValueError, r"`posterior.mean` contains nan at index 1;"),
@@ -76,7 +85,7 @@ def test_fields(rng, path, value, error, message):
 
 def test_float16_alone_is_refused(rng):
     half = fs.tree_map(lambda a: np.asarray(a, np.float16)[()], good(rng))
-    with pytest.raises(TypeError, match="arrays must be float64 or float32.*got float16"):
+    with pytest.raises(TypeError, match="`covariance.variance` must be float64 or float32.*got float16"):
         fs.elbo(half, X.astype(np.float16), Y.astype(np.float16))
 
 
@@ -216,6 +225,111 @@ def test_duplicated_inducing_inputs_say_so(rng):
     with pytest.raises(fs.NotPositiveDefinite, match=rf"pivot 1 with jitter 0 in float64.*{causes}.*Raise `jitter`"):
         fs.elbo(model, X, Y, jitter=0.0)
     assert np.isfinite(fs.elbo(model, X, Y))  # the default jitter mends it, visibly
+
+
+@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_duplicates_that_pass_cholesky_by_rounding_are_refused_without_jitter(rng, posterior, dtype):
+    """Half of all duplicates leave a pivot of some eps above zero: a bound of -1e16 would be the answer."""
+    raised = passed = 0
+    for _ in range(40):
+        Z = rng.standard_normal((8, 2)).astype(dtype)
+        covariance = fs.RBF(dtype(rng.uniform(0.1, 10)), dtype(0.5))
+        model = fs.SVGP(covariance, Z, posterior(np.ones(8, dtype), np.eye(8, dtype=dtype)), fs.Gaussian(dtype(0.1)))
+        assert np.isfinite(fs.elbo(model, X.astype(dtype), Y.astype(dtype), jitter=0.0))  # distinct ones are well apart
+        Z = Z.copy()
+        Z[5] = Z[2]
+        try:
+            fs.kernels.cholesky(covariance.matrix(Z))
+            passed += 1
+        except fs.NotPositiveDefinite:
+            pass
+        twice = fs.replace(model, inducing=Z)
+        for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
+            with pytest.raises(fs.NotPositiveDefinite, match=r"pivot 5 with jitter 0 .*\(1\) duplicated") as caught:
+                call(twice, X.astype(dtype), Y.astype(dtype), jitter=0.0)
+            raised += caught.value.size == 8
+        with pytest.raises(fs.NotPositiveDefinite, match="pivot 5 with jitter 0"):
+            fs.collapsed_bound(fs.SGPR(covariance, Z, dtype(0.1)), X.astype(dtype), Y.astype(dtype), jitter=0.0)
+        assert np.isfinite(fs.elbo(twice, X.astype(dtype), Y.astype(dtype)))  # with the default jitter nothing changes
+    assert raised == 120 and passed > 5
+
+
+# --- None where a number should be ------------------------------------------------------------------------------------
+
+
+def relaxed(rng):
+    q = fs.Relaxed(rng.standard_normal(3), np.ones(3), np.eye(3))
+    return fs.replace(good(rng), posterior=q)
+
+
+@pytest.mark.parametrize("path", ["covariance.variance", "covariance.lengthscales", "inducing", "posterior.mean",
+                                  "posterior.variance", "posterior.inverse_tril", "likelihood.variance"])  # fmt: skip
+def test_none_in_a_leaf_is_refused_by_its_path(rng, path):
+    model = fs.replace_at(relaxed(rng), path, None)
+    for call in (fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad):
+        with pytest.raises(TypeError, match=f"`{path}` is None where a number or an array must be; a gradient"):
+            call(model, X, Y)
+    for call in (fs.predict_f, fs.predict_y, fs.sample_f):
+        with pytest.raises(TypeError, match=f"`{path}` is None"):
+            call(model, X)
+    with pytest.raises(TypeError, match=f"`{path}` is None"):
+        fs.fit(model, X, Y, steps=1)
+
+
+def test_what_tree_map_leaves_after_a_partial_gradient(rng):
+    model = good(rng)
+    _, grad = fs.elbo_and_grad(model, X, Y, wrt=("covariance.variance", "posterior.mean"))
+    moved = fs.tree_map(lambda p, g: p + 0.01 * g, model, grad)
+    with pytest.raises(TypeError, match=r"`likelihood` of the model must.* got NoneType; a gradient.*fastsvgp.replace_at"):
+        fs.elbo(moved, X, Y)
+    with pytest.raises(TypeError, match=r"`covariance.lengthscales` is None.*outside `wrt`.*fastsvgp.replace_at"):
+        fs.elbo(fs.replace(moved, likelihood=model.likelihood), X, Y)
+    _, grad = fs.elbo_and_grad(model, X, Y)
+    assert np.isfinite(fs.elbo(fs.tree_map(lambda p, g: p + 1e-3 * g, model, grad), X, Y))  # of all fields
+    mended = fs.replace_at(model, "posterior.mean", moved.posterior.mean)  # as the message says
+    assert np.isfinite(fs.elbo(mended, X, Y))
+
+
+def test_none_inside_sums_and_collapsed_models(rng):
+    parts = fs.Sum((fs.RBF(), fs.Product((fs.Linear(), fs.Constant(None)))))
+    with pytest.raises(TypeError, match=r"`covariance.parts.1.parts.1.variance` is None"):
+        fs.elbo(fs.replace(good(rng), covariance=parts), X, Y)
+    with pytest.raises(TypeError, match="`noise_variance` is None"):
+        fs.collapsed_bound(fs.SGPR(fs.RBF(), X, None), X, Y)
+    with pytest.raises(TypeError, match="`mean.value` is None"):
+        fs.collapsed_bound(fs.SGPR(fs.RBF(), X, 0.1, fs.ConstantMean(None)), X, Y)
+    with pytest.raises(TypeError, match="`covariance.variance` is None"):
+        fs.greedy_variance_inducing(X, 2, fs.RBF(None))
+
+
+def test_none_where_it_is_the_default_is_no_error(rng):
+    model = good(rng)
+    assert model.mean is None and np.isfinite(fs.elbo(model, X, Y))
+    blocks = model.covariance.blocks(model.inducing, X)
+    assert blocks.Kff is None
+    assert np.isfinite(fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)[0])
+
+
+# --- NaN from finite numbers --------------------------------------------------------------------------------------------
+
+
+def test_nan_out_of_a_finite_model_is_an_error(rng):
+    """Squares that overflow on both sides of a difference."""
+    model = fs.replace_at(relaxed(rng), "posterior.inverse_tril", 1e200 * np.eye(3))
+    calls = [lambda: fs.elbo(model, X, Y), lambda: fs.elbo_and_grad(model, X, Y), lambda: fs.kl_term_and_grad(model),
+             lambda: fs.collapsed_bound(fs.SGPR(fs.RBF(), X[:3], 0.1), X, 1e200 * Y)]  # fmt: skip
+    for call in calls:
+        with np.errstate(all="ignore"), pytest.raises(ValueError, match="the value is nan, though model and data.*standardise"):
+            call()
+    assert np.isfinite(fs.elbo(fs.replace_at(model, "posterior.inverse_tril", 1e50 * np.eye(3)), X, Y))
+
+
+def test_infinity_is_a_value(rng):
+    """So that a line search can turn back."""
+    model = fs.replace_at(good(rng, fs.Poisson()), "posterior.mean", np.full(3, 1e4))
+    with np.errstate(over="ignore"):
+        assert fs.elbo(model, X, np.ones(5)) == -np.inf
 
 
 def test_num_threads():

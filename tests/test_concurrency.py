@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from numerics import generator
 
 import fastsvgp as fs
+from fastsvgp.posteriors import likelihood_form, relaxation
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +21,7 @@ def two_threads():
 
 def problems():
     """Big enough for kernels to share their rows among threads, and of different sizes."""
-    rng = np.random.default_rng(3)
+    rng = generator(3)
     found = []
     for M, B, posterior in ((65, 1500, fs.Whitened), (90, 1100, fs.Marginal)):
         q = posterior(mean=rng.standard_normal(M), scale_tril=np.eye(M))
@@ -73,3 +75,66 @@ def test_a_forked_child_goes_on():
     here = numbers(problem)
     with multiprocessing.get_context("fork").Pool(1) as children:
         assert_same(children.apply_async(numbers, (problem,)).get(timeout=60), here)
+
+
+# --- passes that compute something when it is first asked for ------------------------------------------------------------
+
+
+def lazy_problem(kind):
+    """A model whose pass computes a matrix, or its diagonal, once: and (module, function) that do it."""
+    rng = np.random.default_rng(5)
+    M, Z = 12, rng.standard_normal((12, 2))
+    variance = np.full(M, 0.5)
+    if kind == "LikelihoodForm":
+        posterior, place = fs.LikelihoodForm(rng.standard_normal(M), variance), (likelihood_form.kernels, "tril_gram")
+    else:
+        K = fs.RBF().matrix(Z) + (0.5 + 1e-6) * np.eye(M)
+        posterior = fs.Relaxed(rng.standard_normal(M), variance, np.linalg.cholesky(np.linalg.inv(K)))
+        place = relaxation, "congruence_diagonal"
+    model = fs.SVGP(fs.RBF(), Z, posterior, fs.Gaussian(0.1))
+    return (model, rng.standard_normal((30, 2)), rng.standard_normal(30)), place
+
+
+@pytest.mark.parametrize("kind", ["LikelihoodForm", "Relaxed"])
+def test_threads_with_passes_of_their_own_do_not_take_turns(kind, monkeypatch):
+    problem, (module, name) = lazy_problem(kind)
+    alone, together, plain = numbers(problem), threading.Barrier(2), getattr(module, name)
+
+    def meeting(*args):
+        together.wait(timeout=30)  # broken where the second thread has to wait for the first one to be done
+        return plain(*args)
+
+    monkeypatch.setattr(module, name, meeting)
+    with ThreadPoolExecutor(2) as callers:
+        for found in callers.map(numbers, [problem] * 2):
+            assert_same(found, alone)
+
+
+@pytest.mark.parametrize("kind", ["LikelihoodForm", "Relaxed"])
+def test_a_child_forked_while_another_thread_computes(kind, monkeypatch):
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("no fork on this platform")
+    problem, (module, name) = lazy_problem(kind)
+    alone, plain = numbers(problem), getattr(module, name)
+    inside, forked, waits = threading.Event(), threading.Event(), threading.local()
+
+    def pausing(*args):
+        if getattr(waits, "here", False):
+            inside.set()
+            forked.wait(timeout=60)
+        return plain(*args)
+
+    def compute():
+        waits.here = True
+        return numbers(problem)
+
+    monkeypatch.setattr(module, name, pausing)
+    with ThreadPoolExecutor(1) as caller:
+        busy = caller.submit(compute)
+        try:
+            assert inside.wait(timeout=60)
+            with multiprocessing.get_context("fork").Pool(1) as children:
+                assert_same(children.apply_async(numbers, (problem,)).get(timeout=30), alone)
+        finally:
+            forked.set()
+        assert_same(busy.result(), alone)

@@ -1,48 +1,177 @@
-"""The plain gradient formulas that other tests and the benchmarks lean on, against differences of the definitions."""
+"""The plain gradient formulas that other tests and the benchmarks lean on, against derivatives of the definitions."""
+
+from functools import partial
 
 import numpy as np
 import pytest
-from numerics import five_point
-from oracles import gp, gp_gradients
+from derivatives import along, assert_derivative, extended
+from gp_problems import COVARIANCES, lower_factor
+from numerics import assert_adjoint, five_point
+from oracles import covariances, gp, gp_gradients, inverse_free, inverse_free_whitened, likelihood_gradients, linear_algebra
 
-JITTER = 1e-6
+JITTER = 1e-2  # keeps the condition of Kuu, by which the formulas round in float64, below a thousand
 M, N, D = 5, 9, 2
 
 
-def problem(rng, name):
-    p = dict(variance=1.3, lengthscales=np.array([0.8, 1.4]), noise=0.2)
-    if name != "collapsed":
-        W = np.tril(0.3 * rng.standard_normal((M, M)), -1) + np.diag(rng.uniform(0.4, 1.2, M))
-        p |= dict(mean=rng.standard_normal(M), scale_tril=W)
-    return rng.standard_normal((M, D)), rng.standard_normal((N, D)), rng.standard_normal(N), p
+def judge(definition, arguments, bars, rng):
+    """``bars`` are the derivatives of ``definition(**arguments)``, each along a direction of its own."""
+    exact = {name: extended(value) for name, value in arguments.items()}
+    for name, bar in bars.items():
+        d = rng.standard_normal(np.shape(arguments[name]))
+        d = np.tril(d) if name == "scale_tril" else d + d.T if name == "Kuu" else d
+        assert_derivative(lambda x, name=name: definition(**exact | {name: x}), exact[name], bar, d, name=name)
 
 
-def by_definition(name, Z, X, y, p, scale):
-    k = gp.rbf(p["variance"], p["lengthscales"])
+# --- the tools ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 20])
+def test_plain_linear_algebra_is_that_of_lapack(size, rng):
+    A, B = rng.standard_normal((size, 2 * size)), rng.standard_normal((size, 3))
+    A = A @ A.T + 0.1 * np.eye(size)
+    L, tolerance = np.linalg.cholesky(A), 1e3 * np.finfo(float).eps * np.linalg.cond(A)
+    for ours, theirs in (
+        (linear_algebra.cholesky(A), L),
+        (linear_algebra.solve_lower(L, B), np.linalg.solve(L, B)),
+        (linear_algebra.solve(A, B), np.linalg.solve(A, B)),
+        (linear_algebra.solve(A, B[:, 0]), np.linalg.solve(A, B[:, 0])),
+        (linear_algebra.inverse(A), np.linalg.inv(A)),
+        (linear_algebra.log_det(A), np.linalg.slogdet(A)[1]),
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max())
+
+
+def test_linear_algebra_keeps_extended_precision(rng):
+    A = rng.standard_normal((6, 20)).astype(np.longdouble)
+    A = A @ A.T
+    error, eps = np.abs(A @ linear_algebra.inverse(A) - np.eye(6)).max(), np.finfo(np.longdouble).eps
+    assert error <= 1e3 * eps * np.linalg.cond(A.astype(float))
+
+
+def test_a_complex_step_is_the_limit_of_differences(rng):
+    A, S = rng.standard_normal((6, 12)).astype(np.longdouble), rng.standard_normal((6, 6))
+    A, S = A @ A.T / 12 + np.eye(6), (S + S.T) / 12
+    value, derivative = along(linear_algebra.log_det, A, S)
+    eps, h = np.finfo(np.longdouble).eps, 1e-3
+    assert abs(value - linear_algebra.log_det(A)) <= 1e3 * eps
+    assert abs(derivative - np.trace(linear_algebra.solve(A, S))) <= 1e3 * eps
+    differences = five_point(lambda s: linear_algebra.log_det(A + s * S), h)
+    assert abs(derivative - differences) <= 100 * h**4 + 50 * eps * abs(value) / h
+
+
+# --- bounds -------------------------------------------------------------------------------------------------------------
+
+
+def rbf_bound(name, scale, Z, X, y, variance, lengthscales, noise, mean=None, scale_tril=None):
+    k = gp.rbf(variance, lengthscales)
     Kuu, Kuf, kff = k(Z, Z) + JITTER * np.eye(M), k(Z, X), gp.diagonal(k, X)
     if name == "collapsed":
-        return gp.titsias_bound(Kuu, Kuf, kff, y, p["noise"])
-    W = p["scale_tril"]
-    m, S = (p["mean"], W @ W.T) if name == "marginal" else gp.unwhitened(Kuu, p["mean"], W)
-    return gp.elbo(Kuu, Kuf, kff, m, S, lambda mean, var: gp.gaussian_expectation(y, p["noise"], mean, var), scale)
+        return gp.titsias_bound(Kuu, Kuf, kff, y, noise)
+    m, S = (mean, scale_tril @ scale_tril.T) if name == "marginal" else gp.unwhitened(Kuu, mean, scale_tril)
+    return gp.elbo(Kuu, Kuf, kff, m, S, partial(gp.gaussian_expectation, y, noise), scale)
 
 
 @pytest.mark.parametrize("name", ["whitened", "marginal", "collapsed"])
 def test_gradient_oracle_follows_the_definition(name, rng):
-    Z, X, y, p = problem(rng, name)
+    p = dict(Z=rng.standard_normal((M, D)), X=rng.standard_normal((N, D)), y=rng.standard_normal(N))
+    p |= dict(variance=1.3, lengthscales=np.array([0.8, 1.4]), noise=0.2)
+    if name != "collapsed":
+        p |= dict(mean=rng.standard_normal(M), scale_tril=lower_factor(rng, M))
     scale = {} if name == "collapsed" else {"scale": 2.5}
-    value, grad = getattr(gp_gradients, name)(Z, X, y, jitter=JITTER, **scale, **p)
-    assert value == pytest.approx(by_definition(name, Z, X, y, p, 2.5), rel=1e-12)
-    field = {"inducing": "Z", "likelihood.variance": "noise", "noise_variance": "noise"}
-    for path, bar in grad.items():
-        key = field.get(path, path.rsplit(".")[-1])
-        direction = rng.standard_normal(np.shape(bar))
-        if key == "scale_tril":
-            direction = np.tril(direction)
+    value, grad = getattr(gp_gradients, name)(**p, jitter=JITTER, **scale)
+    assert value == pytest.approx(rbf_bound(name, 2.5, **p), rel=1e-11)
+    fields = {"inducing": "Z", "likelihood.variance": "noise", "noise_variance": "noise"}
+    bars = {fields.get(path, path.rsplit(".")[-1]): bar for path, bar in grad.items()}
+    assert bars.keys() == p.keys() - {"X", "y"}
+    judge(partial(rbf_bound, name, 2.5), p, bars, rng)
 
-        def moved(s, key=key, direction=direction):
-            if key == "Z":
-                return by_definition(name, Z + s * direction, X, y, p, 2.5)
-            return by_definition(name, Z, X, y, p | {key: p[key] + s * direction}, 2.5)
 
-        assert np.vdot(bar, direction) == pytest.approx(five_point(moved), rel=1e-8, abs=1e-8), path
+def joint_blocks(rng):
+    """Of a positive definite joint covariance."""
+    A = rng.standard_normal((M + N, M + N + 3)) / np.sqrt(M + N)
+    K = A @ A.T + 0.2 * np.eye(M + N)
+    return dict(Kuu=K[:M, :M].copy(), Kuf=K[:M, M:].copy(), kff=K.diagonal()[M:].copy())
+
+
+@pytest.mark.parametrize("form", ["likelihood", "relaxed", "probes"])
+def test_gaussian_bars_follow_the_definition(form, rng):
+    p, held, y, scale = joint_blocks(rng), {}, rng.standard_normal(N), 2.5
+    p |= dict(mean=rng.standard_normal(M), variance=rng.uniform(0.2, 1.5, M), noise=0.3)
+    if form != "likelihood":
+        L = np.linalg.cholesky(np.linalg.inv(p["Kuu"] + np.diag(p["variance"])))
+        held["inverse_tril"] = L @ (np.eye(M) + 0.03 * np.tril(rng.standard_normal((M, M))))
+    if form == "probes":
+        held["probes"] = rng.choice([-1.0, 1.0], (M, 3))
+
+    def definition(Kuu, Kuf, kff, mean, variance, noise):
+        m, T = mean[None], None if form == "likelihood" else extended(held["inverse_tril"]) @ extended(held["inverse_tril"]).T
+        f, cov = inverse_free.marginals(Kuu, Kuf, np.diag(kff), m, variance, T=T)
+        if form == "likelihood":
+            kl = inverse_free.kl(*inverse_free.q_of_u(Kuu, m, variance), Kuu)
+        else:
+            kl = inverse_free.kl_bound(Kuu, m, variance, T, probes=held.get("probes"))
+        return scale * gp.gaussian_expectation(y, noise, f[0], cov.diagonal()) - kl
+
+    value, bars = inverse_free.gaussian_bars(**p, y=y, scale=scale, **held)
+    assert value == pytest.approx(float(definition(**p)), rel=1e-11, abs=1e-11)
+    assert bars.keys() == p.keys()
+    judge(definition, p, bars, rng)
+
+
+def test_inverse_free_whitened_cotangents_follow_the_definition(rng):
+    p = joint_blocks(rng)
+    kff, a, b, kappa = p.pop("kff"), rng.standard_normal(N), rng.standard_normal(N), -0.7
+    p |= dict(mean=rng.standard_normal(M), scale_tril=lower_factor(rng, M))
+    root = np.linalg.cholesky(np.linalg.inv(p["Kuu"])) @ (np.eye(M) + 0.03 * np.tril(rng.standard_normal((M, M))))
+
+    def definition(Kuu, Kuf, mean, scale_tril):
+        T, S = inverse_free_whitened.implicit_step(Kuu, extended(root)), scale_tril @ scale_tril.T
+        f_mean, f_var = inverse_free_whitened.marginals(Kuu, T, mean, S, Kuf, kff)
+        return a @ f_mean + b @ f_var + kappa * inverse_free_whitened.kl_bound(Kuu, T, mean, S)
+
+    bars = inverse_free_whitened.cotangents(p["Kuu"], root, p["mean"], p["scale_tril"], p["Kuf"], a, b, kappa)
+    judge(definition, p, dict(zip(("mean", "scale_tril", "Kuu", "Kuf"), bars, strict=True)), rng)
+
+
+# --- their parts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_covariance_cotangents_follow_the_definition(name, rng):
+    covariance, k = COVARIANCES[name](D)
+    X1, X2, K_bar = rng.standard_normal((M, D)), rng.standard_normal((N, D)), rng.standard_normal((M, N))
+    np.testing.assert_allclose(covariances.matrix(covariance, X1, X2), k(X1, X2), rtol=1e-12, atol=1e-13)
+    _, X1_bar, X2_bar = covariances.matrix_vjp(K_bar, covariance, X1, X2)
+    judge(lambda X1, X2: (K_bar * k(X1, X2)).sum(), dict(X1=X1, X2=X2), dict(X1=X1_bar, X2=X2_bar), rng)
+
+
+CLASSES = {"robustmax", "softmax"}
+LIKELIHOODS = {
+    "gaussian": {"variance": 0.3},
+    "bernoulliprobit": {"num_nodes": 20},
+    "bernoullilogit": {"num_nodes": 20},
+    "poisson": {"exposure": 0.7, "num_nodes": 20},
+    "laplace": {"scale": 0.4},
+    "studentt": {"scale": 0.5, "df": 4.0, "num_nodes": 20},
+    "robustmax": {"num_classes": 3, "epsilon": 1e-3, "num_nodes": 20},
+    "softmax": {"num_classes": 3, "num_samples": 16},
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_likelihood_gradients_follow_their_value(name, rng):
+    """SciPy's special functions know float64 alone: differences, of a rule that is smooth in units of the parameters."""
+    settings = dict(LIKELIHOODS[name])
+    if name == "softmax":
+        settings["points"] = rng.standard_normal((16, 3))
+    mean, var = rng.standard_normal((3, N)), rng.uniform(0.5, 1.5, (3, N))
+    Y = rng.integers(0, 3 if name in CLASSES else 2, N if name in CLASSES else (3, N)).astype(int if name in CLASSES else float)
+    function = getattr(likelihood_gradients, name)
+    _, a, b, own = function(Y, mean, var, **settings)
+
+    def value(mean, var, *parameters):
+        return np.asarray(function(Y, mean, var, **settings | dict(zip(own, parameters, strict=True)))[0])
+
+    arguments = (mean, var, *(np.float64(settings[key]) for key in own))
+    directions = [0.1 * rng.standard_normal(np.shape(x)) for x in arguments]
+    assert_adjoint(value, arguments, (a, b, *own.values()), 1.0, rng, directions=directions)

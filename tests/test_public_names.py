@@ -17,8 +17,8 @@ Gaussian BernoulliProbit BernoulliLogit Poisson Laplace StudentT RobustMax Softm
 Marginal Whitened InverseFreeWhitened LikelihoodForm Relaxed
 elbo elbo_and_grad data_term_and_grad kl_term_and_grad elbo_and_grad_from_blocks
 collapsed_bound_and_grad optimal_svgp
-predict_f predict_y predict_log_density
-ravel save load to_device to_host natural_step newton_schulz_step
+predict_f predict_y predict_log_density predict_cdf predict_quantiles
+ravel save load load_with_extra load_fitted Fitted to_device to_host natural_step newton_schulz_step
 inverse_factor variance_gap variance_interval inverse_updates refresh_inverse by_field gentle_inducing
 fit set_num_threads NotPositiveDefinite
 """.split()

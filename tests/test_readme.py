@@ -1,15 +1,11 @@
 """What the README shows runs, and says what comes out."""
 
-import pathlib
-import re
-
 import numpy as np
-
-README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+from readme import README, snippets
 
 
 def test_the_python_block_runs():
-    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+    (block,) = snippets()
     names = {}
     exec(compile(block, str(README), "exec"), names)
     np.testing.assert_allclose(names["mean"], np.sin(1.0), atol=0.1)

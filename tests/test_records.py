@@ -1,9 +1,12 @@
 """Records: leaves, maps, and files that are whole or absent."""
 
 import copy
+import io
 import json
 import os
 import pickle
+import zipfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,8 +52,13 @@ def test_replace_at_changes_one_leaf_and_nothing_else():
     n = fs.replace_at(m, "covariance.parts.1.parts.0.variance", 9.0)
     assert n.covariance.parts[1].parts[0].variance == 9.0 and m.covariance.parts[1].parts[0].variance == 1.0
     assert n.posterior is m.posterior
-    with pytest.raises(AttributeError):
-        fs.replace_at(m, "covariance.nothing", 1.0)
+    for path in ("covariance.nothing", "covariance.parts.2", "covariance.parts.-1", "covariance.matrix", "mean.value.deeper", ""):
+        with pytest.raises(ValueError, match="`path` .* is no field of this SVGP; it has covariance.parts.0.variance"):
+            fs.replace_at(m, path, 1.0)
+    with pytest.raises(TypeError, match="`path` must be a dotted path"):
+        fs.replace_at(m, 3, 1.0)
+    with pytest.raises(TypeError, match="`tree` must be a fastsvgp record, got dict"):
+        fs.replace_at({}, "mean", 1.0)
     with pytest.raises(AttributeError):  # frozen
         m.mean = None
 
@@ -133,6 +141,23 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["model.npz"]
 
 
+def test_what_is_no_path_and_what_json_can_not_hold_is_refused(tmp_path, capfd):
+    for wrong in (1, True, None):
+        with pytest.raises(TypeError, match=r"save: `path` must be a path \(text or os.PathLike\), got "):
+            fs.save(wrong, model())
+    assert capfd.readouterr().out == ""  # 1 is an open file: standard output
+    path = tmp_path / "model.npz"
+    for extra in (np.longdouble(1), [np.longdouble(1)], np.ones(2, np.longdouble)):
+        if np.dtype(np.longdouble) != np.float64:
+            with pytest.raises(TypeError, match=r"save: .* of dtype (float|longdouble).* convert it with float\(...\)"):
+                fs.save(path, model(), scale=extra)
+    with pytest.raises(TypeError, match="can not be stored"):
+        fs.save(path, model(), scale=np.complex128(1j))
+    assert os.listdir(tmp_path) == []
+    fs.save(os.fsencode(path), model(), scale=np.float32(1.5))
+    assert records.load_with_extra(path)[1] == {"scale": 1.5}
+
+
 def test_links_are_followed_and_devices_are_written_to(tmp_path):
     (tmp_path / "target.npz").write_bytes(b"old")
     (tmp_path / "link.npz").symlink_to("target.npz")
@@ -197,3 +222,92 @@ def test_any_damaged_byte_is_a_damaged_file(tmp_path, rng):
 def test_save_takes_records_only(tmp_path):
     with pytest.raises(TypeError, match="`tree` must be a fastsvgp record"):
         fs.save(tmp_path / "x.npz", {"a": 1})
+
+
+def test_a_default_may_be_given_by_position_or_by_name():
+    @records.record
+    class ByPosition:
+        size: Any = records.leaf("positive", 2.0)
+        setting: Any = records.static(3)
+
+    @records.record
+    class ByName:
+        size: Any = records.leaf("positive", default=2.0)
+        setting: Any = records.static(default=3)
+
+    for kind in (ByPosition, ByName):
+        assert (kind().size, kind().setting, kind(size=1.0).size) == (2.0, 3, 1.0)
+        assert list(fs.leaves(kind())) == [("size", "positive", 2.0)]
+
+
+def test_whatever_stands_in_a_field_can_be_shown():
+    shown = repr(fs.RBF(variance=[1, [2]], lengthscales=np.ones(2)))
+    assert shown == "RBF(variance=[1, [2]], lengthscales=<float64 (2,)>)"
+
+
+def test_a_record_in_the_place_of_a_number_is_no_number():
+    model = fs.RBF(variance=fs.RBF())
+    assert [path for path, _, _ in fs.leaves(model)] == ["variance", "lengthscales"]
+
+
+# --- files that claim to be more than they are -----------------------------------------------------------------------------
+
+
+def rewritten(path, name, change, compression=zipfile.ZIP_STORED):
+    """The archive at ``path`` with one member's bytes changed."""
+    with zipfile.ZipFile(path) as archive:
+        members = {member.filename: archive.read(member) for member in archive.infolist()}
+    members[name] = change(members[name])
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+
+
+def with_shape(content, shape):
+    """The same .npy file with another shape in its header."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return file.getvalue() + content[-8:]
+
+
+@pytest.mark.parametrize("shape", [(10**11, 3), (2**63, 2**63), (2,), (0,)])
+def test_a_header_that_claims_other_sizes_than_its_member_has(tmp_path, shape):
+    path = tmp_path / "model.npz"
+    fs.save(path, fs.RBF(1.5, np.array([2.0])))
+    rewritten(path, "lengthscales.npy", lambda content: with_shape(content, (1,)))
+    np.testing.assert_array_equal(fs.load(path).lengthscales, [2.0])
+    rewritten(path, "lengthscales.npy", lambda content: with_shape(content, shape))
+    with pytest.raises(fs.DataFileError, match=r"npz is damaged: lengthscales.npy claims \d+ bytes of numbers, and holds 8"):
+        fs.load(path)
+
+
+def test_compressed_members_are_refused(tmp_path):
+    """A thousand times their size in memory: 10 MB of zeros in 10 kB."""
+    path = tmp_path / "model.npz"
+    fs.save(path, fs.RBF(1.5, np.zeros(10**6)))
+    rewritten(path, "lengthscales.npy", lambda content: content, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(fs.DataFileError, match="compressed members.*again with numpy.savez"):
+        fs.load(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **arrays)  # as the message says
+    assert fs.load(path).lengthscales.size == 10**6
+
+
+def test_members_that_claim_more_than_the_file_has(tmp_path):
+    path = tmp_path / "model.npz"
+    fs.save(path, fs.RBF(1.5, np.ones(3)))
+    content = bytearray(path.read_bytes())
+    at = content.index(b"PK\x01\x02")  # the entry of the first member in the directory: its two sizes
+    content[at + 20 : at + 28] = (2**31).to_bytes(4, "little") * 2
+    path.write_bytes(content)
+    with pytest.raises(fs.DataFileError, match="model.npz is damaged: its members claim more bytes than the file has"):
+        fs.load(path)
+
+
+def test_a_plain_array_that_claims_to_be_huge(tmp_path):
+    path = tmp_path / "array.npy"
+    path.write_bytes(with_shape(b"\0" * 8, (10**11,)))
+    with pytest.raises(fs.DataFileError, match="array.npy is not a fastsvgp model"):
+        fs.load(path)

@@ -2,7 +2,7 @@
 
 import numpy as np
 from newton_schulz_problems import transposed, unread
-from numerics import assert_as_accurate_as
+from numerics import assert_as_accurate_as, generator
 
 SHAPES = [(1, 1, ()), (3, 2, (2,)), (17, 65, (2, 4)), (65, 70, ()), (128, 7, (2,)), (150, 9, (2,))]  # M, R, batch
 
@@ -74,8 +74,8 @@ def check_all(twin, rng, M, R, batch, dtype):
 
 def small_run(twin, dtype):
     """Every kernel on more than one block, for runs that are slow; in float64 those that differ, the tiled products."""
-    L, _, B, bar, _, _, x, _ = problem(np.random.default_rng(1), 40, 70, (), dtype)
-    long = np.random.default_rng(2).standard_normal((70, 300)).astype(dtype)
+    L, _, B, bar, _, _, x, _ = problem(generator(1), 40, 70, (), dtype)
+    long = generator(2).standard_normal((70, 300)).astype(dtype)
     twin.tril_product(long, long)  # in slices, which are added up
     twin.multiply_triangular(unread(L), B)
     twin.tril_product(B, bar, unread(L), True)

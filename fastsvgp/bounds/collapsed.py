@@ -23,6 +23,7 @@ from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total
 from ..posteriors import Whitened
+from ..posteriors.base import prior_factor
 from ..records import Blocks, leaf, record, restricted
 from .elbo import SVGP, covariance_need
 
@@ -46,14 +47,14 @@ class SGPR:
 
 
 @verdicts.retried
-def collapsed_bound(sgpr, X, Y, *, jitter=None):
+def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     return check.result(_forward(sgpr, X, Y, jitter).value, sgpr)
 
 
 @verdicts.retried
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[float, SGPR]:
     """The collapsed bound of SGPR and its gradient.
 
     Parameters
@@ -95,7 +96,9 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     B_inverse = kernels.cholesky_inverse(s.R)
     s.R = None
     trace = np.trace(B_inverse, dtype=float)
-    noise_bar = 0.5 * beta**2 * (total(np.square(e, dtype=float)) + P * s.t) - 0.5 * beta * P * (N - M + trace)
+    squares = total(np.square(e, dtype=float)) + P * s.t
+    with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
+        noise_bar = 0.5 * beta * (beta * squares - P * (N - M + trace))
     covariance_bar = Z_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
     need = covariance_need(wrt)
@@ -115,7 +118,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
         s.Lam = F = None
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
-        bars = Blocks(Kuu_bar, Kuf_bar, np.full(N, -0.5 * beta * P, s.y.dtype, like=s.y))
+        bars = Blocks(Kuu_bar, Kuf_bar, kernels.full(N, -0.5 * beta * P, s.y))
         covariance_bar, Z_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
@@ -124,7 +127,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
 
 
 @verdicts.retried
-def optimal_svgp(sgpr, X, Y, *, jitter=None):
+def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
     Arguments and errors as in ``collapsed_bound_and_grad``.
@@ -161,9 +164,9 @@ def _forward(sgpr, X, Y, jitter):
     s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
     s.beta = 1.0 / number(sgpr.noise_variance)
     s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
-    s.L = kernels.cholesky(s.blocks.Kuu, jitter)
+    s.L = prior_factor(s.blocks.Kuu, jitter)
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
-    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, np.full(X.shape[0], s.beta, s.y.dtype, like=s.y)))
+    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, kernels.full(X.shape[0], s.beta, s.y)))
     s.t = total(s.blocks.kff) - np.trace(s.B, dtype=float) / s.beta
     _add_to_diagonal(s.B, 1)
     s.R = kernels.cholesky(s.B)
@@ -190,6 +193,11 @@ def _checked(sgpr, X, Y, jitter):
     sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
     if np.ndim(sgpr.noise_variance):
         raise ValueError(f"`noise_variance` has shape {np.shape(sgpr.noise_variance)}; give one number, for all data and outputs")
+    if not verdicts.none(sgpr.noise_variance < np.finfo(dtype).tiny):
+        raise ValueError(
+            f"`noise_variance` is {float(sgpr.noise_variance):g}, and its inverse is beyond the range of {dtype}; "
+            "give a larger one: for standardised targets 1e-6 is small"
+        )
     _, D = check.inducing(sgpr)
     sgpr.covariance.check_dim(D)
     check.columns(X, D)

@@ -45,7 +45,7 @@ class SVGP:
 
 
 @verdicts.retried
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None) -> float:
     """The evidence lower bound, in nats.
 
     Parameters
@@ -92,7 +92,7 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None):
 
 
 @verdicts.retried
-def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
+def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None) -> tuple[float, SVGP]:
     """The evidence lower bound and its gradient in natural space.
 
     Parameters
@@ -127,7 +127,7 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
 
 
 @verdicts.retried
-def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None):
+def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, probes=None) -> tuple[float, SVGP]:
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
@@ -136,7 +136,7 @@ def data_term_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt
 
 
 @verdicts.retried
-def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None):
+def kl_term_and_grad(model, *, jitter=None, wrt=None, probes=None, rng=None) -> tuple[float, SVGP]:
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
     About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
@@ -178,6 +178,10 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     bars : (Blocks, posterior record, likelihood record)
         Gradients of the value; ``Kuu`` symmetric.
     """
+    if not isinstance(blocks, Blocks):
+        raise TypeError(f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}")
+    given = _Parts(posterior, likelihood)
+    check.parts(given)
     verdicts.begin(blocks.Kuu)
     names = ("blocks.Kuu", "blocks.Kuf", "blocks.kff")
     Kuu, Kuf, kff = (check.as_array(name, getattr(blocks, name[7:])) for name in names)
@@ -188,8 +192,8 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
         check.finite(name, block)
     Y = check.as_array("Y", Y)
     check.one_device(*zip(names, (Kuu, Kuf, kff), strict=True), ("Y", Y))
-    given = Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ())
-    parts, dtype = check.parameters(_Parts(posterior, likelihood), *given, names=(*names, "Y"))
+    arrays = Kuu, Kuf, kff, *((Y,) if Y.dtype.kind == "f" else ())
+    parts, dtype = check.parameters(given, *arrays, names=(*names, "Y"))
     posterior, likelihood = parts.posterior, parts.likelihood
     outputs = posterior.check_size(M)
     likelihood.check_settings()

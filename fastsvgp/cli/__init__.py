@@ -1,13 +1,16 @@
 """The ``fastsvgp`` command: fit, predict, demo, info.
 
-Bad input ends in one message on stderr and exit code 2, without a traceback and without a half-written file; Ctrl-C during
-training keeps the model so far and ends in exit code 130.
+Bad input ends in one message on stderr and exit code 2, without a traceback and without a half-written file; Ctrl-C, SIGTERM and
+SIGHUP during training keep the model so far and end in exit codes 130, 143 and 129.
 """
 
 import importlib
 import os
+import signal
+import stat
 import sys
 
+from ..interrupts import remembered
 from .arguments import parser
 from .errors import UsageError
 from .progress import notes
@@ -27,12 +30,27 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 done, 2 bad input (one message on stderr), 130 interrupted.
+        Exit code: 0 done, 2 bad input (one message on stderr), 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP.
     """
     try:
         args = parser().parse_args(argv)
     except UsageError as error:
         return _fail("", error)
+    with remembered(ending=True, hung_up=_mute) as asked:
+        code = _run(args)
+    return 128 + (asked[0] if asked else signal.SIGINT) if code == INTERRUPTED else code
+
+
+def _mute():
+    """The terminal has gone: what is still to be said would fail, and the model is still to be written."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode):
+            os.dup2(nothing, stream)
+    os.close(nothing)
+
+
+def _run(args):
     try:
         command = importlib.import_module(f"{__name__}.{args.command}")
         with notes():

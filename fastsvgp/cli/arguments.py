@@ -7,6 +7,8 @@ from .defaults import ALL, COLLAPSED, FEW, SOME
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
 
+MOST = 10**15  # of steps or points: without end in practice, and still an int of C
+
 
 class Parser(argparse.ArgumentParser):
     """Reports a bad argument as a ``UsageError``, so that it ends like every other bad input."""
@@ -45,12 +47,17 @@ def _number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
     return parse
 
 
-_count = _number(int, 1)
+_count = _number(int, 1, MOST, closed_high=True)
 _positive = _number(float, 0, open_low=True)
 
 
 def _columns(text):
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _levels(text):
+    level = _number(float, 0, 1, open_low=True)
+    return [level(part) for part in _columns(text)]
 
 
 def parser():
@@ -73,7 +80,7 @@ def _add_fit(commands):
         "trivial predictor's, and writes the model, metrics.json and plots.",
         allow_abbrev=False,
     )
-    fit.add_argument("file", metavar="FILE", help="csv or csv.gz (header detected), npz with X and y, or npy")
+    fit.add_argument("file", metavar="FILE", help="csv, csv.gz (header detected), npz with X and y, or npy; - is standard input")
     data = fit.add_argument_group("data")
     data.add_argument(
         "--target",
@@ -139,9 +146,7 @@ def _add_fit(commands):
     )
     length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
     training.add_argument("--batch-size", metavar="B", type=_count, help="rows in a minibatch (default 512; not for sgpr)")
-    training.add_argument(
-        "--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)"
-    )
+    training.add_argument("--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)")
     training.add_argument(
         "--natural-step",
         metavar="S",
@@ -175,12 +180,24 @@ def _add_predict(commands):
     predict = commands.add_parser(
         "predict",
         help="predict with a fitted model",
-        description="Writes one row per row of FILE, in the original scale: mean and sd, or the class and its probabilities.",
+        description="Writes one row per row of FILE, in the original scale: mean and sd, with quantiles of the likelihood's own "
+        "law where that is not Gaussian; or the class and its probabilities.",
         allow_abbrev=False,
     )
     predict.add_argument("model", metavar="MODEL", help="model.npz of fastsvgp fit, or its folder")
-    predict.add_argument("file", metavar="FILE", help="a table with the same input columns; the target may be there or not")
+    predict.add_argument(
+        "file",
+        metavar="FILE",
+        help="a table with the same input columns; the target may be there or not; - is standard input",
+    )
     predict.add_argument("--out", metavar="FILE", help="csv to write (default: the terminal)")
+    predict.add_argument(
+        "--quantiles",
+        metavar="Q,...",
+        type=_levels,
+        help="quantiles of the target to write, such as 0.05,0.5,0.95 (default: 0.025,0.975; none for a gaussian likelihood, "
+        "whose mean and sd say all)",
+    )
     _add_text_layout(predict)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from .arguments import parser
 from .errors import UsageError
 from .fit import fit_task
 from .info import install_hint
+from .outputs import CHECKPOINT
 from .task import Task, interpret_target, split
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of `fastsvgp fit`
@@ -26,6 +28,8 @@ def run(args):
     for loader, title, target, options in PROBLEMS:
         name = loader.removeprefix("load_")
         folder = os.path.join(args.out, name)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, CHECKPOINT))  # of an interrupted demo: half a minute's work
         given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
         fit = parser().parse_args(["fit", name, *given])
         code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)

@@ -11,16 +11,17 @@ from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
 from .names import LIKELIHOODS, METHODS
-from .outputs import default_folder, output_folder, writing
+from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
+from .tables import STANDARD_INPUT
 from .task import Standardisation, load_task, split
-from .training import build, train
+from .training import build, holds, train
 
 INTERRUPTED = 130
-MODEL = "model.npz"
 
 
 def run(args):
     """Fit a model to a file; exit code 0, or 130 when Ctrl-C ended the training early."""
+    _refuse_to_read_twice(args)
     task = load_task(
         args.file,
         target=args.target,
@@ -31,11 +32,23 @@ def run(args):
         header=args.header,
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
-    code, _ = fit_task(task, args, args.out or default_folder(args.file), os.path.basename(args.file))
+    name = "stdin" if args.file == STANDARD_INPUT else args.file if os.path.isfile(args.file) else "pipe"
+    folder, origin = args.out or default_folder(name), source(args.file, task)
+    if args.out is None:
+        check_owner(folder, origin)
+    code, _ = fit_task(task, args, folder, os.path.basename(name), origin)
     return code
 
 
-def fit_task(task, args, folder, title):
+def _refuse_to_read_twice(args):
+    """Standard input gives its data once."""
+    mask = (args.test_mask or "").rpartition(":")
+    paths = [args.file, args.target_file, mask[0] or mask[2]]
+    if sum(path in (STANDARD_INPUT, "/dev/stdin") for path in paths) > 1:
+        raise UsageError("standard input can be read once: give files for the others of FILE, --target-file and --test-mask")
+
+
+def fit_task(task, args, folder, title, origin=None):
     """Standardise, initialise, train, evaluate, write.
 
     Parameters
@@ -48,6 +61,8 @@ def fit_task(task, args, folder, title):
         For the results.
     title : str
         What to call the data.
+    origin : dict, optional
+        What ``source`` says about them.
 
     Returns
     -------
@@ -69,15 +84,20 @@ def fit_task(task, args, folder, title):
     if args.resume and not os.path.isdir(folder):
         raise UsageError(f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out")
     with output_folder(folder):
+        if not args.resume and os.path.exists(os.path.join(folder, CHECKPOINT)):
+            raise UsageError(
+                f"{folder} holds {CHECKPOINT} of a run that did not end: --resume goes on from it; to start anew delete it, or "
+                "choose another --out"
+            )
         fitted = _prepare(task, args, say, title)
         started = time.perf_counter()
         trained = train(fitted, task, args, folder)
         seconds = time.perf_counter() - started
         fitted.model, fitted.jitter = trained.model, trained.jitter
         path = os.path.join(folder, MODEL)
-        with writing(path):
+        with writing(path, lambda: _not_lost(fitted, trained)):
             fitted.save(path)
-        say(f"  trained    {_steps(trained)} in {seconds:.1f} s, ELBO {trained.elbo:.5g}")
+        say(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
         if trained.interrupted:
             print(
                 f"interrupted: the model after {_steps(trained)} is kept in {path}; the same command with --resume "
@@ -86,17 +106,30 @@ def fit_task(task, args, folder, title):
             )
         elif os.path.exists(trained.checkpoint):
             os.unlink(trained.checkpoint)
-        results = _describe(task, args, trained, seconds, fitted, title)
+        results = _describe(task, args, trained, seconds, fitted, title) | {"source": origin}
         results["test"] = report.evaluate(fitted, task)
         written = [path, report.write_metrics(folder, results)]
         plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(task, args)} on {title}")
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
+    if results["test"] and (advice := metrics.advice(results["test"], results["test_rows"])):
+        say(f"  note       {advice}")
     say("")
     say(f"  wrote      {', '.join(os.path.basename(p) for p in written + plotted)} in {folder}{os.sep}")
     if why_not:
         say(f"  {why_not}")
     return (INTERRUPTED if trained.interrupted else 0), results
+
+
+def _not_lost(fitted, trained):
+    """Where the model of a training is that could not be written to its folder, in words; None where it is nowhere."""
+    if holds(trained):
+        return (
+            f"the trained model is safe in {trained.checkpoint}: free some space, and the same command with --resume "
+            f"{'goes on from there' if trained.interrupted else 'writes the results without training again'}"
+        )
+    path = rescued(fitted.save)
+    return path and f"the trained model is kept in {path}, which `fastsvgp predict` can use; move it to where there is space"
 
 
 def _silent(*_):
@@ -106,6 +139,12 @@ def _silent(*_):
 def _steps(trained):
     count = len(trained.values)
     return f"{count} step{'s'[: count != 1]}"
+
+
+def _time_words(seconds, first_step):
+    if first_step < max(1, 0.1 * seconds):
+        return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s ({first_step:.1f} s up to the end of the first step, with all that had to be compiled for it)"
 
 
 def _prepare(task, args, say, title):
@@ -167,6 +206,7 @@ def _describe(task, args, trained, seconds, fitted, title):
         "seed": args.seed,
         "steps": len(trained.values),
         "seconds": round(seconds, 3),
+        "first_step_seconds": round(trained.first_step, 3),
         "interrupted": trained.interrupted,
         "elbo": trained.elbo,
         "parameters": report.parameters(fitted.model),

@@ -1,35 +1,63 @@
 """A fitted model with what is needed to use it on files: its scaling, its columns, the names of its classes."""
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 import fastsvgp as fs
 
+from .. import check
 from ..errors import DataFileError
-from ..records import load_with_extra
+from ..records import COMMAND_LINE, leaves, load_with_extra
 from .errors import UsageError, shown
-from .names import kind_of
+from .names import LIKELIHOODS, kind_of
 from .task import Standardisation, class_name
 
 
 @dataclass
 class Prediction:
-    """Predictions for N rows: ``mean`` and ``sd`` of y in the original scale, or ``probabilities`` (N, C) of the classes."""
+    """Predictions for N rows, in the units of the data.
+
+    Attributes
+    ----------
+    mean, sd : (N,) arrays, or None for classes
+        Of y, noise included. The standard deviation is infinite where that of the likelihood is.
+    quantiles : (K, N) array or None
+        Of y, at the levels asked for: the likelihood's own.
+    probabilities : (N, C) array or None
+        Of the classes.
+    """
 
     mean: np.ndarray | None = None
     sd: np.ndarray | None = None
+    quantiles: np.ndarray | None = None
     probabilities: np.ndarray | None = None
 
 
 @dataclass
 class Fitted:
-    """``model`` works on standardised inputs; everything else says how files and original units map to them.
+    """A model that ``fastsvgp fit`` wrote, with the scaling that it works behind; ``load_fitted`` reads one.
 
-    ``columns`` is the layout of the training file: ``named``, ``width``, positions of the ``inputs`` and of the ``target``.
-    ``jitter`` is the one that training ended with; predictions use the same.
+    Attributes
+    ----------
+    model : SVGP
+        On standardised inputs, and for real-valued targets on standardised targets.
+    likelihood : str
+        By its name on the command line.
+    classes : list of str or None
+        In the order of ``Prediction.probabilities``.
+    input_names : list of str
+        The columns of X, in their order.
+    target_name : str
+    columns : dict
+        The layout of the training file: ``named``, ``width``, positions of the ``inputs`` and of the ``target``.
+    scale : Standardisation
+        ``scale.inputs(X)`` and ``scale.target(y)`` are what the model wants; ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
+    jitter : float
+        That training ended with; predictions use the same.
     """
 
     model: Any
@@ -43,6 +71,7 @@ class Fitted:
 
     @property
     def kind(self):
+        """ "regression", "counts", "binary" or "multiclass"."""
         return kind_of(self.likelihood)
 
     @property
@@ -50,19 +79,45 @@ class Fitted:
         return np.asarray(self.model.inducing).dtype
 
     def standardised_inputs(self, X):
-        """Inputs (N, D) in original units, as the model wants them."""
+        """Inputs (N, D) in the units of the data, as the model wants them."""
+        X = check.inputs("X", X)
+        if X.shape[1] != len(self.input_names):
+            names = f"{len(self.input_names)}, in this order: {shown(self.input_names)}"
+            raise ValueError(f"`X` has {X.shape[1]} columns; the model was fitted to {names}")
         return np.ascontiguousarray(self.scale.inputs(X), dtype=self.dtype)
 
-    def predict(self, X):
-        """Predict y at inputs (N, D) in original units."""
-        mean, var = fs.predict_y(self.model, self.standardised_inputs(X), jitter=self.jitter)
-        if self.kind == "multiclass":
-            return Prediction(probabilities=np.asarray(mean, np.float64))
+    def predict(self, X, quantiles=()):
+        """Predict y.
+
+        Parameters
+        ----------
+        X : (N, D) array
+            In the units of the data, columns as in ``input_names``.
+        quantiles : sequence of K numbers
+            Levels strictly between 0 and 1; not for classes.
+
+        Returns
+        -------
+        Prediction
+        """
+        X = self.standardised_inputs(X)
+        mean, var = fs.predict_y(self.model, X, jitter=self.jitter)
         mean = np.asarray(mean, np.float64)
+        found = None
+        if len(quantiles):
+            found = np.asarray(fs.predict_quantiles(self.model, X, quantiles, jitter=self.jitter), np.float64)
+            found = self.scale.y_mean + self.scale.y_scale * found
+        if self.kind == "multiclass":
+            return Prediction(probabilities=mean)
         if self.kind == "binary":
             return Prediction(probabilities=np.stack([1 - mean, mean], axis=1))
         sd = np.sqrt(np.asarray(var, np.float64))
-        return Prediction(mean=self.scale.y_mean + self.scale.y_scale * mean, sd=self.scale.y_scale * sd)
+        return Prediction(self.scale.y_mean + self.scale.y_scale * mean, self.scale.y_scale * sd, found)
+
+    def cdf(self, X, y):
+        """Predictive distribution function P(new y <= y), (N,), of numbers y (N,); both in the units of the data."""
+        Xs, ys = self.standardised_inputs(X), np.asarray(self.scale.target(y), dtype=self.dtype)
+        return np.asarray(fs.predict_cdf(self.model, Xs, ys, jitter=self.jitter), np.float64)
 
     def model_targets(self, y):
         """Targets as the likelihood wants them: standardised values, counts, or integer codes."""
@@ -93,11 +148,11 @@ class Fitted:
             "jitter": self.jitter,
             "standardisation": self.scale.to_json(),
         }
-        fs.save(path, self.model, command_line=description)
+        fs.save(path, self.model, **{COMMAND_LINE: description})
 
     @classmethod
     def load(cls, path):
-        """Read what ``save`` wrote; ``path`` may be the folder of a fit."""
+        """Read what ``save`` wrote; ``path`` may be the folder of a fit. See ``load_fitted``."""
         path = os.path.join(path, "model.npz") if os.path.isdir(path) else path
         try:
             with open(path, "rb") as file:
@@ -106,16 +161,47 @@ class Fitted:
             model, extra = load_with_extra(path)
         except OSError as error:
             raise DataFileError(f"cannot read the model {path}: {error.strerror or error}") from error
-        if "command_line" not in extra:
+        if COMMAND_LINE not in extra:
             raise DataFileError(
                 f"{path} is a fastsvgp {type(model).__name__}, but `fastsvgp fit` did not write it: it lacks the "
                 "scaling and the columns; use fastsvgp.load and fastsvgp.predict_y from Python"
             )
         try:
-            description = dict(extra["command_line"])
-            return cls(model, scale=Standardisation.from_json(description.pop("standardisation")), **description)
-        except (TypeError, KeyError, ValueError) as error:
-            raise DataFileError(f"{path} is of another version of fastsvgp ({error}); fit again with this one") from error
+            return cls._of(model, extra[COMMAND_LINE])
+        except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+            raise DataFileError(
+                f"{path} does not hold what `fastsvgp fit` of this version writes ({_words(error)}); fit again with this one"
+            ) from error
+
+    @classmethod
+    def _of(cls, model, description):
+        """From what a file says, which may be anything: whatever is wrong raises here, and not in the middle of a prediction."""
+        _require(isinstance(description, dict), "no description")
+        names = {field.name for field in fields(cls)} - {"model", "scale"} | {"standardisation"}
+        _require(description.keys() == names, f"the description has {shown(description)}, not {shown(sorted(names))}")
+        likelihood, classes, inputs = (description[name] for name in ("likelihood", "classes", "input_names"))
+        lacking = [path for path, _, value in leaves(model) if value is None]
+        _require(not lacking, f"no {shown(lacking)}")
+        check.svgp(model)
+        D = model.inducing.shape[1]
+        known = isinstance(likelihood, str) and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
+        _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
+        count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
+        _require(classes is None if count is None else _texts(classes, count), f"classes {classes!r:.60}")
+        _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
+        _require(isinstance(description["target_name"], str), f"target_name {description['target_name']!r:.60}")
+        _require(isinstance(description["columns"], dict), "no columns")
+        _check_columns(description["columns"], D)
+        jitter, scale = _real("jitter", description["jitter"]), description["standardisation"]
+        _require(jitter >= 0, f"jitter {jitter}")
+        _require(isinstance(scale, dict), "no standardisation")
+        for name in ("x_mean", "x_scale"):
+            _require(isinstance(scale[name], list) and len(scale[name]) == D, f"{name} of the standardisation for {D} inputs")
+            _require(all(_real(name, value) > 0 or name == "x_mean" for value in scale[name]), f"{name} of the standardisation")
+        _real("y_mean", scale["y_mean"])
+        _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
+        rest = {name: value for name, value in description.items() if name != "standardisation"}
+        return cls(model, scale=Standardisation.from_json(scale), **rest)
 
     # --- columns of a file -----------------------------------------------------------------------------------------------
 
@@ -146,3 +232,53 @@ class Fitted:
             f"{len(inputs)} input{'s'[: len(inputs) != 1]} ({shown(self.input_names)})"
             f"{f', in a file of {width} columns' if width != len(inputs) else ''}; give a file with these columns"
         )
+
+
+def load_fitted(path):
+    """Load a model that ``fastsvgp fit`` wrote, with its scaling: it predicts in the units of the data.
+
+    Parameters
+    ----------
+    path : path-like
+        model.npz, or the folder of the fit.
+
+    Returns
+    -------
+    Fitted
+        ``load_fitted(path).predict(X)`` has ``mean`` and ``sd``, or ``probabilities``; ``.model`` is the SVGP behind the scaling.
+
+    Raises
+    ------
+    DataFileError
+        The file cannot be read, is damaged, or is of no model that ``fastsvgp fit`` wrote.
+    """
+    return Fitted.load(path)
+
+
+def _words(error):
+    return f"it lacks {error}" if isinstance(error, KeyError) else error
+
+
+def _require(holds, what):
+    if not holds:
+        raise ValueError(what)
+
+
+def _texts(value, count):
+    return isinstance(value, list) and len(value) == count and all(isinstance(text, str) for text in value)
+
+
+def _real(name, value):
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r:.60}, not a finite number")
+    return value
+
+
+def _check_columns(columns, D):
+    """The layout of the training file, for D inputs."""
+    named, width, inputs, target = (columns[name] for name in ("named", "width", "inputs", "target"))
+    whole = type(width) is int and isinstance(inputs, list) and all(type(i) is int for i in [*inputs, target or 0])
+    _require(type(named) is bool and whole, f"columns {columns!r:.60}")
+    used = [*inputs, *([] if target is None else [target])]
+    _require(len(inputs) == D and len(set(used)) == len(used), f"columns {columns!r:.60}")
+    _require(all(0 <= i < width for i in used), f"columns {columns!r:.60}")

@@ -23,8 +23,8 @@ def rows():
         yield package, version(package)
     for package, use in (("tqdm", "progress bars"), ("matplotlib", "plots"), ("scikit-learn", "data of the demo")):
         yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint()}"
-    yield "BLAS", _blas()
-    yield "threads", _threads()
+    yield "BLAS", blas()
+    yield "threads", threads()
     yield "CUDA", _cuda()
 
 
@@ -46,15 +46,19 @@ def version(package):
     return importlib.metadata.version(package) if _installed(package) else "not installed (running from a checkout)"
 
 
-def _blas():
+def blas():
+    """SciPy's BLAS in words: of OpenBLAS also the kernels that it chose for this CPU, and its threads."""
     import scipy
 
-    blas = scipy.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"SciPy's: {blas['name']} {blas.get('version', '')}".rstrip()
+    from ..kernels.cpu.openblas import facts
+
+    built = scipy.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"SciPy's: {facts() or built['name'] + ' ' + built.get('version', '')}".rstrip()
 
 
-def _threads():
-    from ..kernels.cpu.threads import get_num_threads
+def threads():
+    """How many threads compute, and what limits those of BLAS."""
+    from ..kernels.num_threads import get_num_threads
 
     count = get_num_threads()
     words = f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"

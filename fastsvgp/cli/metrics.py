@@ -4,6 +4,7 @@ from math import lgamma
 
 import numpy as np
 
+LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -61,6 +62,51 @@ def classification(y, probabilities, log_density, train_codes):
     }
 
 
+def coverage(below, at, levels):
+    """Share of targets inside the central predictive interval of each level.
+
+    Parameters
+    ----------
+    below, at : (N,)
+        The predictive distribution function just below each target and at it. Between them, where they differ, a target counts by
+        the part of its probability that the interval holds (Czado, Gneiting and Held 2009): on average the level, if calibrated.
+    levels : (K,)
+    """
+    shares = []
+    for level in levels:
+        low, high = 0.5 - 0.5 * level, 0.5 + 0.5 * level
+        inside = (at >= low) & (at <= high)
+        part = np.minimum(at, high) - np.maximum(below, low)
+        width = np.where(at > below, at - below, 1)
+        shares.append(np.mean(np.where(at > below, np.clip(part / width, 0, 1), inside)))
+    return np.array(shares)
+
+
+FEW = 30  # held-out rows, of which chance makes what it likes
+AIM = "train longer (--steps), with more --inducing or another --covariance"
+BLIND = f"{AIM}; or these inputs say little about the target"
+SPREAD = {  # of a model that is right on average, but sure or unsure where it should not be
+    "standardised": f"its intervals are off: another --likelihood (student-t and laplace bear outliers), or {AIM}",
+    "counts": f"its intervals are off: {AIM}; or the counts vary by more than their rate, as a Poisson law does not",
+    "classes": f"its probabilities are off: {AIM}, or another --likelihood",
+}
+
+
+def advice(result, num_rows):
+    """What to say of a model that is no better than the trivial predictor on ``num_rows`` rows; None where it is better.
+
+    An accuracy must be less than that of the largest class to be worth a word: where one class is rare they are often equal.
+    """
+    model, trivial = result["model"], result["trivial"]
+    lost = [name for name in model if (model[name] < trivial[name] if name == "accuracy" else model[name] >= trivial[name])]
+    if not lost:
+        return None
+    names = " and ".join(LABELS[name] for name in lost)
+    todo = SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND
+    chance = f" (with {num_rows} held-out rows it may be chance)" if num_rows < FEW else ""
+    return f"no better than the trivial predictor in {names}{chance}: {todo}"
+
+
 def rms(values):
     """Root mean square."""
     return float(np.sqrt(np.mean(np.square(values))))
@@ -69,14 +115,13 @@ def rms(values):
 def table(result, title="held-out data"):
     """Metrics as lines of text: one row for the model, one for the trivial predictor."""
     names = list(result["model"])
-    label = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
     trivial = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}[result["scale"]]
     blocks = [(title, result)]
     if "original_scale" in result:
         blocks = [(f"{title}, standardised", result), (f"{title}, original scale", result["original_scale"])]
     lines = []
     for heading, values in blocks:
-        lines.append(f"  {heading:<40}" + "".join(f"{label[n]:>12}" for n in names))
+        lines.append(f"  {heading:<40}" + "".join(f"{LABELS[n]:>12}" for n in names))
         for who, row in (("model", values["model"]), (f"trivial predictor ({trivial})", values["trivial"])):
             lines.append(f"    {who:<38}" + "".join(f"{row[n]:>12.4g}" for n in names))
     return "\n".join(lines)

@@ -1,14 +1,17 @@
 """PNG plots of a fit. Matplotlib is optional: without it every plot is skipped, with a word about how to get it."""
 
 import io
-import math
 
 import numpy as np
-from scipy.special import erf
 
 from ..records import write_atomically
+from .metrics import coverage
 
 BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"
+INTERVAL = 0.025, 0.975  # levels of the intervals that are drawn
+MANY = 1000  # rows beyond which a density is drawn, and a sample of their intervals
+SAMPLE = 40
+LEAST = 5  # rows in a bin of the reliability curve
 
 
 def available():
@@ -20,7 +23,7 @@ def available():
     return True
 
 
-def _figure(panels, width=5.2, height=4.2):
+def _figure(panels, title, width=5.2, height=4.2):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -31,6 +34,7 @@ def _figure(panels, width=5.2, height=4.2):
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.2, linewidth=0.6)
         ax.set_axisbelow(True)
+    figure.suptitle(title, fontsize="medium")
     return figure, axes
 
 
@@ -43,7 +47,7 @@ def write(path, figure):
 
 def training_curve(values, per, title):
     """The bound at each step; ``per`` data points, so that the axis shows nats per data point."""
-    figure, (ax,) = _figure(1, width=7.0)
+    figure, (ax,) = _figure(1, title, width=7.0)
     steps, values = np.arange(1, len(values) + 1), np.asarray(values, float) / per
     window = max(1, len(values) // 50)
     if window > 1:
@@ -58,14 +62,13 @@ def training_curve(values, per, title):
         ax.set_ylim(low - 0.25 * (high - low), high + 0.05 * (high - low))
     ax.set_xlabel("step")
     ax.set_ylabel("ELBO per data point (nats)")
-    ax.set_title(title)
     return figure
 
 
-def fit_1d(train, test, grid, mean, sd, inducing, names):
-    """Data, predictive mean and two standard deviations over one input, in original units; ``train`` and ``test`` are (x, y)."""
-    figure, (ax,) = _figure(1, width=7.6)
-    ax.fill_between(grid, mean - 2 * sd, mean + 2 * sd, color=BLUE, alpha=0.18, linewidth=0, label="mean ± 2 sd")
+def fit_1d(train, test, grid, mean, interval, inducing, names, title):
+    """Data, predictive mean and 95 % interval over one input, in original units; ``train`` and ``test`` are (x, y)."""
+    figure, (ax,) = _figure(1, title, width=7.6)
+    ax.fill_between(grid, *interval, color=BLUE, alpha=0.18, linewidth=0, label="95 % interval")
     ax.plot(grid, mean, color=BLUE, linewidth=1.8, label="mean")
     size = 14 if len(train[0]) < 1000 else 4
     ax.scatter(*train, s=size, color=GREY, alpha=0.6, linewidths=0, label="training data")
@@ -82,37 +85,49 @@ def fit_1d(train, test, grid, mean, sd, inducing, names):
     )
     ax.set_xlabel(names[0])
     ax.set_ylabel(names[1])
-    ax.set_title("Fit with uncertainty")
     ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     return figure
 
 
-def predicted_against_true(y, mean, sd, name):
-    """Two panels: predictive means against held-out targets, and how often central intervals hold what they promise."""
-    figure, (left, right) = _figure(2)
-    left.errorbar(y, mean, yerr=2 * sd, fmt="none", ecolor=BLUE, alpha=0.12 if len(y) > 100 else 0.3, linewidth=0.8)
-    left.scatter(y, mean, s=12 if len(y) < 1000 else 4, color=BLUE, alpha=0.7 if len(y) < 1000 else 0.4, linewidths=0)
+def predicted_against_true(y, mean, interval, pit, name, title):
+    """Two panels: predictive means against held-out targets, and how often central intervals hold what they promise.
+
+    ``interval`` is the pair of its ends (N,). ``pit`` is the predictive distribution function just below each target and at it: a
+    pair, which differs for counts.
+    """
+    figure, (left, right) = _figure(2, title)
     ends = [min(y.min(), mean.min()), max(y.max(), mean.max())]
+    if len(y) > MANY:
+        left.hexbin(y, mean, gridsize=60, bins="log", mincnt=1, cmap="Blues", linewidths=0, extent=(*ends, *ends))
+        order = np.argsort(y)
+        shown = order[np.unique(np.searchsorted(y[order], np.linspace(*y[order[[0, -1]]], SAMPLE)))]  # spread over the targets
+        colour, alpha, what = ORANGE, 0.7, f"density, and {len(shown)} of {len(y)} intervals"
+    else:
+        left.scatter(y, mean, s=12, color=BLUE, alpha=0.7, linewidths=0)
+        shown, colour, alpha, what = slice(None), BLUE, 0.15 if len(y) > 100 else 0.3, "predicted against true"
+    low, high = (np.where(np.isfinite(end), end, np.nan)[shown] for end in interval)
+    left.vlines(y[shown], low, high, color=colour, alpha=alpha, linewidth=0.8)
     left.plot(ends, ends, color="black", linewidth=0.9, linestyle="--")
     left.set_xlabel(f"true {name}")
-    left.set_ylabel(f"predicted {name} (mean ± 2 sd)")
-    left.set_title("Held-out data: predicted against true")
+    left.set_ylabel(f"predicted {name} (mean, 95 % interval)")
+    left.set_title(f"Held-out rows: {what}", fontsize="medium")
 
-    inside = np.abs(erf((y - mean) / (sd * math.sqrt(2))))  # the smallest central interval that holds the target
     nominal = np.linspace(0, 1, 41)
-    observed = np.array([np.mean(inside <= level) for level in nominal])
+    error = 2 * np.sqrt(nominal * (1 - nominal) / len(y))
+    band = np.clip(nominal - error, 0, 1), np.clip(nominal + error, 0, 1)
+    right.fill_between(nominal, *band, color=GREY, alpha=0.18, linewidth=0, label=f"± 2 standard errors of {len(y)} rows")
     right.plot([0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--", label="perfectly calibrated")
-    right.plot(nominal, observed, color=BLUE, linewidth=1.8, label="model")
+    right.plot(nominal, coverage(*pit, nominal), color=BLUE, linewidth=1.8, label="model")
     right.set_xlabel("promised coverage of the interval")
     right.set_ylabel("share of held-out targets inside")
-    right.set_title("Calibration")
-    right.legend(frameon=False, loc="upper left")
+    right.set_title("Calibration", fontsize="medium")
+    right.legend(frameon=False, loc="upper left", fontsize="small")
     return figure
 
 
-def classes_1d(train, test, grid, probabilities, classes, names):
+def classes_1d(train, test, grid, probabilities, classes, names, title):
     """Class probabilities over one input, with the data as ticks; ``train`` and ``test`` are (x, code)."""
-    figure, (ax,) = _figure(1, width=7.6)
+    figure, (ax,) = _figure(1, title, width=7.6)
     colours = _colours(len(classes))
     for c, name in enumerate(classes):
         ax.plot(grid, probabilities[:, c], color=colours[c], linewidth=1.8, label=f"{names[1]} = {name}")
@@ -121,19 +136,19 @@ def classes_1d(train, test, grid, probabilities, classes, names):
     ax.set_xlabel(names[0])
     ax.set_ylabel("probability")
     ax.set_ylim(-0.1, 1.05)
-    ax.set_title("Class probabilities (ticks: training rows, below them held-out rows)", fontsize="medium")
+    ax.set_title("Class probabilities (ticks: training rows, below them held-out rows)", fontsize="small")
     columns = -(-len(classes) // 16)
     if columns <= 3:  # a longer legend would leave no room for the curves
         ax.legend(frameon=False, fontsize="small", ncols=columns, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
-def classification(codes, probabilities, classes, surface=None):
+def classification(codes, probabilities, classes, title, surface=None):
     """Reliability of the probabilities, the confusion matrix, and for two inputs a map.
 
     ``surface`` is None or ``(gx, gy, grid_probabilities (len(gy), len(gx), C), X (N, 2), X_codes, names)`` in original units.
     """
-    figure, axes = _figure(3 if surface is not None else 2, width=4.9, height=4.4)
+    figure, axes = _figure(3 if surface is not None else 2, title, width=4.9, height=4.6)
     _reliability(axes[0], codes, probabilities, classes)
     _confusion(axes[1], codes, probabilities, classes)
     if surface is not None:
@@ -147,12 +162,11 @@ def _reliability(ax, codes, probabilities, classes):
     else:
         said, right, what = probabilities.max(axis=1), codes == probabilities.argmax(axis=1), "probability of the predicted class"
     edges = np.linspace(0, 1, 11)
-    bins = np.clip(np.digitize(said, edges) - 1, 0, 9)
-    count = np.bincount(bins, minlength=10)
-    filled = count > 0
-    x = np.bincount(bins, said, 10)[filled] / count[filled]
-    share = np.bincount(bins, right, 10)[filled] / count[filled]
-    spread = np.sqrt(np.maximum(share * (1 - share), 0.25 / (count[filled] + 1)) / count[filled])
+    count, _ = np.histogram(said, edges)
+    bins = merged_bins(count)[np.clip(np.digitize(said, edges) - 1, 0, 9)]
+    rows = np.bincount(bins)
+    x, share = np.bincount(bins, said) / rows, np.bincount(bins, right) / rows
+    spread = np.sqrt(np.maximum(share * (1 - share), 0.25 / (rows + 1)) / rows)
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.9, linestyle="--")
     ax.errorbar(x, share, yerr=spread, color=BLUE, fmt="o-", markersize=4, linewidth=1.5, elinewidth=0.8)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=what, ylabel="share observed (± standard error)", title="Reliability")
@@ -160,6 +174,20 @@ def _reliability(ax, codes, probabilities, classes):
     low.bar(edges[:-1] + 0.05, count, width=0.09, color=GREY)
     low.set(xticks=[], yticks=[], title="held-out rows")
     low.title.set_fontsize("x-small")
+
+
+def merged_bins(count, least=LEAST):
+    """For each of some neighbouring bins with ``count`` rows the number of the merged one, all of at least ``least`` rows.
+
+    From the left; too few rows at the right end join the last one. Fewer rows in all make one bin.
+    """
+    total = np.cumsum(count)
+    number, start, at = np.zeros(len(count), int), 0, 0
+    for k in range(len(count)):
+        number[k] = at
+        if total[k] - start >= least and total[-1] - total[k] >= least:
+            start, at = total[k], at + 1
+    return number
 
 
 def _confusion(ax, codes, probabilities, classes):

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..records import write_atomically
 from . import metrics
+from .errors import UsageError
 from .fitted import Fitted
 from .outputs import writing
 from .tables import read_table
@@ -15,11 +16,12 @@ from .tables import read_table
 def run(args):
     """Predict every row of a file; where the target is there too, report how well on stderr."""
     fitted = Fitted.load(args.model)
+    levels = _levels(fitted, args.quantiles)
     table = read_table(args.file, args.delimiter, args.header)
     columns, target = fitted.find_columns(table)
     X = table.inputs(columns, optional=False)
-    prediction = fitted.predict(X)
-    text = as_csv(fitted, prediction)
+    prediction = fitted.predict(X, levels)
+    text = as_csv(fitted, prediction, levels)
     if args.out is None:
         sys.stdout.write(text)
     else:
@@ -32,12 +34,22 @@ def run(args):
     return 0
 
 
-def as_csv(fitted, prediction):
-    """Predictions as text: ``mean,sd``, or ``class`` and one probability per class."""
+def _levels(fitted, asked):
+    """Of the quantiles to write: as asked for; else none where mean and sd say all, and 95 % between two where they do not."""
+    if fitted.classes is None:
+        return asked if asked is not None else [] if fitted.likelihood == "gaussian" else [0.025, 0.975]
+    if asked:
+        raise UsageError("--quantiles: the target of this model is a class, and has probabilities instead; leave it out")
+    return []
+
+
+def as_csv(fitted, prediction, levels=()):
+    """Predictions as text: mean, sd and a quantile for each of ``levels``; or the class and one probability per class."""
     out = io.StringIO()
     if prediction.probabilities is None:
-        out.write("mean,sd\n")
-        np.savetxt(out, np.column_stack([prediction.mean, prediction.sd]), fmt="%.9g", delimiter=",")
+        out.write(",".join(["mean", "sd"] + [f"q{level:.9g}" for level in levels]) + "\n")
+        quantiles = [] if prediction.quantiles is None else prediction.quantiles
+        np.savetxt(out, np.column_stack([prediction.mean, prediction.sd, *quantiles]), fmt="%.9g", delimiter=",")
     else:
         names = [_cell(name) for name in fitted.classes]
         out.write(",".join(["class"] + [_cell(f"p({name})") for name in fitted.classes]) + "\n")

@@ -21,12 +21,17 @@ class Progress:
         Steps to come.
     quiet : bool
         Show nothing.
+
+    Attributes
+    ----------
+    first_step : float
+        Seconds until the end of the first step.
     """
 
     def __init__(self, total, quiet):
         self.total, self._quiet = total, quiet
         self._smooth = self._bar = self._shown = None
-        self._last = 0.0
+        self._last, self._started, self.first_step = 0.0, time.monotonic(), 0.0
         self._waiting = threading.Timer(PATIENCE, self._explain)
         self._waiting.daemon = True
         if not quiet:
@@ -49,6 +54,8 @@ class Progress:
 
     def __call__(self, step, value, info):
         self._waiting.cancel()
+        if self._smooth is None:
+            self.first_step = time.monotonic() - self._started
         self._smooth = value if self._smooth is None else self._smooth + 0.1 * (value - self._smooth)
         if self._bar is not None:
             self._bar.update(step - self._bar.n)

@@ -9,7 +9,7 @@ from ..records import leaves, write_atomically
 from . import metrics, plots
 from .fitted import Fitted
 from .info import install_hint
-from .outputs import writing
+from .outputs import METRICS, MODEL, writing
 
 GRID = 400
 
@@ -29,10 +29,14 @@ def evaluate(fitted, task):
 
 def write_metrics(folder, results):
     """Write metrics.json."""
-    path = os.path.join(folder, "metrics.json")
-    with writing(path):
+    path = os.path.join(folder, METRICS)
+    with writing(path, lambda: _model_is_there(folder)):
         write_atomically(path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode()))
     return path
+
+
+def _model_is_there(folder):
+    return f"the model is in {os.path.join(folder, MODEL)} all the same; free some space before the next fit"
 
 
 def parameters(model):
@@ -51,36 +55,39 @@ def write_plots(folder, fitted, task, values, title):
     figures = {}
     if len(values):
         figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)
-    figures |= _fit_plots(fitted, task)
+    figures |= _fit_plots(fitted, task, title)
     written = []
     for name, figure in figures.items():
         path = os.path.join(folder, name)
-        with writing(path):
+        with writing(path, lambda: _model_is_there(folder)):
             plots.write(path, figure)
         written.append(path)
     return written, None
 
 
-def _fit_plots(fitted: Fitted, task):
+def _fit_plots(fitted: Fitted, task, title):
     train, test = ~task.test, task.test
     names = (*task.input_names, task.target_name)
-    one_input = task.X.shape[1] == 1
+    one_input, levels = task.X.shape[1] == 1, plots.INTERVAL if fitted.classes is None else ()
     if one_input:
         parts = [(task.X[rows, 0], task.y[rows]) for rows in (train, test)]
         grid = _grid(task.X[:, 0])
-        prediction = fitted.predict(grid[:, None])
+        prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
-            return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names)}
+            return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names, title)}
         inducing = np.asarray(fitted.model.inducing)[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0]
-        return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.sd, inducing, names)}
+        return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.quantiles, inducing, names, title)}
     if not test.any():
         return {}
-    prediction = fitted.predict(task.X[test])
+    X, y = task.X[test], task.y[test]
+    prediction = fitted.predict(X, levels)
     if fitted.classes is None:
-        figure = plots.predicted_against_true(task.y[test], prediction.mean, prediction.sd, task.target_name)
+        at = fitted.cdf(X, y)
+        pit = (np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0)), 0) if fitted.kind == "counts" else at), at
+        figure = plots.predicted_against_true(y, prediction.mean, prediction.quantiles, pit, task.target_name, title)
     else:
         surface = _surface(fitted, task, names) if task.X.shape[1] == 2 else None
-        figure = plots.classification(task.y[test], prediction.probabilities, fitted.classes, surface)
+        figure = plots.classification(y, prediction.probabilities, fitted.classes, title, surface)
     return {"predictions.png": figure}
 
 

@@ -7,9 +7,12 @@ rows) is read again cell by cell, which is slower and knows the line of every ro
 import csv
 import difflib
 import gzip
+import io
 import itertools
 import logging
 import os
+import re
+import sys
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -24,6 +27,8 @@ log = logging.getLogger("fastsvgp")
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 LARGEST = 1e150  # of a value: its square is still a number
 DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
+THOUSANDS = "these look like commas between thousands: write 1012 for 1,012 (or 1.012, where they are decimal commas)"
+STANDARD_INPUT = "-"
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 
 
@@ -43,6 +48,7 @@ class Table:
     target: np.ndarray | None = None
     lines: list | None = None
     layout: "Layout | None" = None
+    source: "Source | None" = None
 
     @property
     def num_rows(self):
@@ -75,7 +81,7 @@ class Table:
         if self.layout is None:
             return f"row {row}"
         if self.lines is None:
-            line, _ = next(itertools.islice(_rows(self.path, self.layout), row, None))
+            line, _ = next(itertools.islice(_rows(self.source, self.layout), row, None))
             return f"line {line}"
         return f"line {self.lines[row]}"
 
@@ -90,9 +96,8 @@ class Table:
             pairs = list(zip(texts, cells, strict=True))
             named = ", ".join(f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6])
             more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
-            if all(with_decimal_comma(cell) for cell, _ in cells):
-                todo = DECIMAL_COMMAS
-            else:
+            todo = commas([cell for i in texts for cell in self.text[i]])
+            if todo is None:
                 ignored = ",".join(self.names[i] for i in texts[:6])
                 todo = "write them as numbers" + (f", or leave them out with --ignore {ignored}" if optional else "")
             raise UsageError(
@@ -112,6 +117,12 @@ class Table:
         if finite.all():
             return
         row, j = np.unravel_index(np.argmin(finite), X.shape)
+        last = columns[j] == self.num_columns - 1 and self.names[-1] in (f"x{columns[j]}", f"column {columns[j]}")
+        if last and self.layout is not None and np.isnan(X[:, j]).all():
+            raise DataFileError(
+                f"{self.path}: the last column is without a name and empty in all rows; lines that end with a delimiter look "
+                "like this: remove it there, in all lines"
+            )
         value, bad = X[row, j], int(finite.size - finite.sum())
         what = "missing or NaN" if np.isnan(value) else "infinite" if np.isinf(value) else f"{value:g}, too large to be squared"
         raise DataFileError(
@@ -144,13 +155,36 @@ class Layout:
     header: list | None
 
 
+class Source:
+    """The bytes of a table. What is no file on a disk, such as a pipe, gives them once: they are read here and kept.
+
+    ``name`` is what messages call it.
+    """
+
+    def __init__(self, path):
+        self.name, self._path, self._content = os.fspath(path), path, None
+        if self.name == STANDARD_INPUT:
+            self.name = "standard input"
+            if sys.stdin is None:
+                raise DataFileError("standard input is closed; give a file")
+            self._content = sys.stdin.buffer.read()
+        elif not os.path.isfile(path):
+            with open(path, "rb") as file:
+                self._content = file.read()
+
+    def open(self):
+        """All bytes, from the first, as a file to read."""
+        return open(self._path, "rb") if self._content is None else io.BytesIO(self._content)
+
+
 def read_table(path, delimiter="auto", header="auto"):
     """Read a table of data.
 
     Parameters
     ----------
     path : path-like
-        .npy (a 2-D array), .npz (``X`` and perhaps ``y``), anything else as delimited text, gzipped or not.
+        .npy (a 2-D array), .npz (``X`` and perhaps ``y``), anything else as delimited text, gzipped or not. A pipe may bring
+        any of these; "-" is standard input.
     delimiter : str
         "auto", a name of ``DELIMITERS``, or one character.
     header : str
@@ -166,20 +200,22 @@ def read_table(path, delimiter="auto", header="auto"):
     DataFileError
         The file cannot be read as a table; the message has its name, and the line where there is one.
     """
-    path = os.fspath(path)
+    name = os.fspath(path)
     try:
-        with open(path, "rb") as file:
+        source = Source(path)
+        name = source.name
+        with source.open() as file:
             magic = file.read(6)
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
-            return _read_npz(path)
+            return _read_npz(source)
         if magic == b"\x93NUMPY":
-            return _read_npy(path)
-        return _read_text(path, delimiter, header)
+            return _read_npy(source)
+        return _read_text(source, delimiter, header)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataFileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise DataFileError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
     except UnicodeDecodeError as error:
         raise DataFileError(
-            f"{path} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read, "
+            f"{name} is not a table of text (byte {error.start} is no UTF-8); csv, csv.gz, npy and npz files can be read, "
             "text as UTF-8"
         ) from error
 
@@ -187,17 +223,20 @@ def read_table(path, delimiter="auto", header="auto"):
 # --- NumPy files -------------------------------------------------------------------------------------------------------
 
 
-def _read_npy(path):
+def _read_npy(source):
+    path = source.name
     try:
-        array = np.load(path, allow_pickle=False)
+        with source.open() as file:
+            array = np.load(file, allow_pickle=False)
     except DAMAGED as error:
         raise DataFileError(f"{path}: {error}; an npy file of data must be a plain array of numbers") from error
     return _from_array(path, array, "the array")
 
 
-def _read_npz(path):
+def _read_npz(source):
+    path = source.name
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with source.open() as stream, np.load(stream, allow_pickle=False) as file:
             names = file.files
             keys = {name.lower(): name for name in names}
             X, y = (file[keys[key]] if key in keys else None for key in ("x", "y"))
@@ -231,20 +270,33 @@ def _from_array(path, array, name):
 # --- text --------------------------------------------------------------------------------------------------------------
 
 
-def _open_text(path):
-    with open(path, "rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    opener = gzip.open if zipped else open
-    return opener(path, "rt", encoding="utf-8-sig", newline="")
+def _open_text(source):
+    file = source.open()
+    zipped = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return io.TextIOWrapper(_Unzipped(file) if zipped else file, encoding="utf-8-sig", newline="")
 
 
-def _read_text(path, delimiter, header):
-    with _open_text(path) as file:
+class _Unzipped(gzip.GzipFile):
+    """Closes the file below as well."""
+
+    def __init__(self, file):
+        super().__init__(fileobj=file)
+        self._below = file
+
+    def close(self):
+        super().close()
+        self._below.close()
+
+
+def _read_text(source, delimiter, header):
+    path = source.name
+    with _open_text(source) as file:
         head = list(itertools.islice(file, 60))
     layout = _layout(path, head, _delimiter(delimiter, head), header)
     names = layout.header
     try:
-        with _open_text(path) as file:
+        with _open_text(source) as file:
             for _ in range(layout.skip):
                 next(file)
             numbers = np.loadtxt(_nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2)
@@ -254,9 +306,9 @@ def _read_text(path, delimiter, header):
     except ValueError as error:
         if isinstance(error, (DataFileError, UnicodeDecodeError)):
             raise
-        numbers, text, lines = _read_cells(path, layout)
+        numbers, text, lines = _read_cells(source, layout)
     names = [n or f"column {i}" for i, n in enumerate(names)] if names else [f"x{i}" for i in range(numbers.shape[1])]
-    return Table(path, names, layout.header is not None, numbers, text, None, lines, layout)
+    return Table(path, names, layout.header is not None, numbers, text, None, lines, layout, source)
 
 
 def _nonempty(path, file):
@@ -355,33 +407,41 @@ def is_number(cell):
     return True
 
 
-def with_decimal_comma(cell):
-    return cell.count(",") == 1 and is_number(cell.replace(",", "."))
+def commas(cells):
+    """What to do about text that would be numbers but for its commas; None where that is not all."""
+    odd = [cell for cell in cells if not is_number(cell) and not _is_missing(cell)]
+    if odd and all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell) for cell in odd):
+        return THOUSANDS
+    if odd and all(cell.count(",") == 1 and is_number(cell.replace(",", ".")) for cell in odd):
+        return DECIMAL_COMMAS
+    return None
 
 
-def _rows(path, layout):
-    """Yield ``(line, cells)`` for the rows of data of a text file."""
-    with _open_text(path) as file:
+def _rows(source, layout):
+    """Yield ``(line, cells)`` for the rows of data of a text."""
+    with _open_text(source) as file:
         for _ in range(layout.skip):
             next(file)
         try:
             for number, cells in _split(file, layout.delimiter):
                 yield number + layout.skip, cells
         except csv.Error as error:
-            raise DataFileError(f"{path}: {error}") from error
+            raise DataFileError(f"{source.name}: {error}") from error
 
 
-def _read_cells(path, layout):
+def _read_cells(source, layout):
     """Read cell by cell: numbers (N, C), the text columns, and the line of each row."""
+    path = source.name
     rows, lines, width = [], [], len(layout.header) if layout.header else None
-    for line, cells in _rows(path, layout):
+    for line, cells in _rows(source, layout):
         width = width or len(cells)
         if len(cells) != width:
             reference = f"the header names {width} columns" if layout.header else f"line {lines[0]} has {width}"
-            raise DataFileError(
-                f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference}; every row must have as many "
-                "cells (is the delimiter right? see --delimiter)"
-            )
+            if len(cells) == width + 1 and not cells[-1]:
+                advice = f"the line ends with the delimiter {layout.delimiter!r}: remove it there, in all such lines"
+            else:
+                advice = "every row must have as many cells (is the delimiter right? see --delimiter)"
+            raise DataFileError(f"{path}, line {line}: {len(cells)} cell{'s'[: len(cells) != 1]}, but {reference}; {advice}")
         rows.append(cells)
         lines.append(line)
     if not rows:

@@ -1,5 +1,6 @@
 """From tables to a task: which column is the target, what kind of target it is, which rows are held out, and the scaling."""
 
+import logging
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -8,7 +9,10 @@ from ..errors import DataFileError
 from .errors import UsageError, shown
 from .likelihood import choose_likelihood
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
-from .tables import DECIMAL_COMMAS, LARGEST, is_number, read_table, with_decimal_comma
+from .tables import LARGEST, commas, is_number, read_table
+
+log = logging.getLogger("fastsvgp")
+ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is
 
 
 @dataclass
@@ -61,6 +65,9 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
             f"{table.path} has no column left for the inputs: it has {table.num_columns}, one of them the target "
             f"{name!r}; give the target with --target or --target-file"
         )
+    if len(columns) > 1:
+        for column in columns:
+            _note_row_names(table, column)
     y, chosen, reason, classes = interpret_target(values, name, likelihood)
     layout = {
         "named": table.named and len(set(table.names)) == len(table.names),
@@ -69,6 +76,22 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
         "target": position,
     }
     return Task(table.inputs(columns), y, chosen, reason, classes, [table.names[i] for i in columns], name, layout)
+
+
+def _note_row_names(table, column):
+    """Say so where an input does no more than number the rows; it stays an input, since it may be a time or a place."""
+    values, name = table.numbers[:, column], table.names[column].strip()
+    unnamed = not table.named or name == f"column {column}"
+    first = values[0]
+    counts = (
+        column == 0 and unnamed and len(values) > 2 and first in (0, 1) and np.array_equal(values, first + np.arange(len(values)))
+    )
+    label = name.lower() in ROW_NAMES and np.all(values == np.round(values)) and len(np.unique(values)) == len(values)
+    if counts or label:
+        which = (
+            f"the first column counts the rows from {first:g}, as an index does" if counts else f"column {name!r} names the rows"
+        )
+        log.warning("%s: %s; it is an input here: --ignore %s leaves it out", table.path, which, column if unnamed else name)
 
 
 def _find_target(table, target, target_file, columns, delimiter, header):
@@ -166,8 +189,10 @@ def _instead_of_classes(values):
     if values.dtype.kind not in "US":
         return "choose another --target, or --likelihood gaussian"
     odd = [cell for cell in values.tolist() if not is_number(cell)]
-    if all(map(with_decimal_comma, odd)):
-        return DECIMAL_COMMAS
+    if commas(odd):
+        return commas(odd)
+    if not odd:
+        return "it is text that reads as numbers: store it as numbers"
     if len(odd) < len(values):
         numbers = len(values) - len(odd)
         return f"{numbers} cells are numbers, but {odd[0]!r} is not: correct such cells, or choose another --target"

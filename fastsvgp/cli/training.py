@@ -10,10 +10,12 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ..errors import DataFileError
+from .arguments import MOST
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS
+from .outputs import CHECKPOINT
 from .progress import Progress
+from .resuming import check_numbers, described, resumed
 from .settled import Settled
 
 STEPS = {"svgp": 2000, "lsvgp": 2000, "rsvgp": 2000, "sgpr": 200}
@@ -25,18 +27,21 @@ GENTLE = 0.2  # and then move by this part of the learning rate
 JITTER = {"float64": 1e-6, "float32": 1e-4}
 NOISE = 0.1  # variance at the start, of targets with variance 1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
-CHECKPOINT = "checkpoint.npz"
 
 
 @dataclass
 class Trained:
-    """What training gives back: an SVGP, the jitter it can be used with, the bound at each step."""
+    """What training gives back: an SVGP, the jitter it can be used with, the bound at each step.
+
+    ``first_step``: seconds until the end of the first step, in which kernels are compiled that are not in the cache.
+    """
 
     model: Any
     jitter: float
     values: np.ndarray
     reason: str
     checkpoint: str
+    first_step: float = 0.0
 
     @property
     def interrupted(self):
@@ -99,12 +104,15 @@ def train(fitted, task, args, folder):
     Trained
         Also after Ctrl-C: the model so far.
     """
-    X, y = fitted.standardised_inputs(task.X[~task.test]), fitted.model_targets(task.y[~task.test])
     checkpoint = os.path.join(folder, CHECKPOINT)
+    if args.resume:
+        fitted.scale, then = resumed(checkpoint, fitted, task, args)
+    X, y = fitted.standardised_inputs(task.X[~task.test]), fitted.model_targets(task.y[~task.test])
     total = _total_steps(args, len(X))
     settings = {"steps": total, "jitter": args.jitter, "checkpoint": checkpoint, "rng": args.seed}
+    settings["note"] = described(fitted, task)
     if args.resume:
-        _check_resume(checkpoint, fitted.model, args)
+        check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
     if args.method != "sgpr":
         settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
@@ -112,27 +120,31 @@ def train(fitted, task, args, folder):
         settings["fixed"] = ("inducing",)
     if args.method == "svgp" and args.natural_step != 0:
         settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
-    stale = os.path.exists(checkpoint) and not args.resume
     with closing(Progress(total, args.quiet)) as progress:
         callback = Settled(progress, len(X)) if args.method == "sgpr" and args.steps is args.epochs is None else progress
         try:
             model, info = fs.fit(fitted.model, X, y, callback=callback, **settings)
         except (ValueError, ArithmeticError) as error:
-            there = "" if stale or not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
+            there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
             natural = " or --natural-step" if args.method == "svgp" else ""
             steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
     if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
         raise KeyboardInterrupt
-    return _finished(model, info, X, y, args, checkpoint)
+    trained = _finished(model, info, X, y, args, checkpoint)
+    trained.first_step = progress.first_step
+    return trained
 
 
 def _total_steps(args, num_data):
     if args.epochs is None:
         return args.steps or STEPS[args.method]
     per_epoch = num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
-    return math.ceil(args.epochs * per_epoch)
+    steps = args.epochs * per_epoch
+    if steps > MOST:
+        raise UsageError(f"--epochs {args.epochs:g} are {steps:.3g} steps, more than can be counted; give at most {MOST:g}")
+    return math.ceil(steps)
 
 
 def _optimiser(args, total):
@@ -149,6 +161,14 @@ def _natural_schedule(task, size):
     return size if task.likelihood == "gaussian" else fs.schedules.log_linear(min(1e-3, size), size, RAMP)
 
 
+def holds(trained):
+    """Whether the checkpoint of a training holds its end."""
+    try:
+        return fs.load(trained.checkpoint).step == len(trained.values)
+    except (OSError, fs.DataFileError):
+        return False
+
+
 def _finished(model, info, X, y, args, checkpoint):
     """The SVGP in the end, with the smallest jitter of 1, 10, 100 and 1000 times the given one that factorises its Kuu."""
     jitter = args.jitter or JITTER[args.dtype]
@@ -161,30 +181,3 @@ def _finished(model, info, X, y, args, checkpoint):
             if amount > 500 * jitter:
                 raise
     return Trained(svgp, amount, np.asarray(info.values), info.reason, checkpoint)
-
-
-def _check_resume(checkpoint, model, args):
-    """Refuse a checkpoint of another run before ``fit`` reads it."""
-    if not os.path.exists(checkpoint):
-        raise UsageError(f"--resume: there is no checkpoint {checkpoint}; an interrupted run leaves one in its --out folder")
-    state = fs.load(checkpoint)
-    if not hasattr(state, "model") or not hasattr(state, "seed"):
-        raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
-    before, now = _essence(state.model, state.seed), _essence(model, args.seed if args.method != "sgpr" else state.seed)
-    if before != now:
-        differences = ", ".join(f"{name} {before[name]} then, {now[name]} now" for name in now if before.get(name) != now[name])
-        raise UsageError(f"--resume: {checkpoint} belongs to another fit ({differences}); give the same arguments again")
-
-
-def _essence(model, seed):
-    """What must be the same for a checkpoint to fit."""
-    return {
-        "method": type(model).__name__,
-        "posterior": type(getattr(model, "posterior", None)).__name__,
-        "covariance": type(model.covariance).__name__,
-        "likelihood": type(getattr(model, "likelihood", None)).__name__,
-        "inducing inputs": np.shape(model.inducing),
-        "dtype": str(model.inducing.dtype),
-        "lengthscales": np.shape(model.covariance.lengthscales),
-        "seed": seed,
-    }

@@ -1,5 +1,7 @@
 """What every covariance offers, and how its pieces make the blocks of a sparse approximation."""
 
+from typing import TYPE_CHECKING, ClassVar
+
 import numpy as np
 
 from ..records import Blocks, is_record, tree_map
@@ -18,7 +20,13 @@ class Covariance:
     ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None.
     """
 
-    per_feature = ()
+    per_feature: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:  # given to the class where sums and products are known
+
+        def __add__(self, other: "Covariance") -> "Covariance": ...
+
+        def __mul__(self, other: "Covariance") -> "Covariance": ...
 
     def matrix(self, X1, X2=None):
         """K(X1, X2), (N1, N2). ``X2=None`` stands for ``X1``; the result is then exactly symmetric."""

@@ -104,5 +104,5 @@ def _joined(kind):
 
 
 # here, where the classes they make are known: base must not import this module
-Covariance.__add__ = _joined(Sum)
-Covariance.__mul__ = _joined(Product)
+Covariance.__add__ = _joined(Sum)  # type: ignore[method-assign]
+Covariance.__mul__ = _joined(Product)  # type: ignore[method-assign]

@@ -16,7 +16,7 @@ class Linear(Covariance):
     variance : () or (D,), positive.
     """
 
-    variance: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
     per_feature = ("variance",)
 
     def matrix(self, X1, X2=None):
@@ -45,10 +45,10 @@ class Linear(Covariance):
 class Constant(Covariance):
     """k(x, x') = variance: one unknown constant. variance : (), positive."""
 
-    variance: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
 
     def matrix(self, X1, X2=None):
-        return np.full((len(X1), len(X1 if X2 is None else X2)), self.variance, dtype=X1.dtype, like=X1)
+        return kernels.full((len(X1), len(X1 if X2 is None else X2)), self.variance, X1)
 
     def matrix_vjp(self, K_bar, K, X1, X2=None, need=ALL):
         return (
@@ -58,7 +58,7 @@ class Constant(Covariance):
         )
 
     def diag(self, X):
-        return np.full(len(X), self.variance, dtype=X.dtype, like=X)
+        return kernels.full(len(X), self.variance, X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         return (

@@ -28,7 +28,7 @@ class Stationary(Covariance):
         return type(self)(variance_bar, lengthscales_bar) if fields else None, X1_bar, X2_bar
 
     def diag(self, X):
-        return np.full(len(X), self.variance, dtype=X.dtype, like=X)
+        return kernels.full(len(X), self.variance, X)
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         # the variance everywhere, whatever the lengthscales
@@ -46,8 +46,8 @@ class RBF(Stationary):
     """
 
     family = "rbf"
-    variance: Any = leaf("positive", 1.0)
-    lengthscales: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
+    lengthscales: Any = leaf("positive", default=1.0)
 
 
 @record
@@ -58,8 +58,8 @@ class Matern12(Stationary):
     """
 
     family = "matern12"
-    variance: Any = leaf("positive", 1.0)
-    lengthscales: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
+    lengthscales: Any = leaf("positive", default=1.0)
 
 
 @record
@@ -70,8 +70,8 @@ class Matern32(Stationary):
     """
 
     family = "matern32"
-    variance: Any = leaf("positive", 1.0)
-    lengthscales: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
+    lengthscales: Any = leaf("positive", default=1.0)
 
 
 @record
@@ -82,5 +82,5 @@ class Matern52(Stationary):
     """
 
     family = "matern52"
-    variance: Any = leaf("positive", 1.0)
-    lengthscales: Any = leaf("positive", 1.0)
+    variance: Any = leaf("positive", default=1.0)
+    lengthscales: Any = leaf("positive", default=1.0)

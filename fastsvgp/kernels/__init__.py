@@ -8,7 +8,9 @@ All of them raise ``TypeError`` where some arrays live on a device and others do
 ``MemoryError`` where a device has no memory left; both name the arguments.
 """
 
-from .dispatch import twin
+import numpy as np
+
+from .dispatch import one_device, twin
 from .outputs import check_out
 
 # --- triangular: lower factors. The strict upper triangle of a factor is never read --------------------------------------
@@ -361,6 +363,17 @@ def symmetrise(A):
 def empty(shape, like):
     """An uninitialised array of the dtype, and on the device, of ``like``; big ones reuse memory that is no longer in use."""
     return twin("products", like=like).empty(shape, like)
+
+
+def full(shape, value, like, dtype=None):
+    """An array of one number, where ``like`` is, and of its dtype by default.
+
+    For ``np.full(..., like=)``, which NumPy hands on with arguments that CuPy's function does not have.
+    """
+    one_device(("value", value), ("like", like))
+    out = np.empty(shape, like.dtype if dtype is None else dtype, like=like)
+    out[...] = value
+    return out
 
 
 def column_moments(A, x, B=None):

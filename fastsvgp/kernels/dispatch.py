@@ -6,7 +6,7 @@ from numpy import ndarray, ndim
 
 from .memory import explained
 
-_modules = {}
+_modules: dict = {}
 
 
 def backend_of(*arrays):

@@ -9,8 +9,13 @@ import inspect
 import itertools
 import math
 import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 ADVICE = {
     "X": "smaller batches",
@@ -48,12 +53,12 @@ def explained(error, arguments):
     return MemoryError(f"{said}; of {listed}, `{driver}` drives it{advice and f': use {advice}'}")
 
 
-def explaining(function):
+def explaining(function: Callable[P, R]) -> Callable[P, R]:
     """A public function whose ``MemoryError`` names one of its arguments."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except MemoryError as error:

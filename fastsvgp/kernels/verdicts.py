@@ -8,11 +8,17 @@ bound again with checks that wait: the first that fails raises, with the same wo
 import contextlib
 import functools
 import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from .dispatch import twin
+from .governed import governed
 from .memory import explaining
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Fault(Exception):
@@ -113,12 +119,12 @@ def waiting():
         _local.waiting = False
 
 
-def retried(bound):
+def retried(bound: Callable[P, R]) -> Callable[P, R]:
     """A public function that runs a bound: once more, waiting for each check, where the device reports a fault."""
-    bound = explaining(bound)
+    bound = explaining(governed(bound))
 
     @functools.wraps(bound)
-    def call(*args, **kwargs):
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return bound(*args, **kwargs)
         except Fault:

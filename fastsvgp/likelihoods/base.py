@@ -2,6 +2,8 @@
 
 import math
 import numbers
+from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,8 +32,9 @@ class Likelihood:
     accumulated in float64. Nothing that comes in is modified.
     """
 
-    num_latent = None  # number of latent functions; None: one per output, any number of outputs
-    settings = {}  # static field: (whether a value makes sense, what it must be)
+    num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
+    # static field: (whether a value makes sense, what it must be)
+    settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
         """Sum over the data of E_q(f)[log p(y | f)], and its derivatives.
@@ -63,6 +66,14 @@ class Likelihood:
         """log E_q(f)[p(y | f)] per datum, (N,): the sum over outputs where there are several."""
         raise NotImplementedError
 
+    def predict_cdf(self, Y, f):
+        """P(y <= Y) under q(f), in the shape of ``f.mean``: for targets that are numbers."""
+        raise TypeError(_no_order(self))
+
+    def predict_quantiles(self, levels, f):
+        """Quantiles of y under q(f), (K, *f.mean.shape), at K floats strictly between 0 and 1: for targets that are numbers."""
+        raise TypeError(_no_order(self))
+
     def check_settings(self):
         """Raise ``ValueError`` where a static setting makes no sense, or a parameter is more than one number."""
         for name, kind in self._record_fields:
@@ -79,6 +90,10 @@ class Likelihood:
 
         ``name`` is what the message calls it.
         """
+
+
+def _no_order(likelihood):
+    return f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities"
 
 
 def total(values):
@@ -98,8 +113,9 @@ def log(value):
 
 
 def in_dtype(value, dtype):
-    """A float, or a 0-d array on a device, in the dtype of a gradient."""
-    return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
+    """A float, or a 0-d array on a device, in the dtype of a gradient; what that does not hold is infinite."""
+    with np.errstate(over="ignore"):
+        return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
 
 
 def sum_outputs(values):

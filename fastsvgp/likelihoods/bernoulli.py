@@ -1,5 +1,7 @@
 """Binary labels: the probit and the logistic link."""
 
+from typing import ClassVar
+
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
@@ -11,7 +13,7 @@ from .base import NODES, Likelihood, in_numbers, log_expectation, refuse, sum_ou
 class Bernoulli(Likelihood):
     """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link, g(-f) = 1 - g(f), named by ``link``."""
 
-    link = None
+    link: ClassVar[str]  # of ``kernels.expectation``
     settings = NODES
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
@@ -36,7 +38,7 @@ class BernoulliProbit(Bernoulli):
     variance 1 and 5e-6 at 4. Predictions are in closed form: P(y = 1) = Phi(mean / sqrt(1 + var)).
     """
 
-    num_nodes: int = static(20)
+    num_nodes: int = static(default=20)
     link = "log_ndtr"
 
     def predict_mean_and_var(self, f):
@@ -56,7 +58,7 @@ class BernoulliLogit(Bernoulli):
     2e-10 at marginal variance 1 and 5e-6 at 4.
     """
 
-    num_nodes: int = static(20)
+    num_nodes: int = static(default=20)
     link = "log_sigmoid"
 
     def predict_mean_and_var(self, f):

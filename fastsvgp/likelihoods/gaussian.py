@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
 from .base import Likelihood, in_dtype, log, number, sum_outputs, total
@@ -40,3 +41,13 @@ class Gaussian(Likelihood):
     def predict_log_density(self, Y, f):
         var = f.var + self.variance
         return sum_outputs(-0.5 * (LOG_2PI + np.log(var) + (Y - f.mean) ** 2 / var))
+
+    def predict_cdf(self, Y, f):
+        return scipy.special.ndtr((Y - f.mean) / np.sqrt(f.var + self.variance))
+
+    def predict_quantiles(self, levels, f):
+        sd = np.sqrt(f.var + self.variance)
+        out = np.empty((len(levels), *f.mean.shape), f.mean.dtype, like=f.mean)
+        for k, level in enumerate(levels):
+            out[k] = f.mean + sd * float(scipy.special.ndtri(level))
+        return out

@@ -6,7 +6,8 @@ import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
-from .base import Likelihood, in_dtype, log, number, sum_outputs, total
+from .base import CHUNK, Likelihood, in_chunks, in_dtype, log, number, sum_outputs, total
+from .quantiles import symmetric_quantiles
 
 SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
 
@@ -51,6 +52,26 @@ class Laplace(Likelihood):
         v = np.maximum(f.var, SMALLEST * b * b, dtype=np.float64)
         log_U = [_log_U(x, v, b) for x in (d, -d)]
         return sum_outputs((np.logaddexp(*log_U) - log(4 * b)).astype(f.mean.dtype, copy=False))
+
+    def predict_cdf(self, Y, f):
+        def part(y, mean, var):
+            r = np.subtract(y, mean, dtype=np.float64)
+            within, beyond, _ = self._halves(abs(r), var)
+            return np.where(r < 0, beyond, 0.5 + within)
+
+        return in_chunks(part, Y, f)
+
+    def predict_quantiles(self, levels, f):
+        b = number(self.scale)
+        return symmetric_quantiles(levels, f, self._halves, lambda tail: -b * float(np.log(2 * tail)), CHUNK)
+
+    def _halves(self, r, var):
+        # With U as above: P(y - mean > r) = Phi(-r / s) + [U(r) - U(-r)] / 4, and the density is [U(r) + U(-r)] / (4 b).
+        b = number(self.scale)
+        v = np.maximum(var, SMALLEST * b * b, dtype=np.float64)
+        right, left = (np.exp(_log_U(x, v, b)) for x in (r, -r))
+        beyond = scipy.special.ndtr(-r / np.sqrt(v)) + 0.25 * (right - left)
+        return 0.5 - beyond, beyond, (right + left) / (4 * b)
 
 
 def _log_U(d, v, b):

@@ -45,8 +45,8 @@ class RobustMax(Multiclass):
     """
 
     num_classes: int = static()
-    epsilon: float = static(1e-3)
-    num_nodes: int = static(20)
+    epsilon: float = static(default=1e-3)
+    num_nodes: int = static(default=20)
     settings = NODES | {"num_classes": whole(2), "epsilon": (lambda value: 0 < value < 1, "between 0 and 1")}
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
@@ -63,7 +63,7 @@ class RobustMax(Multiclass):
 
     def _probabilities(self, f):
         C, N = f.mean.shape
-        labels = (np.full(N, c, like=f.mean) for c in range(C))
+        labels = (kernels.full(N, c, f.mean, np.int64) for c in range(C))
         P = np.stack([kernels.largest(Y, f.mean, f.var, self.num_nodes, need=False)[0] for Y in labels])
         P /= P.sum(axis=0)
         return (1 - self.epsilon) * P + (self.epsilon / (C - 1)) * (1 - P)
@@ -84,7 +84,7 @@ class Softmax(Multiclass):
     """
 
     num_classes: int = static()
-    num_samples: int = static(128)
+    num_samples: int = static(default=128)
     settings = {
         "num_classes": whole(2),
         "num_samples": (lambda value: value >= 2 and math.frexp(value)[0] == 0.5, "a power of two, at least 2"),

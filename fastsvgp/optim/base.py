@@ -16,13 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Diverged
 from ..records import leaf, matches, record, static
 from .flat import Unravel, as_names, check_paths, free_paths
 from .schedules import Schedule
-
-
-class Diverged(ValueError):
-    """The objective, or its gradient, became NaN or infinite."""
 
 
 @record

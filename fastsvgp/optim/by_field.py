@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .. import check
 from ..records import matches, record, static
 from .base import Optimiser
 from .first_order import adam
@@ -114,6 +115,8 @@ def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.4 and appendix S5.4.
     """
     rest = adam(5e-3) if rest is None else rest
+    if check.scalar("step_size", step_size) <= 0:
+        raise ValueError(f"gentle_inducing: `step_size` must be positive, got {step_size}")
     own = adam(plateau(step_size, factor, patience), beta1=beta1, transform=getattr(rest, "transform", "softplus"))
     return by_field(rest, {"inducing": own}, after={"inducing": after})
 
@@ -142,14 +145,14 @@ def by_field(rest, fields, after=None):
     >>> slow = fs.adam(fs.schedules.plateau(1e-3, factor=0.95, patience=100), beta1=0.99)
     >>> optimiser = fs.by_field(fs.adam(5e-3), {"inducing": slow}, after={"inducing": 1000})
     """
-    after = dict(after or {})
+    fields = check.mapping("fields", fields, '{"inducing": fs.adam(1e-3)}')
+    after = check.mapping("after", after, '{"inducing": 1000}')
     for name in after:
         if name not in fields:
             raise ValueError(f"by_field: `after` names {name!r}, which has no optimiser in `fields`: {', '.join(fields)}")
-        if isinstance(after[name], bool) or int(after[name]) != after[name] or after[name] < 0:
-            raise ValueError(f"by_field: `after` must hold whole numbers of at least 0, got {after[name]!r} for {name!r}")
-    for name, optimiser in (("rest", rest), *fields.items()):
+        check.whole(f"after[{name!r}]", after[name], 0)
+    for name, optimiser in (("rest", rest), *((f"fields[{name!r}]", own) for name, own in fields.items())):
         if not isinstance(optimiser, Optimiser):
-            raise TypeError(f"by_field: {name!r} must be an optimiser made by adam(...) or sgd(...), got {optimiser!r}")
+            raise TypeError(f"by_field: `{name}` must be an optimiser made by adam(...) or sgd(...), got {optimiser!r}")
     own = (Part((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items())
     return ByField((*own, Part((), rest)))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import kernels, transforms
+from .. import check, kernels, transforms
 from .base import Optimiser
 from .flat import as_names
 from .schedules import as_schedule
@@ -48,8 +48,8 @@ def sgd(step_size, momentum=0.0, step_sizes=None, fixed=(), transform="softplus"
 
     See ``adam`` for the arguments they share. ``momentum`` in [0, 1); at 0 no velocity is kept.
     """
-    _fraction("sgd", "momentum", momentum)
-    return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=float(momentum))
+    momentum = _fraction("sgd", "momentum", momentum)
+    return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=momentum)
 
 
 def adam(step_size=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, step_sizes=None, fixed=(), transform="softplus"):
@@ -79,20 +79,22 @@ def adam(step_size=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, step_sizes=None, 
     -----
     A step reads and writes each number a few times: about 2 ms for a 1000 x 1000 triangular factor on two cores.
     """
-    _fraction("adam", "beta1", beta1)
-    _fraction("adam", "beta2", beta2)
+    beta1, beta2, epsilon = _fraction("adam", "beta1", beta1), _fraction("adam", "beta2", beta2), check.scalar("epsilon", epsilon)
     if not epsilon > 0:
         raise ValueError(f"adam: `epsilon` must be positive, got {epsilon}")
     shared = _settings(step_size, step_sizes, fixed, transform)
-    return Adam(*shared, beta1=float(beta1), beta2=float(beta2), epsilon=float(epsilon))
+    return Adam(*shared, beta1=beta1, beta2=beta2, epsilon=epsilon)
 
 
 def _settings(step_size, step_sizes, fixed, transform):
     transforms.named(transform)
-    by_name = tuple((name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in (step_sizes or {}).items())
+    step_sizes = check.mapping("step_sizes", step_sizes, '{"inducing": 1e-3}')
+    by_name = tuple((name, as_schedule(size, f"step_sizes[{name!r}]")) for name, size in step_sizes.items())
     return as_schedule(step_size), by_name, as_names(fixed), transform
 
 
 def _fraction(function, name, value):
+    value = check.scalar(name, value)
     if not 0 <= value < 1:
         raise ValueError(f"{function}: `{name}` must be at least 0 and less than 1, got {value}")
+    return value

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .. import kernels, records, transforms
+from .. import check, kernels, records, transforms
 from ..kernels.verdicts import on_device
 
 _HOST = np.empty(0)
@@ -61,9 +61,12 @@ def free_paths(model, fixed=()):
     return tuple(path for path in paths if not records.matches(path, as_names(fixed)))
 
 
-def as_names(names):
+def as_names(names, argument="fixed"):
     """A tuple of names from one name or several."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    several = (names,) if isinstance(names, str) or not np.iterable(names) else tuple(names)
+    if not all(isinstance(name, str) for name in several):
+        raise TypeError(f"`{argument}` must hold names of fields, such as 'inducing', got {names!r:.200}")
+    return several
 
 
 def check_paths(argument, names, paths):
@@ -87,6 +90,9 @@ class Unravel:
     """
 
     def __init__(self, model, unconstrained=True, fixed=(), transform="softplus"):
+        if not records.is_record(model):
+            raise TypeError(f"ravel: `model` must be a fastsvgp record, got {type(model).__name__}")
+        unconstrained = check.flag("unconstrained", unconstrained)
         self._model, self._transform = model, transforms.named(transform)
         self.paths = free_paths(model, fixed)
         free = set(self.paths)
@@ -100,7 +106,7 @@ class Unravel:
             if unconstrained and leaf.kind != "real":
                 positive.append(self.size + leaf.positive(self.home))
                 info, count = np.finfo(leaf.dtype), positive[-1].size
-                limits.append([np.full(count, limit, np.float64, like=self.home) for limit in (info.tiny, info.max)])
+                limits.append([kernels.full(count, limit, self.home, np.float64) for limit in (info.tiny, info.max)])
             self.size += leaf.size
         self._positive = np.concatenate(positive) if positive else None
         self._limits = [np.concatenate(parts) for parts in zip(*limits, strict=True)]  # positive and finite in each leaf's dtype
@@ -193,12 +199,14 @@ class _Leaf:
     """Path, kind, shape and dtype of one leaf, and how it lies in its part of the flat vector."""
 
     def __init__(self, path, kind, value):
-        array = value if on_device(value) else np.asarray(value)
+        array = check.as_array(path, value)
+        check.common_dtype(array, names=(path,))
         self.path, self.kind, self.shape = path, kind, array.shape
         self.python = type(value) in (int, float)  # a NumPy scalar is not one, though np.float64 is a subclass
         self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
         self.size = array.size
         if kind == "tril":
+            check.square(path, array)
             self.packed = self.shape[:-2] + (self.shape[-1] * (self.shape[-1] + 1) // 2,)
             self.size = math.prod(self.packed)
 

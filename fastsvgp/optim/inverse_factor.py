@@ -6,12 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..kernels.governed import governed
 from ..kernels.memory import explaining
 from .schedules import as_schedule
 
 CERTIFICATE = 0.46  # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
 SAFE = 0.45, 2.0  # unit steps are taken while the largest eigenvalue of L' A L lies between these
 FAR = 0.3  # normalised residual above which a step of 1.5 in place of 1 saves a fifth of the steps
+SCALED = 0.2, 5.0  # the columns of a start are scaled where the diagonal of L' A L leaves this range
 SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what its slope promises
 ROUNDING = 0.17  # the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
 
@@ -44,6 +46,7 @@ class InverseFactorInfo(NamedTuple):
 
 
 @explaining
+@governed
 def newton_schulz_step(A, L, step_size):
     """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
 
@@ -74,7 +77,7 @@ def newton_schulz_step(A, L, step_size):
     -----
     4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (6).
     """
-    A, L = checked(A, L)
+    A, L = checked(A, check.as_array("L", L))
     size = check.scalar("step_size", step_size)
     if size <= 0:
         raise ValueError(f"`step_size` must be positive, got {size:g}")
@@ -82,6 +85,7 @@ def newton_schulz_step(A, L, step_size):
 
 
 @explaining
+@governed
 def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, gap=None):
     """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
 
@@ -90,8 +94,8 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     A : (..., M, M), symmetric positive definite
         Not factorised, only multiplied.
     L : (..., M, M), optional
-        Where to start: the factor of a nearby matrix, such as that of the last training step. By default a multiple of
-        diag(A)^-1/2.
+        Where to start: the factor of a nearby matrix, such as that of the last training step. Its columns are scaled to a unit
+        diagonal of L' A L first where that diagonal leaves [0.2, 5]. By default a multiple of diag(A)^-1/2.
     step_size : None, number, schedule or function of the step count
         None follows the largest eigenvalue lam of L' A L (see Notes). ``schedules.constant`` and ``schedules.log_linear`` are
         the choices of the paper. Whatever is asked for, a step that does not reduce the objective is replaced by an exact line
@@ -117,7 +121,8 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
 
     Notes
     -----
-    4/3 M^3 flops a step and M^3 for the first residual; a line search costs another 8/3 M^3.
+    4/3 M^3 flops a step and M^3 for the first residual (and for each scaling of the start, at most two); a line search costs
+    another 8/3 M^3.
 
     The objective KL[N(0, L L') || N(0, A^-1)] = (tr L' A L - M) / 2 - sum log L_ii + const is strictly convex in L. Along a
     natural-gradient step L (I - g Phi), Phi the lower triangle of E - I with half its diagonal, it changes by
@@ -133,11 +138,13 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     if gap is not None:
         if tolerance is not None:
             raise ValueError("give either `tolerance` or `gap`: each is a rule for when to stop")
+        if not hasattr(gap, "fitted"):
+            raise TypeError(f"`gap` must be made by fastsvgp.variance_gap(...), got {type(gap).__name__}")
         gap = gap.fitted(A)
     tolerance = check.scalar("tolerance", 1e-3 if tolerance is None else tolerance)
     if tolerance < np.finfo(dtype).eps:
         raise ValueError(f"`tolerance` is {tolerance:g}, less than {dtype} can reach for any matrix ({np.finfo(dtype).eps:.1e})")
-    limit = as_limit(max_steps)
+    limit = check.whole("max_steps", max_steps, 0)
     schedule = None if step_size is None else as_schedule(step_size)
     diagonal = np.diagonal(A, axis1=-2, axis2=-1)
     check.positive("diagonal of A", diagonal)
@@ -150,13 +157,6 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     factors, infos = zip(*found, strict=True)
     fields = (np.array(values).reshape(batch) for values in zip(*infos, strict=True))
     return np.stack(factors).reshape(many.shape), InverseFactorInfo(*fields)
-
-
-def as_limit(max_steps):
-    """A number of steps, at least 0."""
-    if isinstance(max_steps, bool) or int(max_steps) != max_steps or max_steps < 0:
-        raise ValueError(f"`max_steps` must be a whole number of at least 0, got {max_steps!r}")
-    return int(max_steps)
 
 
 class _Point(NamedTuple):
@@ -193,7 +193,7 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
     root = math.sqrt(M)
     power = np.random.default_rng(0).standard_normal(M)  # any start will do that favours no direction
     power = np.asarray(power, A.dtype, like=A)
-    now = None if L is None else _point(A, np.tril(L) * np.where(L.diagonal() < 0, -1, 1).astype(L.dtype))
+    now = None if L is None else _scaled_start(A, np.tril(L) * np.where(L.diagonal() < 0, -1, 1).astype(L.dtype))
     if now is None or not math.isfinite(now.norm) or now.smallest <= 0:  # L' A L overflows, or vanishes
         now = _point(A, _cold_start(A, power))
     state = None if schedule is None else schedule.init()
@@ -259,7 +259,7 @@ def _progress(now, new, size):
         return False
     if now.norm < CERTIFICATE:  # differences of the objective would drown in rounding
         return new.norm < now.norm
-    return new.objective < now.objective - SUFFICIENT * size * now.norm**2 / 2
+    return new.objective < now.objective - SUFFICIENT * min(size, 1) * now.norm**2 / 2  # long steps need not go down so steeply
 
 
 def _bound(d, g):
@@ -293,6 +293,21 @@ def _line_search(A, L):
         middle = (low + high) / 2
         low, high = (middle, high) if slope(middle) < 0 else (low, middle)
     return low, L - L.dtype.type(low) * P
+
+
+def _scaled_start(A, L):
+    """The point of L, its columns scaled to a unit diagonal of E = L' A L where that is far from one.
+
+    Over all scalings of the columns these are the ones of least objective. D = E - I has no digits left of what is small in E: so
+    columns whose E_ii is lost are scaled by the smallest at first, and by their own in a second round.
+    """
+    now = _point(A, L)
+    for _ in range(2):
+        if not (now.smallest > 0 and math.isfinite(now.norm) and (now.smallest < SCALED[0] or now.largest > SCALED[1])):
+            break
+        scale = np.maximum(_on_host(now.D.diagonal()) + 1, now.smallest) ** -0.5
+        now = _point(A, now.L * np.asarray(scale.astype(A.dtype), like=A))
+    return now
 
 
 def _cold_start(A, power):
@@ -330,7 +345,7 @@ def checked(A, L):
             raise ValueError(f"leading axes of `A` {A.shape} and `L` {L.shape} do not broadcast") from None
         arrays.append(L)
     check.backend_of(*arrays)  # raises where they are mixed
-    dtype = check.common_dtype(*arrays)
+    dtype = check.common_dtype(*arrays, names=("A", "L"))
     A = A.astype(dtype, copy=False)
     check.finite("A", A)
     largest = float(np.abs(A).max())

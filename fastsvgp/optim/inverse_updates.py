@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from .. import check
+from ..kernels.governed import governed
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
-from .inverse_factor import as_limit, descend
+from .inverse_factor import descend
 from .schedules import Schedule, as_schedule
 from .variance_gap import variance_gap
 
@@ -29,6 +30,7 @@ class InverseUpdates:
                 f"{type(model.likelihood).__name__}; give `tolerance` in its place"
             )
 
+    @governed
     def refreshed(self, model, jitter, X=None, num_data=None):
         """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over."""
         covariance, Z, posterior = model.covariance, model.inducing, model.posterior
@@ -74,7 +76,7 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100)
     if nats is None:
         tolerance = 1e-3 if tolerance is None else float(tolerance)
     schedule = None if step_size is None else as_schedule(step_size)
-    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, as_limit(max_steps))
+    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, check.whole("max_steps", max_steps, 0))
 
 
 def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):

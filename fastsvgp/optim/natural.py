@@ -6,10 +6,9 @@ import numpy as np
 
 from .. import check
 from ..bounds.elbo import sweep
-from ..errors import NotPositiveDefinite
+from ..errors import Diverged, NotPositiveDefinite
 from ..kernels import verdicts
 from ..records import replace
-from .base import Diverged
 
 MAX_HALVINGS = 30
 

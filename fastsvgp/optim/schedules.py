@@ -50,9 +50,9 @@ class _LogLinear(Schedule):
     steps: int
 
     def size(self, count, state):
-        if count >= self.steps:
+        if count >= self.steps - 1:
             return self.end
-        return self.start * (self.end / self.start) ** (count / self.steps)
+        return self.start * (self.end / self.start) ** (count / (self.steps - 1))
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ def constant(value):
 
 
 def log_linear(start, end, steps):
-    """From ``start`` to ``end`` over ``steps`` steps, linear in the logarithm; ``end`` from then on.
+    """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
 
-    The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of non-conjugate models safe
-    (Salimbeni, Eleftheriadis & Hensman 2018).
+    ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of
+    non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
     """
     return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
 
@@ -165,26 +165,30 @@ def as_schedule(value, name="step_size"):
     if callable(value):
         return _Function(value)
     if isinstance(value, numbers.Real):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"`{name}` must be finite and not negative, got {value}")
-        return _Constant(float(value))
+        size = check.scalar(name, value)
+        if size < 0:
+            raise ValueError(f"`{name}` must not be negative, got {size:g}")
+        return _Constant(size)
     raise TypeError(f"`{name}` must be a number, a schedule or a function of the step count, got {type(value).__name__}")
 
 
 def check_smoothing(function, value):
     """``value`` as a float in [0, 1)."""
+    value = check.scalar("smoothing", value)
     if not 0 <= value < 1:
         raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value}")
-    return float(value)
+    return value
 
 
 def _positive(function, name, value):
-    if not 0 < value < math.inf:
+    value = check.scalar(name, value)
+    if not value > 0:
         raise ValueError(f"{function}: `{name}` must be positive and finite, got {value}")
-    return float(value)
+    return value
 
 
 def _within(function, name, value, low, high):
+    value = check.scalar(name, value)
     if not low <= value <= high:
         raise ValueError(f"{function}: `{name}` must lie between {low} and {high}, got {value}")
-    return float(value)
+    return value

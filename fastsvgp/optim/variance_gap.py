@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
+from ..kernels.governed import governed
 from .inverse_factor import checked
 
 
+@governed
 def variance_interval(A, L, Kuf, kff, smallest):
     """Certified lower and upper bounds of the variances ``kff - diag(Kuf' A^-1 Kuf)``, for any factor L of any T = L L'.
 

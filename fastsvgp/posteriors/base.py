@@ -1,7 +1,12 @@
 """What every posterior offers to the bounds."""
 
+from typing import ClassVar
+
 import numpy as np
 
+from .. import kernels
+from ..errors import NotPositiveDefinite
+from ..kernels import verdicts
 from ..records import Blocks, Marginals, record
 
 ALL = ("posterior", "blocks")
@@ -16,7 +21,8 @@ class Posterior:
     in one part.
     """
 
-    inverse_field = None  # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
+    # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
+    inverse_field: ClassVar[str | None] = None
     takes_probes = False  # whether ``start`` accepts ``probes=``, an (M, K) array of +-1 to estimate traces with
 
     def check_size(self, M):
@@ -93,6 +99,17 @@ def check_mean_and_tril(q, M):
             f"use mean ({M},) with scale_tril ({M}, {M}), or mean (P, {M}) with scale_tril (P, {M}, {M}) for P outputs"
         )
     return mean[:-1]
+
+
+def prior_factor(Kuu, jitter):
+    """L = chol(Kuu + jitter I). Without jitter, pivots are refused too that may be nothing but rounding: of duplicated inputs."""
+    L = kernels.cholesky(Kuu, jitter)
+    if jitter == 0:
+        pivots = np.square(L.diagonal())
+        lost = pivots <= 2 * len(L) * np.finfo(L.dtype).eps * Kuu.diagonal()
+        if not verdicts.none(lost):
+            raise NotPositiveDefinite((), int(lost.argmax()), jitter, len(L), L.dtype)
+    return L
 
 
 def wanted(need, field):

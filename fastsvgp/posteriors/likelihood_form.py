@@ -28,7 +28,6 @@ flops, a tenth faster), and the variance kff - colsum(Kuf * Psi). Measured at co
 others, the value to 1e-9 or better.
 """
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from .base import ALL, wanted
-from .pseudo_data import Pass, PseudoData, add_symmetric_outer, mean_and_variance_bars
+from .pseudo_data import Pass, PseudoData, add_symmetric_outer, mean_and_variance_bars, once
 
 
 @record
@@ -62,7 +61,7 @@ class LikelihoodForm(PseudoData):
 
     mean: Any = leaf()
     variance: Any = leaf("positive")
-    preconditioned: Any = static(True)
+    preconditioned: Any = static(default=True)
 
     def start(self, Kuu, jitter, columns=0, need=()):
         return LikelihoodPass(self, Kuu, jitter, need)
@@ -153,11 +152,11 @@ class LikelihoodPass(InversePass):
         self.set_weights(w, Kuu, jitter)
         self.H = None
 
-    @cached_property
+    @once
     def J_diagonal(self):
         return self.J.diagonal().copy() if self.needs_J else kernels.column_moments(self.X, self.s)[1]
 
-    @cached_property
+    @once
     def J(self):
         return kernels.symmetrise(kernels.tril_gram(self.X))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import kernels
 from ..records import leaf, record
-from .base import ALL, GaussianFactor, wanted
+from .base import ALL, GaussianFactor, prior_factor, wanted
 from .whitening import whitening
 
 
@@ -34,7 +34,7 @@ class Marginal(GaussianFactor):
     scale_tril: Any = leaf("tril")
 
     def start(self, Kuu, jitter, columns=0, need=()):
-        L = kernels.cholesky(Kuu, jitter)
+        L = prior_factor(Kuu, jitter)
         return whitening(L, _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril), columns, need)
 
     def pull(self, work, part, f_bar, need=ALL):

@@ -45,6 +45,21 @@ class PseudoData(Posterior):
         )
 
 
+class once:
+    """A method without arguments as an attribute, computed where it is first asked for.
+
+    ``functools.cached_property`` has one lock for all instances on Python 3.11: threads take turns at it, and a child forked
+    meanwhile waits for it for ever. A pass belongs to one thread, and needs none.
+    """
+
+    def __init__(self, method):
+        self.method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, instance, owner=None):
+        value = instance.__dict__[self.method.__name__] = self.method(instance)  # found before this from then on
+        return value
+
+
 class Pass:
     """What the passes of these posteriors have in common.
 

@@ -27,14 +27,12 @@ Flops: E 1, R 1/3, diag(P) 1/3, L C L' 1 M^3; Lam 1, N Lam 2, its Gram matrix 1,
 of u takes 13/3 M^3.)
 """
 
-from functools import cached_property
-
 import numpy as np
 
 from .. import kernels
 from .base import wanted
 from .likelihood_form import InversePass
-from .pseudo_data import Pass, add_symmetric_outer, mean_and_variance_bars, with_noise
+from .pseudo_data import Pass, add_symmetric_outer, mean_and_variance_bars, once, with_noise
 
 
 class RelaxedPass(Pass):
@@ -60,7 +58,7 @@ class RelaxedPass(Pass):
         self.set_weights(times(self.L, self.y) if self.preconditioned else self.means, Kuu, jitter)
         self.C = self.L_bar = None
 
-    @cached_property
+    @once
     def P_diagonal(self):
         return congruence_diagonal(self.L, self.N)
 

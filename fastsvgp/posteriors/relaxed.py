@@ -48,8 +48,8 @@ class Relaxed(PseudoData):
     mean: Any = leaf()
     variance: Any = leaf("positive")
     inverse_tril: Any = leaf("tril")
-    preconditioned: Any = static(True)
-    direction: Any = static("exact")
+    preconditioned: Any = static(default=True)
+    direction: Any = static(default="exact")
 
     inverse_field = "inverse_tril"
     takes_probes = True

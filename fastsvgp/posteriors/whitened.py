@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from .. import kernels
 from ..records import leaf, record
-from .base import ALL, GaussianFactor, wanted
+from .base import ALL, GaussianFactor, prior_factor, wanted
 from .whitening import whitening
 
 
@@ -29,7 +28,7 @@ class Whitened(GaussianFactor):
     scale_tril: Any = leaf("tril")
 
     def start(self, Kuu, jitter, columns=0, need=()):
-        return whitening(kernels.cholesky(Kuu, jitter), self.mean, self.scale_tril, columns, need)
+        return whitening(prior_factor(Kuu, jitter), self.mean, self.scale_tril, columns, need)
 
     def pull(self, work, part, f_bar, need=ALL):
         return work.pull(part, f_bar, wanted(need, "scale_tril"), "blocks" in need)

@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from .. import check, devices
+from .. import check, devices, files
 from ..bounds.collapsed import SGPR
 from ..errors import BadEntry
 from ..kernels import verdicts
@@ -14,11 +14,15 @@ from ..optim.flat import as_names, free_paths
 from ..optim.inverse_updates import InverseUpdates
 from ..optim.inverse_updates import inverse_updates as default_updates
 from ..optim.schedules import as_schedule, check_smoothing
-from ..records import is_record, replace, tree_map
+from ..records import as_json, is_record, replace, tree_map
+from . import digests
 from .batches import Batches, OnDevice
+from .checkpoints import Checkpoints
 from .full_batch import CollapsedTrainer
 from .minibatch import Plan, Trainer
-from .state import TrainingState, check_folder, read
+from .state import TrainingState, read
+
+MOST = 10**15  # of steps, and of whatever else is counted: at a microsecond each these take thirty years
 
 
 def fit(
@@ -45,6 +49,7 @@ def fit(
     checkpoint=None,
     checkpoint_every=None,
     resume=None,
+    note=None,
 ):
     """Train a model by maximising its bound.
 
@@ -99,13 +104,19 @@ def fit(
         Larger is better. Called every ``validate_every`` steps (default: once an epoch) and at the end; the model with the best
         score is returned.
     checkpoint : path, optional
-        Written every ``checkpoint_every`` steps (default 1000; 10 for an SGPR), at the end, and after a first step on Ctrl-C and
-        on errors; each time all of it or nothing. A full disk is logged and does not end the training.
+        Written once a minute (or as rarely as that takes 2 % of the time), at the end, and after a first step on Ctrl-C, SIGTERM,
+        SIGHUP and errors; each time all of it or nothing. A full disk is logged and does not end the training. A file that is
+        there already is kept, with ``.previous`` after its name, unless it is the one to ``resume``; that is logged.
         ``fs.load(path).model`` is its model.
+    checkpoint_every : int, optional
+        Write it every so many steps instead.
     resume : path, optional
-        A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments. The trajectory is
-        bitwise that of a training that never stopped (same machine, same number of threads). An SGPR goes on from the model,
-        with a new memory of curvature.
+        A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments and the same data. The
+        trajectory is bitwise that of a training that never stopped: on the same machine, and with as many threads of BLAS and
+        of ours (``set_num_threads``), for the order of sums depends on them. An SGPR goes on from the model, with a new memory
+        of curvature.
+    note : optional
+        Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as ``fs.load(path).note``.
 
     Returns
     -------
@@ -123,9 +134,17 @@ def fit(
         A factorisation failed with a thousand times the jitter too.
     ValueError
         The bound or its gradient became NaN or infinite: the last checkpoint before is kept as it was.
+    ValueError, DataFileError, OSError
+        ``resume`` is no checkpoint, or one of another model, optimiser, batch size or of other data.
 
     Notes
     -----
+    With a ``checkpoint``, SIGTERM and SIGHUP end the training as Ctrl-C does; then, the checkpoint written, they do what they
+    would have done at once: end the process. That holds in the main thread, and where the program has no handlers of its own
+    for them; one that calls ``sys.exit`` leaves a checkpoint as well. ``resume`` tells other data by digests of X and Y in the
+    checkpoint: of all numbers of arrays in memory, or on a device, of at most 64 MiB (0.2 s for the largest), and of 256 rows
+    spread evenly where they are larger or read lazily. So a change of a few cells of a memory-mapped file is not seen.
+
     With a model on a device each step of an SVGP makes two copies to the host, however many outputs there are: the value, and
     whether the gradient is finite; a natural step before it makes two of its own (see ``natural_step``), and updates of a factor
     of an inverse the numbers that decide on each of them. Checkpoints copy all of the state. For an SGPR each evaluation of the
@@ -141,35 +160,38 @@ def fit(
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
     if optimiser is not None and not hasattr(optimiser, "fixing"):
         raise TypeError(f"fit: `optimiser` must be made by fs.adam(...) or fs.sgd(...), got {optimiser!r}")
-    if checkpoint is not None:
-        check_folder(checkpoint)
+    if resume is not None:
+        resume = files.as_path("fit: `resume`", resume)
     collapsed = isinstance(model, SGPR)
-    if checkpoint_every is None:
-        checkpoint_every = 10 if collapsed else 1000
     if collapsed:
         _refuse(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
                 inverse_updates=inverse_updates, probes=probes, patience=patience, validate=validate)  # fmt: skip
-        batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else check.whole("steps", steps, 0)
+        batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else _count("steps", steps, 0)
     else:
-        batches = Batches(X, Y, check.whole("batch_size", 1024 if batch_size is None else batch_size), _seed(rng))
+        batches = Batches(X, Y, 1024 if batch_size is None else _count("batch_size", batch_size), _seed(rng))
         steps = _total_steps(steps, epochs, batches)
+    every = None if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
     plan = Plan(
         steps=steps,
         callback=callback,
-        patience=None if patience is None else check.whole("patience", patience),
+        patience=None if patience is None else _count("patience", patience),
         tolerance=check.scalar("tolerance", tolerance),
         smoothing=check_smoothing("fit", smoothing),
         validate=validate,
-        validate_every=batches.per_epoch if validate_every is None else check.whole("validate_every", validate_every),
-        checkpoint=checkpoint,
-        checkpoint_every=check.whole("checkpoint_every", checkpoint_every),
-        probes=None if probes is None else check.whole("probes", probes),
+        validate_every=batches.per_epoch if validate_every is None else _count("validate_every", validate_every),
+        checkpoints=Checkpoints(checkpoint, every, resume),
+        probes=None if probes is None else _count("probes", probes),
     )
-    start = _fit_collapsed if collapsed else _fit_minibatches
-    return start(model, batches, as_names(fixed), jitter, plan, resume, optimiser, natural_step_size, inverse_updates).run()
+    about = {"num_data": batches.num_data, "batch_size": batches.size, "note": as_json("fit: `note`", note)}
+    if checkpoint is not None or resume is not None:
+        about["data"] = digests.of(X=X, Y=Y)
+    start, how = _fit_minibatches, (optimiser, natural_step_size, inverse_updates)
+    if collapsed:
+        start, how = _fit_collapsed, ()
+    return start(model, batches, as_names(fixed), jitter, plan, resume, about, *how).run()
 
 
-def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, natural_step_size, inverse_updates):
+def _fit_minibatches(model, batches, fixed, jitter, plan, resume, about, optimiser, natural_step_size, inverse_updates):
     optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
     natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
     if natural is not None:
@@ -183,8 +205,7 @@ def _fit_minibatches(model, batches, fixed, jitter, plan, resume, optimiser, nat
     if natural is None and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     state = TrainingState(
-        model, optimiser.init(model), None if natural is None else natural.init(),
-        seed=batches.seed, num_data=batches.num_data, batch_size=batches.size,
+        model, optimiser.init(model), None if natural is None else natural.init(), seed=batches.seed, **about
     )  # fmt: skip
     home = devices.home_of(model)
     if resume is not None:
@@ -216,10 +237,10 @@ def _updates(model, optimiser, asked):
     return updates
 
 
-def _fit_collapsed(model, batches, fixed, jitter, plan, resume, *_):
+def _fit_collapsed(model, batches, fixed, jitter, plan, resume, about):
     if not free_paths(model, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
-    state = TrainingState(model, num_data=batches.num_data, batch_size=batches.size)
+    state = TrainingState(model, **about)
     home = devices.home_of(model)
     if resume is not None:
         state = _moved(read(resume, state), home)
@@ -254,21 +275,31 @@ def _moved(state, home):
 def _as_rows(name, data):
     """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
-    data = data if readable else np.asarray(data)
+    data = data if readable else check.as_array(name, data)
     if not data.shape:
         raise ValueError(f"fit: `{name}` must have rows, got a single value")
     return data
+
+
+def _count(name, value, least=1):
+    """A whole number of something, as ``check.whole``; one that has no end in practice is refused, for it is no int of C."""
+    if isinstance(value, numbers.Real) and value > MOST:
+        raise ValueError(f"fit: `{name}` must be at most 10**15")
+    return check.whole(name, value, least)
 
 
 def _total_steps(steps, epochs, batches):
     if (steps is None) == (epochs is None):
         raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
     if steps is not None:
-        return check.whole("steps", steps, 0)
+        return _count("steps", steps, 0)
     epochs = check.scalar("epochs", epochs)
     if epochs < 0:
         raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
-    return math.ceil(epochs * batches.num_data / batches.size)
+    steps = epochs * batches.num_data / batches.size
+    if steps > MOST:
+        raise ValueError(f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted")
+    return math.ceil(steps)
 
 
 def _seed(rng):

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .. import devices
+from .. import check, devices
 from ..kernels.verdicts import on_device
 
 
@@ -40,13 +40,14 @@ class Batches:
     def at(self, step):
         """(X, Y) of a step, from 0."""
         if self.size == self.num_data:
-            return _as_array(self._X), _as_array(self._Y)
+            return whole("X", self._X), whole("Y", self._Y)
         rows, seam = self._rows(step)
         if not seam:
-            return _read(self._X, rows), _read(self._Y, rows)
+            return read_rows("X", self._X, rows), read_rows("Y", self._Y, rows)
         # across the seam a row may come twice; h5py wants row numbers that increase, so it is read once
         rows, back = np.unique(rows, return_inverse=True)
-        return tuple(_read(data, rows)[devices.like(back, data)] for data in (self._X, self._Y))
+        named = (("X", self._X), ("Y", self._Y))
+        return tuple(read_rows(name, data, rows)[devices.like(back, data)] for name, data in named)
 
     def locate(self, error, step):
         """Have a ``BadEntry`` about the X or Y of a step name the row of the data, in place of the row of the batch."""
@@ -69,12 +70,15 @@ class Batches:
         return self._orders[epoch]
 
 
-def _as_array(data):
-    return data if on_device(data) else np.asarray(data)
+def whole(name, data):
+    """All of the data as an array; text, objects and masked values are refused as bounds refuse them."""
+    # a container may give masked arrays, as those of netCDF4 do: ``asarray`` would drop the mask before anyone saw it
+    return check.as_array(name, data if on_device(data) else np.asanyarray(data))
 
 
-def _read(data, rows):
-    return _as_array(data[devices.like(rows, data)])
+def read_rows(name, data, rows):
+    """The rows with these increasing numbers, as ``whole`` gives all of them."""
+    return whole(name, data[devices.like(rows, data)])
 
 
 class OnDevice:

@@ -8,13 +8,13 @@ import numpy as np
 
 from .. import devices
 from ..bounds.collapsed import collapsed_bound_and_grad
-from ..errors import NotPositiveDefinite
+from ..errors import Diverged, NotPositiveDefinite
+from ..interrupts import obeyed
+from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
 from ..records import replace
-from . import state as states
 from .info import FitInfo, StepInfo
-from .interrupts import remembered
 from .jitter import with_more_jitter
 
 log = logging.getLogger("fastsvgp")
@@ -35,36 +35,40 @@ class CollapsedTrainer:
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
         self._retried, self._reference = False, None
-        self._begun, self._saved, self._pressed = state.step, None, []
+        self._begun, self._asked = state.step, []
 
     def run(self):
         """Train until L-BFGS-B or the plan ends it: ``(model, FitInfo)``."""
+        with obeyed(ending=self._plan.checkpoints.path is not None) as self._asked:
+            reason = self._loop()
+            if reason != "interrupted" or self.state.step > self._begun:  # nothing reached is nothing to write over an older one
+                self._save()
+            end = self.snapshot()
+            info = FitInfo(end.values, end.trend.smoothed, np.empty((0, 2)), end.step, end.seconds, reason, end.retries)
+            return end.model, info
+
+    def _loop(self):
+        """Iterate until L-BFGS-B, the plan or a signal ends it; returns the reason."""
         from scipy.optimize import minimize
 
-        plan, reason = self._plan, "steps"
+        plan = self._plan
         try:
-            if self.state.step < plan.steps:
-                options = {"maxiter": plan.steps - self.state.step, "maxfun": 100 * plan.steps, "maxcor": 20}
-                with remembered() as self._pressed:
-                    found = minimize(
-                        self._loss, self._vector, jac=True, method="L-BFGS-B", callback=self._accepted, options=options
-                    )
-                reason = "steps" if self.state.step >= plan.steps else "converged"
-                log.info("L-BFGS-B: %s", found.message)
+            if self.state.step >= plan.steps:
+                return "steps"
+            options = {"maxiter": plan.steps - self.state.step, "maxfun": 100 * plan.steps, "maxcor": 20}
+            with computing((self.state.model, self._X)):  # SciPy's optimiser has products too
+                found = minimize(self._loss, self._vector, jac=True, method="L-BFGS-B", callback=self._accepted, options=options)
+            log.info("L-BFGS-B: %s", found.message)
         except _Enough:
-            reason = "callback"
+            return "callback"
         except KeyboardInterrupt:
-            reason = "interrupted"
-        except Exception as error:
+            return "interrupted"
+        except BaseException as error:  # that of sys.exit() in a callback or in another's handler of a signal too
             if self.state.step > self._begun:
                 self._save()
-            error.add_note(states.whereabouts("iteration", self.state.step, plan, self._saved))
+            error.add_note(plan.checkpoints.whereabouts("iteration", self.state.step, plan.steps))
             raise
-        if reason != "interrupted" or self.state.step > self._begun:  # nothing reached is nothing to write over an older one
-            self._save()
-        end = self.snapshot()
-        info = FitInfo(end.values, end.trend.smoothed, np.empty((0, 2)), end.step, end.seconds, reason, end.retries)
-        return end.model, info
+        return "steps" if self.state.step >= plan.steps else "converged"
 
     def snapshot(self):
         state = self.state
@@ -72,10 +76,7 @@ class CollapsedTrainer:
         return replace(state, values=values, seconds=time.perf_counter() - self._started)
 
     def _save(self):
-        """Write a checkpoint, if there is to be one, and remember of which iteration the last good one is."""
-        path = self._plan.checkpoint
-        if path is not None and states.write(path, self.snapshot()):
-            self._saved = self.state.step
+        self._plan.checkpoints.write(self.snapshot)
 
     @staticmethod
     def _host(vector):
@@ -101,7 +102,7 @@ class CollapsedTrainer:
                 self._reference = -value if self._reference is None else self._reference
                 return -value, flat
             problem = f"the bound is {value}, or its gradient is not finite"
-        except NotPositiveDefinite as error:
+        except (NotPositiveDefinite, Diverged) as error:
             if self._reference is None:
                 raise
             problem = str(error).split(". Likely")[0]
@@ -119,12 +120,12 @@ class CollapsedTrainer:
         trend = state.trend.observe(value, 0.0, 0.0)
         self.state = replace(state, model=model, trend=trend, step=state.step + 1, retries=state.retries + self._retried)
         self._retried = False
-        if self.state.step % plan.checkpoint_every == 0:
+        if plan.checkpoints.due(self.state.step):
             self._save()
         if plan.callback is not None:
             seconds = time.perf_counter() - self._started
             info = StepInfo(model, value, seconds, float(self.state.step), None, None, self._jitter)
             if plan.callback(self.state.step, value, info):
                 raise _Enough
-        if self._pressed:
+        if self._asked:
             raise KeyboardInterrupt

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..bounds.elbo import elbo_and_grad
-from ..errors import BadEntry
-from ..optim.base import Diverged
+from ..errors import BadEntry, Diverged
+from ..interrupts import obeyed
 from ..optim.natural import natural_step
 from ..records import replace
-from . import state as states
+from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .interrupts import remembered
 from .jitter import with_more_jitter
 
 log = logging.getLogger("fastsvgp")
@@ -32,8 +31,7 @@ class Plan:
     smoothing: float
     validate: Any
     validate_every: int
-    checkpoint: Any
-    checkpoint_every: int
+    checkpoints: Checkpoints
     probes: int | None = None
 
 
@@ -50,40 +48,42 @@ class Trainer:
         self._inverse, self._warned = inverse, False
         self._values = [] if state.values is None else list(state.values)
         self._started = time.perf_counter() - state.seconds
-        self._begun, self._saved = state.step, None
+        self._begun = state.step
 
     def run(self):
         """Train until the plan ends it: ``(model, FitInfo)``."""
+        with obeyed(ending=self._plan.checkpoints.path is not None) as asked:
+            reason = self._loop(asked)
+            if reason != "interrupted" or self.state.step > self._begun:  # nothing reached is nothing to write over an older one
+                self._save()
+            if reason != "interrupted":
+                self._validate_at_end()
+            return self._result(reason)
+
+    def _loop(self, asked):
+        """Step until the plan, or a signal in ``asked``, ends it; returns the reason."""
         plan = self._plan
-        reason = "steps"
         try:
-            with remembered() as pressed:
-                while self.state.step < plan.steps:
-                    if pressed:
-                        raise KeyboardInterrupt
-                    if self._out_of_patience():
-                        reason = "patience"
-                        break
-                    step_info = self._step()
-                    step = self.state.step
-                    if step % plan.checkpoint_every == 0:
-                        self._save()
-                    if plan.callback is not None and plan.callback(step, self._values[step - 1], step_info()):
-                        reason = "callback"
-                        break
+            while self.state.step < plan.steps:
+                if asked:
+                    return "interrupted"
+                if self._out_of_patience():
+                    return "patience"
+                step_info = self._step()
+                step = self.state.step
+                if plan.checkpoints.due(step):
+                    self._save()
+                if plan.callback is not None and plan.callback(step, self._values[step - 1], step_info()):
+                    return "callback"
         except KeyboardInterrupt:
-            reason = "interrupted"
-        except Exception as error:
+            return "interrupted"
+        except BaseException as error:  # that of sys.exit() in a callback or in another's handler of a signal too
             # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
             if not isinstance(error, Diverged) and self.state.step > self._begun:
                 self._save()
-            error.add_note(states.whereabouts("step", self.state.step, plan, self._saved))
+            error.add_note(plan.checkpoints.whereabouts("step", self.state.step, plan.steps))
             raise
-        if reason != "interrupted" or self.state.step > self._begun:  # nothing reached is nothing to write over an older one
-            self._save()
-        if reason != "interrupted":
-            self._validate_at_end()
-        return self._result(reason)
+        return "steps"
 
     def snapshot(self):
         """The state as a checkpoint holds it."""
@@ -96,10 +96,7 @@ class Trainer:
         )
 
     def _save(self):
-        """Write a checkpoint, if there is to be one, and remember of which step the last good one is."""
-        path = self._plan.checkpoint
-        if path is not None and states.write(path, self.snapshot()):
-            self._saved = self.state.step
+        self._plan.checkpoints.write(self.snapshot)
 
     def _step(self):
         """One step; returns a function that makes its ``StepInfo``."""

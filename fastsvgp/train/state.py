@@ -1,13 +1,13 @@
-"""Everything that training must remember, as one record; and its checkpoints."""
+"""Everything that training must remember, as one record; a checkpoint is this record in a file."""
 
 import logging
-import os
 from typing import Any
 
 from ..errors import DataFileError
 from ..optim.by_field import ByFieldState
 from ..optim.trend import Trend
-from ..records import leaf, load_with_extra, record, save, static
+from ..records import leaf, load_with_extra, record, replace, static
+from . import digests
 
 log = logging.getLogger("fastsvgp")
 
@@ -34,36 +34,8 @@ class TrainingState:
     retries: Any = static(default=0)
     num_data: Any = static(default=0)
     batch_size: Any = static(default=0)
-
-
-def write(path, state):
-    """Write a checkpoint. A disk that fails does not end the training: the old file stays, and a warning is logged."""
-    try:
-        save(path, state)
-    except OSError as error:
-        log.warning(
-            "could not write the checkpoint %s at step %d (%s); an earlier one there is untouched, and training goes on",
-            path, state.step, error,
-        )  # fmt: skip
-        return False
-    return True
-
-
-def whereabouts(unit, done, plan, saved):
-    """What an error that ends a training is told: how many steps were ``done``, and which was the last ``saved``, or None."""
-    note = f"fastsvgp.fit had done {done} of {plan.steps} {unit}s"
-    if saved is None:
-        return note
-    return f"{note}; {plan.checkpoint} holds the state after {unit} {saved}, from which training can be resumed"
-
-
-def check_folder(path):
-    """Refuse a checkpoint path that is a folder, or whose folder does not exist, before any work is done."""
-    if os.path.isdir(path):
-        raise ValueError(f"fit: `checkpoint` {path} is a folder; name a file in it")
-    folder = os.path.dirname(os.path.abspath(os.fspath(path)))
-    if not os.path.isdir(folder):
-        raise ValueError(f"fit: `checkpoint` is to be written to {folder}, which is not a folder; make it first")
+    data: Any = static(default=None)  # digests of X and Y
+    note: Any = static(default=None)  # the caller's
 
 
 def read(path, fresh):
@@ -74,7 +46,8 @@ def read(path, fresh):
     OSError, DataFileError
         The file cannot be read, or is no checkpoint.
     ValueError
-        It belongs to other data, another batch size, another kind of model or another optimiser.
+        It belongs to other data, another batch size, another kind of model or another optimiser. Earlier versions kept no
+        digest of the data; that these can not be compared is logged.
     """
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
@@ -83,11 +56,18 @@ def read(path, fresh):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
             raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same data and batches")
+    if state.data is None:
+        log.warning("%s holds no digest of its data: an earlier version wrote it. That they are the same is not checked", path)
+    elif others := digests.differences(state.data, fresh.data):
+        raise ValueError(
+            f"fit: {path} was made with other data: {'; '.join(others)}. Resume with the same data, standardised alike, or start "
+            "anew from its model, fs.load(path).model"
+        )
     if type(state.model) is not type(fresh.model):
         raise ValueError(f"fit: {path} holds a {type(state.model).__name__}, and `model` is a {type(fresh.model).__name__}")
     if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(fresh.natural):
         raise ValueError(f"fit: {path} was made with another optimiser, schedule or choice of fixed fields; give the same again")
-    return state
+    return replace(state, data=fresh.data, note=state.note if fresh.note is None else fresh.note)
 
 
 def _shape(state):

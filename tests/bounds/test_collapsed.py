@@ -1,8 +1,9 @@
 """The collapsed bound by its definition, its gradient, and the SVGP that attains it."""
 
+import definitions
 import numpy as np
 import pytest
-from numerics import five_point
+from derivatives import assert_gradient
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -18,17 +19,6 @@ def problem(rng, M, N, P=None, D=2, mean=None, dtype=np.float64):
     return fs.SGPR(covariance, rng.standard_normal((M, D)).astype(dtype), 0.3, mean), X.astype(dtype), Y.astype(dtype)
 
 
-def by_definition(sgpr, X, Y):
-    """log N(y | 0, Qff + noise I) - tr(Kff - Qff) / (2 noise), summed over outputs."""
-    k, Z, noise = sgpr.covariance, sgpr.inducing, sgpr.noise_variance
-    Kuf = k.matrix(Z, X)
-    Q = Kuf.T @ np.linalg.solve(k.matrix(Z) + JITTER * np.eye(len(Z)), Kuf)
-    C = Q + noise * np.eye(len(X))
-    y = Y.reshape(len(X), -1) - (0 if sgpr.mean is None else sgpr.mean(X)[:, None])
-    one = -0.5 * (len(X) * np.log(2 * np.pi) + np.linalg.slogdet(C)[1] + (k.diag(X).sum() - np.trace(Q)) / noise)
-    return one * y.shape[1] - 0.5 * np.sum(y * np.linalg.solve(C, y))
-
-
 SHAPES = [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (70, 150, 2)]
 
 
@@ -38,26 +28,35 @@ def test_value_gradient_and_optimum(rng, M, N, P, with_mean):
     mean = fs.LinearMean(np.ones(2), 0.3) if with_mean else None
     sgpr, X, Y = problem(rng, M, N, P, mean=mean)
     value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
-    np.testing.assert_allclose(value, by_definition(sgpr, X, Y), rtol=1e-10)
+    np.testing.assert_allclose(value, definitions.collapsed(sgpr, X, Y, JITTER), rtol=1e-10)
     np.testing.assert_allclose(value, fs.collapsed_bound(sgpr, X, Y, jitter=JITTER), rtol=1e-13)
-    claimed = {path: bar for path, _, bar in fs.leaves(grad)}
-    for path, _, leaf in fs.leaves(sgpr):
-        d = rng.standard_normal(np.shape(leaf)) / max(1.0, np.sqrt(np.size(leaf)))
-
-        def moved(s, path=path, leaf=leaf, d=d):
-            return fs.collapsed_bound(fs.replace_at(sgpr, path, leaf + s * d), X, Y, jitter=JITTER)
-
-        forward, reverse = five_point(moved, 5e-4), float(np.vdot(claimed[path], d))
-        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(claimed[path]) * np.linalg.norm(d)), (
-            path,
-            forward,
-            reverse,
-        )
+    assert_gradient(lambda m: definitions.collapsed(m, X, Y, JITTER), sgpr, grad, rng)
     best = fs.optimal_svgp(sgpr, X, Y, jitter=JITTER)
     np.testing.assert_allclose(fs.elbo(best, X, Y, jitter=JITTER), value, rtol=1e-10)
     _, at_best = fs.elbo_and_grad(best, X, Y, jitter=JITTER, wrt=("posterior",))
     for _, _, bar in fs.leaves(at_best.posterior):
         assert np.abs(bar).max() <= 1e-8 * max(1.0, N)
+
+
+@pytest.mark.parametrize("dtype, noise", [(np.float64, 1e-300), (np.float64, 1e-160), (np.float64, 1e300), (np.float32, 1e-30)])
+def test_noise_of_any_size_that_has_an_inverse(rng, dtype, noise):
+    """Where the derivative in the noise is beyond the dtype it is infinite, and the others are what they are."""
+    sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
+    sgpr = fs.replace(sgpr, noise_variance=noise)
+    value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y)
+    assert np.isfinite(value) and value == fs.collapsed_bound(sgpr, X, Y)
+    assert grad.noise_variance.dtype == dtype
+    assert np.isinf(grad.noise_variance) if noise < 1 else grad.noise_variance == pytest.approx(-10 / noise)
+    assert np.isfinite(grad.inducing).all() and np.isfinite(grad.covariance.variance)
+    assert np.isfinite(fs.optimal_svgp(sgpr, X, Y).posterior.mean).all()
+
+
+@pytest.mark.parametrize("dtype, noise", [(np.float64, 1e-310), (np.float32, 1e-40)])
+def test_noise_without_an_inverse_is_refused(rng, dtype, noise):
+    sgpr, X, Y = problem(rng, 4, 20, dtype=dtype)
+    for call in (fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp):
+        with pytest.raises(ValueError, match=r"`noise_variance` is \S+e-\d+, and its inverse is beyond the range of float"):
+            call(fs.replace(sgpr, noise_variance=noise), X, Y)
 
 
 def test_wrt_leaves_out_the_rest(rng):

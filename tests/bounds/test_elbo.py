@@ -1,8 +1,10 @@
-"""Every gradient of the bound against five-point differences: posteriors x covariances x likelihoods x odd shapes."""
+"""Every gradient of the bound against the definition: posteriors x covariances x likelihoods x odd shapes."""
 
+import definitions
 import numpy as np
 import pytest
-from numerics import five_point
+from derivatives import assert_derivative, assert_gradient
+from gp_problems import lower_factor
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -42,33 +44,25 @@ def problem(rng, posterior, covariance, likelihood, mean="none", M=5, B=6, D=2, 
     X, Z = rng.standard_normal((B, D)), 1.5 * rng.standard_normal((M, D))
     f = np.sin(X.sum(axis=1)) + 0.3 * rng.standard_normal(B)
     Y = targets(f, rng) if lik.num_latent or P is None else np.stack([targets(f + p, rng) for p in range(P)], axis=1)
-    q = posterior(0.5 * rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.8 * np.eye(M))
+    q = posterior(0.5 * rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M, off=0.2))
     model = fs.SVGP(COVARIANCES[covariance](D), Z, q, lik, MEANS[mean](D, P))
     cast = lambda a: a.astype(dtype) if isinstance(a, np.ndarray) else a  # noqa: E731
     return fs.tree_map(cast, model), X.astype(dtype), Y.astype(dtype) if Y.dtype.kind == "f" else Y
 
 
-def assert_gradient(value_of, model, grad, rng, rtol=1e-8):
-    """Five-point differences along one random direction a field."""
-    claimed = {path: bar for path, _, bar in fs.leaves(grad)}
-    for path, kind, leaf in fs.leaves(model):
-        bar = claimed[path]
-        assert np.shape(bar) == np.shape(leaf), path
-        d = rng.standard_normal(np.shape(leaf)) / max(1.0, np.sqrt(np.size(leaf)))
-        d = np.tril(d) if kind == "tril" else d
-        forward = five_point(lambda s, path=path, leaf=leaf, d=d: value_of(fs.replace_at(model, path, leaf + s * d)))
-        reverse = float(np.vdot(bar, d))
-        scale = max(1.0, float(np.linalg.norm(bar) * np.linalg.norm(d)))
-        assert abs(forward - reverse) <= rtol * scale, (path, forward, reverse)
-
-
 def check(rng, **options):
     model, X, Y = problem(rng, **options)
-    arguments = {"num_data": 3.5 * len(X), "jitter": 1e-2}
+    scale, jitter = 3.5, 1e-2
+    arguments = {"num_data": scale * len(X), "jitter": jitter}
     value, grad = fs.elbo_and_grad(model, X, Y, **arguments)
     assert isinstance(value, float)
     np.testing.assert_allclose(value, fs.elbo(model, X, Y, **arguments), rtol=1e-12)
-    assert_gradient(lambda m: fs.elbo(m, X, Y, **arguments), model, grad, rng)
+
+    def definition(m):
+        return definitions.elbo(m, X, Y, scale, jitter)
+
+    np.testing.assert_allclose(value, float(definition(model).real), rtol=1e-10, atol=1e-9)
+    assert_gradient(definition, model, grad, rng)
 
 
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
@@ -105,7 +99,7 @@ def test_data_and_kl_terms_make_the_bound(rng, posterior):
     np.testing.assert_allclose(value, data - kl, rtol=1e-12)
     for (path, _, g), (_, _, d), (_, _, k) in zip(*(fs.leaves(t) for t in (grad, data_grad, kl_grad)), strict=True):
         np.testing.assert_allclose(g, d - k, rtol=1e-9, atol=1e-9, err_msg=path)
-    assert_gradient(lambda m: fs.kl_term_and_grad(m, jitter=1e-3)[0], model, kl_grad, rng)
+    assert_gradient(lambda m: definitions.kl_term(m, 1e-3), model, kl_grad, rng)
 
 
 def test_wrt_leaves_out_the_rest_and_changes_nothing(rng):
@@ -161,9 +155,8 @@ def test_block_level_form_is_the_same_bound(rng):
     covariance_bar, Z_bar, X_bar = model.covariance.blocks_vjp(blocks_bar, blocks, model.inducing, X, ("covariance", "Z", "X"))
     np.testing.assert_allclose(covariance_bar.lengthscales, grad.covariance.lengthscales, rtol=1e-12)
     np.testing.assert_allclose(Z_bar, grad.inducing, rtol=1e-12)
-    d = rng.standard_normal(X.shape)
-    forward = five_point(lambda s: fs.elbo(model, X + s * d, Y, num_data=40, jitter=1e-3))
-    assert abs(forward - np.vdot(X_bar, d)) <= 1e-8 * max(1.0, np.linalg.norm(X_bar) * np.linalg.norm(d))
+    scale = 40 / len(X)
+    assert_derivative(lambda X: definitions.elbo(model, X, Y, scale, 1e-3), X, X_bar, rng.standard_normal(X.shape))
 
 
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
@@ -222,6 +215,25 @@ def test_clamped_variances_warn_once(rng, monkeypatch):
     with pytest.warns(fs.VarianceClampWarning, match=r"3 marginal variance") as caught:
         fs.elbo(model, Z, np.zeros(3), jitter=0.0)
     assert len(caught) == 1
+
+
+def _predict_joint(model, X, **options):
+    return fs.predict_f(model, X, full_cov=True, **options)
+
+
+def _fit_one_step(model, X, Y, **options):
+    return fs.fit(model, X, Y, steps=1, **options)
+
+
+@pytest.mark.parametrize("call", [fs.elbo, fs.elbo_and_grad, fs.data_term_and_grad, fs.natural_step, _fit_one_step, fs.predict_f,
+                                  fs.predict_y, _predict_joint])  # fmt: skip
+def test_the_warning_of_clamped_variances_points_at_the_line_outside_the_package(call):
+    Z = np.array([[0.0], [1.0], [2.0]])
+    model = fs.SVGP(fs.RBF(1.0, 0.5), Z, fs.Whitened(np.zeros(3), 1e-12 * np.eye(3)), fs.Gaussian(0.1))
+    data = (Z,) if call in (fs.predict_f, fs.predict_y, _predict_joint) else (Z, np.zeros(3))
+    with pytest.warns(fs.VarianceClampWarning) as caught:
+        call(model, *data, jitter=0.0)
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 @pytest.mark.parametrize("wrong", ["x", -1, 1.5, np.float64(2), [1, 2]])

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from gp_problems import assert_moments, lower_factor
 
 import fastsvgp as fs
 
 
 def model(rng, P=None, M=6, likelihood=None, mean=None):
     batch = () if P is None else (P,)
-    q = fs.Whitened(rng.standard_normal((*batch, M)), np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.5 * np.eye(M))
+    q = fs.Whitened(rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M, off=0.2))
     likelihood = likelihood or fs.Gaussian(0.2)
     return fs.SVGP(fs.Matern32(1.1, np.array([0.8, 1.2])), rng.standard_normal((M, 2)), q, likelihood, mean)
 
@@ -59,10 +60,9 @@ def test_samples_have_the_joint_moments(rng, P):
     samples = fs.sample_f(m, Xs, 40_000, rng=3)
     assert samples.shape == ((40_000, 5) if P is None else (40_000, 5, P))
     mean, cov = fs.predict_f(m, Xs, full_cov=True)
-    np.testing.assert_allclose(samples.mean(axis=0), mean, atol=0.04)
-    flat, covs = (samples[..., None], cov[None]) if P is None else (samples, cov)
+    flat, means, covs = (samples[..., None], mean[:, None], cov[None]) if P is None else (samples, mean, cov)
     for p in range(P or 1):
-        np.testing.assert_allclose(np.cov(flat[..., p].T), covs[p], atol=0.05)
+        assert_moments(flat[..., p], means[:, p], covs[p])
     np.testing.assert_array_equal(samples[:3], fs.sample_f(m, Xs, 40_000, rng=3)[:3])
 
 
@@ -112,3 +112,39 @@ def test_labels_out_of_range_are_named_as_they_came(rng, likelihood):
     m = model(rng, likelihood.num_latent, likelihood=likelihood)
     with pytest.raises(ValueError, match="`Ys` must hold .*; got -1"):
         fs.predict_log_density(m, np.zeros((3, 2)), np.array([0, 1, -1]))
+
+
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.2), fs.Laplace(0.3), fs.StudentT(0.3, df=3.0), fs.Poisson()])
+def test_quantiles_and_their_levels(rng, P, likelihood):
+    m, Xs = model(rng, P, likelihood=likelihood, mean=fs.ConstantMean(0.4)), rng.standard_normal((11, 2))
+    shape = (11,) if P is None else (11, P)
+    low, high = fs.predict_quantiles(m, Xs, (0.05, 0.9))
+    assert low.shape == high.shape == shape and (low < high).all()
+    np.testing.assert_allclose(fs.predict_quantiles(m, Xs, 0.9, chunk_size=4), high, rtol=1e-11, atol=1e-12)
+    for q, level in ((low, 0.05), (high, 0.9)):
+        p = fs.predict_cdf(m, Xs, q)
+        assert p.shape == shape and (p >= level - 1e-12).all()
+        if not isinstance(likelihood, fs.Poisson):
+            np.testing.assert_allclose(p, level, atol=1e-12)
+    if isinstance(likelihood, fs.Gaussian):
+        mean, var = fs.predict_y(m, Xs)
+        np.testing.assert_allclose(high, mean + 1.2815515655446004 * np.sqrt(var), rtol=1e-12)
+
+
+def test_levels_out_of_range_and_classes_are_refused(rng):
+    m, Xs = model(rng), np.zeros((3, 2))
+    for levels in (0, 1, [0.5, 1.5], np.nan, [-0.1]):
+        with pytest.raises(ValueError, match="`levels` must lie strictly between 0 and 1, got"):
+            fs.predict_quantiles(m, Xs, levels)
+    with pytest.raises(ValueError, match=r"`levels` must be a number or a sequence .* shape \(1, 1\)"):
+        fs.predict_quantiles(m, Xs, [[0.5]])
+    with pytest.raises(TypeError, match="`levels` must hold real numbers"):
+        fs.predict_quantiles(m, Xs, "half")
+    assert fs.predict_quantiles(m, Xs, []).shape == (0, 3)
+    for classes in (fs.BernoulliProbit(), fs.Softmax(num_classes=3)):
+        m = model(rng, classes.num_latent, likelihood=classes)
+        with pytest.raises(TypeError, match=f"targets of a {type(classes).__name__} model are classes, which have no quantiles"):
+            fs.predict_quantiles(m, Xs, 0.5)
+        with pytest.raises(TypeError, match="classes, which have no quantiles"):
+            fs.predict_cdf(m, Xs, np.zeros(3))

@@ -16,6 +16,7 @@ import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
+from fastsvgp.kernels.cpu import openblas
 from fastsvgp.train import full_batch, minibatch
 
 FEW_SGPR = ["--steps", "60", "--inducing", "12"]
@@ -266,12 +267,9 @@ def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, m
     assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
     assert "interrupted" in capsys.readouterr().err and sorted(os.listdir()) == before
     os.mkdir("out")
-    for name in ("checkpoint.npz", "model.npz"):
-        pathlib.Path("out", name).write_text("of an earlier run")
+    pathlib.Path("out", "model.npz").write_text("of an earlier run")
     assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
-    assert {p.name: p.read_text() for p in pathlib.Path("out").iterdir()} == dict.fromkeys(
-        ("checkpoint.npz", "model.npz"), "of an earlier run"
-    )
+    assert {p.name: p.read_text() for p in pathlib.Path("out").iterdir()} == {"model.npz": "of an earlier run"}
 
 
 def test_a_terminal_gets_a_bar_that_shows_the_bound(monkeypatch):
@@ -290,10 +288,17 @@ def test_info(capsys):
     out, _ = run(capsys, "info")
     for name in ("fastsvgp", "Python", "numpy", "scipy", "numba", "BLAS", "threads", "CUDA"):
         assert re.search(rf"^{name} +\S", out, re.M)
+    if (facts := openblas.facts()) is not None:
+        assert re.search(rf"^BLAS +SciPy's: {re.escape(facts)}$", out, re.M)
     said = re.search(r"^CUDA +(.*)$", out, re.M)[1]
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
     assert said.startswith("no proof on a GPU yet") and "No proof on a GPU yet:" in readme
     assert "chevron" in re.search("families: (.*?);", said)[1].split(", ")
+
+
+def test_info_of_another_blas(capsys, monkeypatch):
+    monkeypatch.setattr(openblas, "scipys", lambda: None)
+    assert re.search(r"^BLAS +SciPy's: \S+", run(capsys, "info")[0], re.M)
 
 
 def test_version(capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fastsvgp.cli import metrics
+from fastsvgp.cli import metrics, plots
 from fastsvgp.cli.task import Standardisation
 
 
@@ -41,3 +41,56 @@ def test_classification():
     assert result["trivial"]["accuracy"] == pytest.approx(1 / 3)
     assert result["trivial"]["nlpd"] == pytest.approx(-np.log([4 / 7, 2 / 7, 1 / 7]).mean())
     assert "class frequencies" in metrics.table(result)
+
+
+def test_coverage_of_a_calibrated_model_is_the_level(rng):
+    levels = np.linspace(0, 1, 11)
+    at = (np.arange(1000) + 0.5) / 1000
+    np.testing.assert_allclose(metrics.coverage(at, at, levels), levels, atol=1e-3)
+    # too wide intervals: the distribution function stays near one half
+    assert (metrics.coverage(0.25 + at / 2, 0.25 + at / 2, levels)[5:] == 1).all()
+    y = rng.poisson(1.3, 200_000)
+    below, at = stats.poisson.cdf(y - 1, 1.3), stats.poisson.cdf(y, 1.3)
+    np.testing.assert_allclose(metrics.coverage(below, at, levels), levels, atol=0.01)
+    assert abs(metrics.coverage(at, at, np.array([0.5]))[0] - 0.5) > 0.05  # a count has a probability of its own
+
+
+@pytest.mark.parametrize(
+    "count, merged",
+    [
+        ([9, 9, 9], [0, 1, 2]),
+        ([1, 9, 9], [0, 0, 1]),
+        ([9, 1, 9], [0, 1, 1]),
+        ([9, 9, 1], [0, 1, 1]),
+        ([0, 0, 3], [0, 0, 0]),
+        ([2, 2, 2], [0, 0, 0]),
+        ([3, 3, 3, 3], [0, 0, 1, 1]),
+        ([5, 0, 0, 5], [0, 1, 1, 1]),
+    ],
+)
+def test_bins_of_few_rows_are_merged(count, merged):
+    found = plots.merged_bins(np.array(count))
+    assert found.tolist() == merged
+    rows = np.bincount(found, count)
+    assert len(rows) == 1 or rows.min() >= plots.LEAST
+
+
+@pytest.mark.parametrize(
+    "scale, model, trivial, rows, said",
+    [
+        ("standardised", (0.5, 0.2), (1.0, 1.4), 100, None),
+        ("standardised", (1.1, 1.6), (1.0, 1.4), 100, "in RMSE and NLPD: train longer (--steps), with more --inducing"),
+        ("standardised", (1.1, 1.6), (1.0, 1.4), 12, "in RMSE and NLPD (with 12 held-out rows it may be chance): train"),
+        ("standardised", (1.0, 1.3), (1.0, 1.4), 100, "in RMSE: train longer"),
+        ("standardised", (0.9, 1.6), (1.0, 1.4), 100, "in NLPD: its intervals are off: another --likelihood (student-t"),
+        ("counts", (0.9, 1.6), (1.0, 1.4), 100, "in NLPD: its intervals are off: train longer"),
+        ("classes", (0.9, 0.2), (0.9, 0.4), 100, None),
+        ("classes", (0.8, 0.5), (0.9, 0.4), 100, "in accuracy and NLPD: train longer"),
+        ("classes", (0.9, 0.5), (0.9, 0.4), 100, "in NLPD: its probabilities are off"),
+    ],
+)
+def test_a_model_no_better_than_the_trivial_predictor_is_told(scale, model, trivial, rows, said):
+    names = ("accuracy" if scale == "classes" else "rmse", "nlpd")
+    result = {"scale": scale, "model": dict(zip(names, model, strict=True)), "trivial": dict(zip(names, trivial, strict=True))}
+    text = metrics.advice(result, rows)
+    assert text is None if said is None else text.startswith("no better than the trivial predictor") and said in text

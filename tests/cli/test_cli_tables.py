@@ -1,6 +1,9 @@
 """Reading tables: formats, delimiters, headers, and a clear message for everything that is not a table."""
 
 import gzip
+import io
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -202,3 +205,90 @@ def test_unknown_delimiter(write):
     with pytest.raises(UsageError, match="--delimiter.*'::'"):
         read_table(write("1,2\n"), delimiter="::")
     assert read_table(write("1:2\n3:4\n"), delimiter=":").numbers.shape == (2, 2)
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A path that gives some bytes once, as ``<(command)`` of a shell is."""
+    writers = []
+
+    def make(content, name="pipe"):
+        path = tmp_path / f"{name}{len(writers)}"
+        os.mkfifo(path)
+        writers.append(threading.Thread(target=path.write_bytes, args=(content,), daemon=True))
+        writers[-1].start()
+        return path
+
+    yield make
+    for writer in writers:
+        writer.join(10)
+
+
+def contents():
+    """Of each kind of table the bytes: more than a pipe or a buffer holds, so that what is read twice is missed."""
+    numbers = np.arange(60000.0).reshape(-1, 3)
+    text = "\n".join(["a,b,c", *(",".join(map(repr, row)) for row in numbers.tolist())]).encode()
+    yield "csv", text, numbers
+    yield "csv.gz", gzip.compress(text), numbers
+    for name, write in (("npy", lambda file: np.save(file, numbers)), ("npz", lambda file: np.savez(file, X=numbers))):
+        write(file := io.BytesIO())
+        yield name, file.getvalue(), numbers
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "npy", "npz"])
+def test_a_pipe_and_standard_input_lose_no_row(pipe, monkeypatch, kind):
+    content, numbers = next((content, numbers) for name, content, numbers in contents() if name == kind)
+    np.testing.assert_array_equal(read_table(pipe(content)).numbers, numbers)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    table = read_table("-")
+    np.testing.assert_array_equal(table.numbers, numbers)
+    assert table.path == "standard input"
+
+
+def test_errors_about_a_pipe_know_the_line(pipe, monkeypatch):
+    table = read_table(pipe(b"a,b\n1,2\n\n3,nan\n"))
+    with pytest.raises(DataFileError, match="line 4, column 'b'"):
+        table.inputs([0, 1])
+    for stdin, message in (
+        (io.TextIOWrapper(io.BytesIO(b"a,b\n1,2\n3\n")), "standard input, line 3: 1 cell"),
+        (io.TextIOWrapper(io.BytesIO(b"")), "standard input is empty"),
+        (io.TextIOWrapper(io.BytesIO(b"PK\x03\x04 and then nothing")), "standard input: .*damaged"),
+        (None, "standard input is closed"),
+    ):
+        monkeypatch.setattr("sys.stdin", stdin)
+        with pytest.raises(DataFileError, match=message):
+            read_table("-")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a,b,y\n1,2,3,\n4,5,6,\n", r"line 2: 4 cells, but the header names 3 columns; the line ends with the delimiter ','"),
+        ("a;b\n1;2;\n4;5;\n", r"line 2: 3 cells.*ends with the delimiter ';': remove it"),
+        ("a,b,y\n1,2,3,4\n", r"line 2: 4 cells.*is the delimiter right"),
+        ("a,b,\n1,2,\n4,5,\n", "last column is without a name and empty in all rows; lines that end with a delimiter"),
+        ("1,2,\n4,5,\n", "last column is without a name and empty in all rows"),
+        ("a,b,c\n1,2,\n4,5,\n", "line 2, column 'c': the value is missing"),
+        ("a,b,\n1,2,\n4,5,7\n", "line 2, column 'column 2': the value is missing"),
+    ],
+)
+def test_a_delimiter_at_the_end_of_the_lines(write, text, message):
+    with pytest.raises(DataFileError, match=message):
+        table = read_table(write(text))
+        table.inputs(range(table.num_columns))
+
+
+@pytest.mark.parametrize(
+    "cells, message",
+    [
+        (["1,012", "12", "3,456,789.5"], "commas between thousands: write 1012 for 1,012"),
+        (["1,5", "2"], "decimal commas: write the numbers with decimal points"),
+        (["1,012", "2,5"], "decimal commas"),
+        (["1,012", "red"], "write them as numbers, or leave them out with --ignore b"),
+        (["1,0,1", "2"], "write them as numbers"),
+    ],
+)
+def test_commas_in_numbers(write, cells, message):
+    table = read_table(write("a,b\n" + "".join(f'{i},"{cell}"\n' for i, cell in enumerate(cells))))
+    with pytest.raises(UsageError, match=message):
+        table.inputs([0, 1])

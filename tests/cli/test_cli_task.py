@@ -1,5 +1,7 @@
 """From tables to a task: the target, what kind it is, the held-out rows, the scaling."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -164,3 +166,47 @@ def test_standardisation_round_trip_and_constant_columns(rng):
     np.testing.assert_array_equal(again.inputs(X), Xs)
     assert Standardisation.of(X, y, scale_target=False).target(y) is not None
     np.testing.assert_array_equal(Standardisation.of(X, y, scale_target=False).target(y), y)
+
+
+@pytest.mark.parametrize(
+    "header, first, said",
+    [
+        (",a,y", "{i}", "the first column counts the rows from 0, as an index does; .* --ignore 0 leaves it out"),
+        ("Unnamed: 0,a,y", "{i}", "column 'Unnamed: 0' names the rows; .* --ignore Unnamed: 0"),
+        ("ID,a,y", "{j}", "column 'ID' names the rows; it is an input here: --ignore ID leaves it out"),
+        (None, "{i}", "the first column counts the rows from 0"),
+        ("time,a,y", "{i}", None),
+        ("id,a,y", "{i}.5", None),
+        ("id,a,y", "7", None),
+        (None, "{j}", None),
+    ],
+)
+def test_a_column_that_numbers_the_rows_is_noted_and_stays(tmp_path, caplog, header, first, said):
+    rows = [f"{first.format(i=i, j=(7 * i) % 40)},{i % 5},{i * i % 11}.5" for i in range(40)]
+    (tmp_path / "d.csv").write_text("\n".join([header] * (header is not None) + rows) + "\n")
+    task = load_task(str(tmp_path / "d.csv"))
+    assert task.X.shape == (40, 2)
+    assert len(caplog.records) == (said is not None)
+    if said:
+        assert re.search(said, caplog.records[0].getMessage())
+        caplog.clear()
+        assert load_task(str(tmp_path / "d.csv"), ignore=["0"]).X.shape == (40, 1) and not caplog.records
+
+
+def test_an_index_that_is_the_only_input_is_none(tmp_path, caplog):
+    (tmp_path / "d.csv").write_text("id,y\n" + "".join(f"{i},{i * i % 11}.5\n" for i in range(40)))
+    assert load_task(str(tmp_path / "d.csv")).X.shape == (40, 1) and not caplog.records
+
+
+@pytest.mark.parametrize(
+    "values, said",
+    [
+        ([f"{i},{100 + i}" for i in range(1, 81)], "commas between thousands"),
+        ([f"{i},5" for i in range(80)], "decimal commas"),
+        ([str(i) for i in range(80)], "text that reads as numbers: store it as numbers"),
+        ([str(i) for i in range(79)] + ["oops"], "79 cells are numbers, but 'oops' is not"),
+    ],
+)
+def test_what_made_text_of_a_numeric_target(values, said):
+    with pytest.raises(UsageError, match=said):
+        interpret_target(np.array(values), "t")

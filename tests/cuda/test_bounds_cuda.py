@@ -111,6 +111,16 @@ def test_likelihoods(one_gpu, rng, likelihood, kind, outputs):
         assert_same(found, expected)
 
 
+@pytest.mark.parametrize("likelihood, kind", [(x[0], x[1]) for x in LIKELIHOODS if x[1] in ("real", "counts") and not x[2]],
+                         ids=lambda x: type(x).__name__)  # fmt: skip
+def test_quantiles(one_gpu, rng, likelihood, kind):
+    gpu = one_gpu
+    here = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, B)
+    there = moved(gpu, *here)
+    assert_same(fs.predict_cdf(*there), fs.predict_cdf(*here))
+    assert_same(fs.predict_quantiles(*there[:2], (0.05, 0.5, 0.9)), fs.predict_quantiles(*here[:2], (0.05, 0.5, 0.9)))
+
+
 def models_with_factors(rng, outputs):
     """Models whose posteriors approximate an inverse, or see pseudo-data, and what else their bound is asked for."""
     model = small_model(rng, outputs)

@@ -1,11 +1,18 @@
 """The emulation finds what is wrong with kernels that are wrong on purpose, and finds nothing wrong with right ones."""
 
+import ast
+import inspect
+import pathlib
 import shutil
 
 import numpy as np
 import pytest
 from cuda_host import planted, sanitized
+from cuda_host.cupy_on_host import FUNCTIONS
+from cuda_host.cupy_on_host import cupy as emulated_cupy
 from cuda_host.host_module import HostModule, translate
+
+import fastsvgp
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 
@@ -68,3 +75,37 @@ def test_too_much_shared_memory(tmp_path):
 def test_unread_declarations_are_refused():
     with pytest.raises(ValueError, match="__shared__ declaration"):
         translate("__shared__ float a[2], b[2];", "two.cu")
+
+
+# --- the CuPy of the emulation refuses what the real one refuses ------------------------------------------------------------
+
+# NumPy's are written in C, and hand on the arguments that came; those written in Python (full, ones, eye...) add ``device=``
+LIKE_WORKS = {"array", "asarray", "ascontiguousarray", "arange", "empty", "zeros"}
+
+
+@pytest.mark.parametrize("make", [np.ones, np.eye, lambda n, like: np.full(n, 1.0, like=like)], ids=["ones", "eye", "full"])
+def test_functions_that_like_does_not_reach(make):
+    there = emulated_cupy.asarray([1.0])
+    with pytest.raises(TypeError, match="device"):
+        make(3, like=there)
+    assert isinstance(np.zeros(3, like=there), emulated_cupy.ndarray)
+    with pytest.raises(TypeError, match="keepdims|where"):
+        np.sum(there, where=[True])
+
+
+def test_like_stands_in_no_other_call():
+    found = {}
+    for path in pathlib.Path(fastsvgp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("np."):
+                if any(keyword.arg == "like" for keyword in node.keywords):
+                    found.setdefault(node.func.attr, path)
+    assert {"empty", "zeros"} <= set(found) <= LIKE_WORKS, found
+
+
+def test_parameters_are_those_of_cupy():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    for name, ours in FUNCTIONS.items():
+        if name != "matmul":  # CuPy's takes any
+            ours, real = (list(inspect.signature(f).parameters) for f in (eval(f"lambda {ours}: None"), getattr(cupy, name)))
+            assert set(ours) <= set(real), name

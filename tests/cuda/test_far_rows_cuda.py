@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from cuda_host.emulated import emulated
+from numerics import generator
 
 ROWS, APART = 6, (1 << 30) + 64  # in float32 rows are 4 GiB and 256 bytes apart: aligned
 BEFORE = 1 << 31  # how far below its place an offset of 32 bits can fall
@@ -100,7 +101,7 @@ def test_results_are_those_of_rows_side_by_side(far, rng, family):
     matrices = [lower(rng) for _ in range(3)]
     with emulated() as twin_of:
         near, there = (
-            [np.array(a) for a in FAMILIES[family](twin_of(family), *arrays, rng=np.random.default_rng(1))]
+            [np.array(a) for a in FAMILIES[family](twin_of(family), *arrays, rng=generator(1))]
             for arrays in (map(side_by_side, matrices), map(far, matrices))
         )
     for one, other in zip(near, there, strict=True):

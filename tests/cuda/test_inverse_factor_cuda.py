@@ -22,6 +22,8 @@ def covariance(rng):
 STARTS = {
     "cold": lambda A: None,
     "far": lambda A: 100 * np.eye(M) + np.triu(np.full((M, M), np.nan), 1),
+    "small": lambda A: 1e-4 * np.eye(M),
+    "columns": lambda A: np.diag(np.geomspace(1e-8, 1e3, M)),
     "signs": lambda A: np.linalg.cholesky(np.linalg.inv(A)) * np.where(np.arange(M) % 2, 1, -1.1),
 }
 

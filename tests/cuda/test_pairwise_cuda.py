@@ -85,7 +85,7 @@ def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift
     X2[3] = X1[3]
     parameters = 1.3, np.sqrt(D) * rng.uniform(0.5, 2.0, D)
     K, K_bar = cuda.stationary(family, X1, X2, *parameters), rng.standard_normal((17, 65))
-    long = problems.exactly((X1, X2, *parameters))
+    long = problems.exactly(X1, X2, *parameters)
     assert np.abs(K - oracle.stationary(family, *long)).max() < 2e-15 * 1.3
     exact = oracle.stationary_vjp(K_bar.astype(np.longdouble), family, *long)
     for known in (None, K):

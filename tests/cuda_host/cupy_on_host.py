@@ -8,6 +8,7 @@ sizes that only the device knows. Kernels run on the emulation, cuBLAS and cuSOL
 
 import contextlib
 import functools
+import inspect
 import types
 from unittest import mock
 
@@ -56,10 +57,14 @@ def _outer(result):
 quiet = np.errstate(all="ignore")  # a device raises no floating-point flags; as a decorator
 
 
-def _on_device(function):
+def _on_device(function, parameters):
+    """A function of NumPy with these parameters, on arrays of the device."""
+    signature = inspect.signature(eval(f"lambda {parameters}: None"))
+
     @quiet
     @functools.wraps(function, assigned=("__name__",), updated=())
     def call(*args, **kwargs):
+        signature.bind(*args, **kwargs)  # TypeError as from the real one
         return _outer(function(*map(_inner, args), **{name: _inner(value) for name, value in kwargs.items()}))
 
     return call
@@ -223,10 +228,45 @@ class ndarray:
 # --- the modules -----------------------------------------------------------------------------------------------------------
 
 UFUNCS = """absolute add divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
-logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
-FUNCTIONS = """arange broadcast_to clip concatenate count_nonzero cumsum diagonal eye full matmul moveaxis ones ones_like repeat
-hsplit hstack stack sum tile trace tril where zeros zeros_like take take_along_axis atleast_2d shape ndim argwhere unravel_index
-max min any all ravel isnan full_like""".split()
+isnan logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
+FUNCTIONS = {  # by the parameters that CuPy's have: NumPy's have more, and ``like=`` hands some of these on unasked
+    "all": "a, axis=None, out=None, keepdims=False",
+    "any": "a, axis=None, out=None, keepdims=False",
+    "arange": "start, stop=None, step=1, dtype=None",
+    "argwhere": "a",
+    "atleast_2d": "*arys",
+    "broadcast_to": "array, shape",
+    "clip": "a, a_min, a_max, out=None",
+    "concatenate": "tup, axis=0, out=None, *, dtype=None, casting='same_kind'",
+    "cumsum": "a, axis=None, dtype=None, out=None",
+    "diagonal": "a, offset=0, axis1=0, axis2=1",
+    "eye": "N, M=None, k=0, dtype=float, order='C'",
+    "full": "shape, fill_value, dtype=None, order='C'",
+    "full_like": "a, fill_value, dtype=None, order='K', subok=None, shape=None",
+    "hsplit": "ary, indices_or_sections",
+    "hstack": "tup, *, dtype=None, casting='same_kind'",
+    "matmul": "x1, x2, out=None, casting='same_kind', order='K', dtype=None",
+    "max": "a, axis=None, out=None, keepdims=False",
+    "min": "a, axis=None, out=None, keepdims=False",
+    "moveaxis": "a, source, destination",
+    "ndim": "a",
+    "ones": "shape, dtype=float, order='C'",
+    "ones_like": "a, dtype=None, order='K', subok=None, shape=None",
+    "ravel": "a, order='C'",
+    "repeat": "a, repeats, axis=None",
+    "shape": "a",
+    "stack": "tup, axis=0, out=None, *, dtype=None, casting='same_kind'",
+    "sum": "a, axis=None, dtype=None, out=None, keepdims=False",
+    "take": "a, indices, axis=None, out=None",
+    "take_along_axis": "a, indices, axis",
+    "tile": "A, reps",
+    "trace": "a, offset=0, axis1=0, axis2=1, dtype=None, out=None",
+    "tril": "m, k=0",
+    "unravel_index": "indices, dims, order='C'",
+    "where": "condition, x=None, y=None",
+    "zeros": "shape, dtype=float, order='C'",
+    "zeros_like": "a, dtype=None, order='K', subok=None, shape=None",
+}
 
 
 def _plain(a):
@@ -264,7 +304,7 @@ def _asnumpy(a):
 cupy = types.ModuleType("cupy")
 cupy.__dict__.update(
     **{name: Ufunc(getattr(np, name)) for name in UFUNCS},
-    **{name: _on_device(getattr(np, name)) for name in FUNCTIONS if name != "count_nonzero"},
+    **{name: _on_device(getattr(np, name), parameters) for name, parameters in FUNCTIONS.items()},
     ndarray=ndarray,
     array=_array,
     asarray=_asarray,
@@ -274,7 +314,8 @@ cupy.__dict__.update(
     empty=_empty,
     empty_like=lambda a: _empty(a.shape, a.dtype),
 )
-SPECIAL = "erf erfc erfcx gammaln log_expit log_ndtr ndtr".split()  # of cupyx.scipy.special; it has no wrightomega
+# of cupyx.scipy.special; it has no wrightomega
+SPECIAL = "erf erfc erfcx gammaincc gammaln log_expit log_ndtr ndtr ndtri".split()
 special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for name in SPECIAL})
 
 

@@ -1,17 +1,26 @@
-"""Machine code beside the sources belongs to those sources."""
+"""Machine code beside the sources belongs to those sources, and where it cannot lie there it lies where no other user writes."""
 
 import os
+import pathlib
 import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 
+import numba
+import pytest
+
+import fastsvgp
 import fastsvgp.kernels.cpu as cpu
+from fastsvgp.kernels.cpu import compiled
 
 
 def test_compiled_files_go_when_any_source_changes(tmp_path):
     package = tmp_path / "cpu"
     package.mkdir()
     shutil.copy(cpu.__file__, package / "__init__.py")
+    shutil.copy(compiled.__file__, package / "compiled.py")
     (package / "callee.py").write_text("x = 1\n")
     cache = package / "__pycache__"
     run = [sys.executable, "-c", "import cpu"]
@@ -42,3 +51,130 @@ print(seen, os.environ.get("OPENBLAS_THREAD_TIMEOUT"))
     for given, expected in (({}, "['20'] None"), ({"OPENBLAS_THREAD_TIMEOUT": "25"}, "['25'] 25")):
         run = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
         assert run.stdout.strip() == expected
+
+
+COMPILE = """
+import numba, numpy as np
+from fastsvgp.kernels.cpu.threads import _watch
+_watch(np.ones(1, np.uint8), 1)
+print(numba.config.CACHE_DIR)
+"""
+
+
+@pytest.fixture
+def installation(tmp_path):
+    """``run(**environment)`` compiles a function of a copy whose folder cannot be written, for a user without a home.
+
+    Files in the place of folders keep out the superuser too.
+    """
+    package = tmp_path / "site" / "fastsvgp"
+    shutil.copytree(pathlib.Path(fastsvgp.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "kernels" / "cpu" / "__pycache__").write_text("not a folder")
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "file").write_text("not a folder")
+    nowhere = str(tmp_path / "file" / "home")
+
+    def run(**environment):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        clean |= {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "LOCALAPPDATA": nowhere, "PYTHONPATH": str(package.parent)}
+        clean |= {"TMPDIR": str(tmp_path / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"} | environment
+        command = [sys.executable, "-c", COMPILE]
+        return subprocess.run(command, env=clean, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    run.package, run.tmp = package, tmp_path / "tmp"
+    return run
+
+
+def files(folder):
+    return {file.name: file.stat().st_mtime_ns for file in folder.rglob("threads._watch-*.nb?")}
+
+
+def test_without_a_writable_folder_compiled_code_goes_to_a_temporary_one(installation):
+    first = installation()
+    assert first.returncode == 0, first.stderr
+    assert "set NUMBA_CACHE_DIR to a folder of yours" in first.stderr and first.stderr.count("UserWarning") == 1
+    place = pathlib.Path(first.stdout.strip())
+    assert place.is_relative_to(installation.tmp)
+    (top,) = installation.tmp.iterdir()
+    assert stat.S_IMODE(top.stat().st_mode) == stat.S_IMODE(place.stat().st_mode) == 0o700
+    there = files(place)
+    assert len(there) == 2
+    assert installation().stdout == first.stdout and files(place) == there  # the next process finds it
+    (installation.package / "kernels" / "cpu" / "threads.py").open("a").write("# changed\n")
+    assert installation().stdout.strip() not in ("", str(place))  # code of other sources lies elsewhere
+
+
+def test_a_writable_folder_is_taken_without_a_word(installation, tmp_path):
+    given = installation(NUMBA_CACHE_DIR=str(tmp_path / "given"))
+    assert given.returncode == 0 and not given.stderr and given.stdout.strip() == str(tmp_path / "given")
+    assert files(tmp_path / "given")
+    (installation.package / "kernels" / "cpu" / "__pycache__").unlink()
+    beside = installation()
+    assert beside.returncode == 0 and not beside.stderr and not beside.stdout.strip()
+    assert files(installation.package / "kernels" / "cpu" / "__pycache__")
+    assert not list(installation.tmp.iterdir())
+
+
+@pytest.fixture
+def temporary(monkeypatch, tmp_path):
+    """The folder for temporary files, and where ours would be."""
+    if not hasattr(os, "getuid"):
+        pytest.skip("no user numbers on this platform")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(compiled.atexit, "register", lambda *_: None)
+    return tmp_path / f"fastsvgp-compiled-{os.getuid()}"
+
+
+def test_the_temporary_folder_is_the_same_each_time(temporary):
+    assert compiled._temporary() == compiled._temporary() == temporary / compiled._stamp()[:16]
+
+
+def a_file(place):
+    place.write_text("")
+
+
+def open_to_all(place):
+    place.mkdir()
+    place.chmod(0o777)
+
+
+def a_link(place):
+    place.with_name("elsewhere").mkdir(mode=0o700)
+    place.symlink_to(place.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("take", [a_file, open_to_all, a_link])
+def test_a_name_that_is_taken_is_left_alone(temporary, take):
+    take(temporary)
+    place = compiled._temporary()
+    assert place.parent == temporary.parent and place.name not in (temporary.name, "elsewhere")
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700 and place != compiled._temporary()
+    assert not any(path.is_dir() for path in temporary.parent.glob(f"{temporary.name}/*"))
+
+
+def test_a_folder_of_another_user_is_left_alone(temporary, monkeypatch):
+    other = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    theirs = temporary.with_name(f"fastsvgp-compiled-{other}")
+    assert theirs not in compiled._temporary().parents and not list(theirs.iterdir())
+
+
+def test_a_folder_of_one_process_goes_with_it(tmp_path):
+    for owner, stays in ((os.getpid() + 1, True), (os.getpid(), False)):
+        place = tmp_path / "place"
+        place.mkdir(exist_ok=True)
+        compiled._remove(place, owner)
+        assert place.exists() == stays
+
+
+def test_no_folder_at_all(monkeypatch):
+    def refuse(**_):
+        raise RuntimeError("cannot cache function: no locator available")
+
+    def full():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(numba, "njit", refuse)
+    monkeypatch.setattr(compiled, "_temporary", full)
+    with pytest.raises(OSError, match="set NUMBA_CACHE_DIR to one .No usable temporary"):
+        compiled.find_place()

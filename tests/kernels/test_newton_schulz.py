@@ -116,6 +116,15 @@ def test_power_iteration_finds_the_largest_eigenvalue(rng, M):
     np.testing.assert_allclose(both, np.linalg.eigvalsh(A)[-1] * np.array([1, 2]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_power_iteration_of_nothing_is_zero(dtype):
+    """D = -I, as from a factor that vanishes beside the identity: D + I takes any vector to zero."""
+    size, v = kernels.power_iteration(-np.eye(5, dtype=dtype), np.ones(5, dtype), shift=1.0, iterations=3)
+    assert size == 0 and size.dtype == np.float64
+    np.testing.assert_array_equal(v, np.zeros(5, dtype))
+    assert v.dtype == dtype
+
+
 def test_sizes_lead_to_the_factor_and_stop(rng):
     """From far away; each item of a batch stops by itself, and stays where it is."""
     A, L = problem(rng, 40, (2,))

@@ -65,12 +65,12 @@ def test_the_caller_waits_for_a_range_that_takes_long():
 
 @pytest.mark.parametrize("by_caller", [False, True])
 def test_errors_of_any_range_come_out(by_caller):
-    caller, there = threading.get_ident(), threading.Event()
+    caller, began = threading.get_ident(), {True: threading.Event(), False: threading.Event()}
 
     def kernel(start, stop):
-        if threading.get_ident() != caller:
-            there.set()
-        if there.wait(20) and by_caller == (threading.get_ident() == caller):
+        mine = threading.get_ident() == caller
+        began[mine].set()
+        if began[not mine].wait(20) and mine == by_caller:  # neither does all of it before the other one wakes
             raise RuntimeError("no")
 
     fs.set_num_threads(2)

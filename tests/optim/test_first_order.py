@@ -163,7 +163,7 @@ def test_messages():
         adam(beta2=1.0)
     with pytest.raises(ValueError, match="epsilon"):
         adam(epsilon=0)
-    with pytest.raises(ValueError, match="`step_sizes\\['scale'\\]` must be finite"):
+    with pytest.raises(ValueError, match="`step_sizes\\['scale'\\]` must not be negative"):
         adam(step_sizes={"scale": -1})
     with pytest.raises(ValueError, match="softplus"):
         sgd(0.1, transform="exp")

@@ -64,7 +64,8 @@ def test_step_and_loop_against_the_authors_program():
         for g in data[f"out.gammas_{name}"]:
             walked = fs.newton_schulz_step(A, walked, g)
         np.testing.assert_allclose(walked, data[f"out.T_sqrt_{name}"], rtol=0, atol=1e-10)
-    ramp = lambda t: float(data["out.gammas_loglinear12"][t])  # noqa: E731
+    ramp = schedules.log_linear(1e-5, 1.0, 10)
+    np.testing.assert_allclose([ramp.size(t, None) for t in range(12)], data["out.gammas_loglinear12"], rtol=1e-12)
     found, info = inverse_factor(A, L, step_size=ramp, tolerance=1e-6, max_steps=12)
     assert info.converged and info.steps == int(data["out.stopped_reported_steps"]) - 1
     np.testing.assert_allclose(found, data["out.T_sqrt_stopped"], rtol=0, atol=1e-10)
@@ -225,6 +226,52 @@ def test_a_matrix_that_is_not_definite_is_noticed(rng):
     assert info.reason == "indefinite" and not info.converged and np.isfinite(W).all()
 
 
+# --- starts of any size -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype, size", [(np.float32, 1e-4), (np.float32, 1e-9), (np.float64, 1e-6), (np.float64, 1e-12)])
+@pytest.mark.parametrize("step_size", [None, 1.0])
+def test_small_starts(rng, dtype, size, step_size):
+    """E = L' A L is lost beside the identity in D = E - I: what is small in it must not be read from there."""
+    covariance = with_diagonal_for(rng.uniform(-2, 2, (17, 2)), 1e3)
+    for A in (np.array([[1, 0.5], [0.5, 1]]), covariance, 1e-8 * with_condition(rng, 5, 10)):
+        W, info = inverse_factor(A.astype(dtype), size * np.eye(len(A), dtype=dtype), step_size=step_size)
+        assert info.converged and info.steps < 30, info
+        assert oracle.residual(A, W.astype(float)) < 1.1e-3
+
+
+def test_starts_whose_columns_differ_by_many_orders_of_magnitude(rng):
+    A = with_condition(rng, 20, 1e4)
+    W, info = inverse_factor(A, np.diag(np.geomspace(1e-14, 1e6, 20)))
+    assert info.converged and info.steps < 20 and oracle.residual(A, W) <= 1e-3
+    W, info = inverse_factor(A.astype("f"), np.diag(np.geomspace(1e-9, 1e6, 20)).astype("f"))
+    assert info.converged and info.steps < 20
+
+
+def test_random_starts(rng):
+    """Any scale of the matrix, any start of any size, both dtypes: each ends at the factor."""
+    for case in range(200):
+        dtype, M = (np.float64, np.float32)[case % 2], int(rng.choice([1, 2, 5, 17]))
+        cond, scale = 10 ** rng.uniform(0, 8 if dtype == np.float64 else 4), 10 ** rng.uniform(-10, 10)
+        A = (scale * with_condition(rng, M, cond)).astype(dtype)
+        size = 10 ** rng.uniform(-13 if dtype == np.float64 else -6, 4)
+        triangle = np.tril(rng.standard_normal((M, M)), -1) / M + np.diag(rng.choice([-1, 1], M) * rng.uniform(0.5, 2, M))
+        W, info = inverse_factor(A, (size * triangle).astype(dtype))
+        assert info.converged and info.steps <= 25, (case, dtype, M, cond, scale, size, info)
+        assert np.isfinite(W).all() and (np.diag(W) > 0).all()
+
+
+def test_a_good_start_is_left_as_it_is(rng):
+    """Scaling is for what is far off: no bit of a start changes whose columns are about right."""
+    A = with_condition(rng, 17, 1e3)
+    W, _ = inverse_factor(A, tolerance=1e-8)
+    for start in (W, W * rng.uniform(0.5, 2, 17)):
+        unmoved, info = inverse_factor(A, start, max_steps=0)
+        np.testing.assert_array_equal(unmoved, start)
+    half, info = inverse_factor(A, 1e-3 * W, max_steps=0)
+    np.testing.assert_allclose(half, W, rtol=0, atol=1e-6 * np.abs(W).max())  # the unit diagonal of L' A L
+
+
 @pytest.mark.parametrize("size", [1e-200, 1e120])
 def test_a_hopeless_start_is_replaced(rng, size):
     A = with_condition(rng, 17, 100.0)
@@ -233,7 +280,7 @@ def test_a_hopeless_start_is_replaced(rng, size):
 
 
 def test_number_of_steps_is_a_limit():
-    A = np.diag([1.0, 1e-4])
+    A = np.array([[1.0, 0.9999], [0.9999, 1.0]])
     W, info = inverse_factor(A, np.eye(2), max_steps=2)
     assert info.steps == 2 and info.reason == "steps" and not info.converged and not info.certified
 

@@ -47,6 +47,18 @@ def test_the_factor_fits_afterwards_and_nothing_else_has_moved(rng, kind, dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_start_that_is_far_too_small_for_the_model(rng, kind):
+    """A variance of 1e-8 wants a factor ten million times the start."""
+    model, _, _ = problem(rng, kind)
+    model = fs.replace_at(model, "covariance.variance", 1e-8)
+    if kind == "Relaxed":
+        model = fs.replace_at(model, "posterior.variance", np.full(M, 1e-9))
+    fresh, info = fs.refresh_inverse(model, jitter=1e-10)
+    L, A = target(fresh, 1e-10)
+    assert info.converged and info.steps > 0 and oracle.residual(A, L) <= 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_nats_are_what_the_variances_cost_the_bound(rng, kind):
     model, X, _ = problem(rng, kind)
     jitter, nats = 0.02, 0.03
@@ -63,12 +75,13 @@ def test_nats_are_what_the_variances_cost_the_bound(rng, kind):
 
 def test_steps_are_limited_and_scheduled(rng):
     model, _, _ = problem(rng, "Relaxed")
+    model = fs.replace_at(model, "posterior.inverse_tril", 0.7 * np.eye(M))  # near enough to be stepped from as it is
     one, info = fs.inverse_updates(1e-9, step_size=1.0, max_steps=1).refreshed(model, 0.0)
     assert info.steps == 1 and info.reason == "steps"
     L, A = target(model, 0.0)
     np.testing.assert_array_equal(one.posterior.inverse_tril, fs.newton_schulz_step(A, L, 1.0))
     _, info = fs.inverse_updates(1e-6, step_size=fs.schedules.log_linear(1e-5, 1.0, 10)).refreshed(model, 0.0)
-    assert info.converged and info.steps > 20  # slow, but it arrives
+    assert info.converged and info.steps > 10  # slow, but it arrives
 
 
 def test_bad_arguments(rng):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from gp_problems import lower_factor
 
 import fastsvgp as fs
 
@@ -9,7 +10,7 @@ POSTERIORS = pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lamb
 
 
 def model(rng, cls, likelihood, M=6):
-    q = cls(rng.standard_normal(M), np.tril(0.3 * rng.standard_normal((M, M))) + np.eye(M))
+    q = cls(rng.standard_normal(M), lower_factor(rng, M))
     return fs.SVGP(fs.RBF(1.2, np.array([0.9, 1.1])), rng.standard_normal((M, 2)), q, likelihood, fs.ConstantMean(0.3))
 
 

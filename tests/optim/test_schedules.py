@@ -20,9 +20,16 @@ def test_constant():
 
 
 def test_log_linear():
-    got = sizes(schedules.log_linear(1e-4, 1e-1, 3), (0, 1, 2, 3, 1000))
-    np.testing.assert_allclose(got, [1e-4, 1e-3, 1e-2, 1e-1, 1e-1], rtol=1e-14)
-    assert got[-1] == 1e-1
+    """The end is the size of the last step of the ramp, as in the authors' program: ten updates from 1e-5 to 1."""
+    got = sizes(schedules.log_linear(1e-4, 1e-1, 4), (0, 1, 2, 3, 4, 1000))
+    np.testing.assert_allclose(got, [1e-4, 1e-3, 1e-2, 1e-1, 1e-1, 1e-1], rtol=1e-14)
+    assert got[3:] == [1e-1] * 3
+    ten = sizes(schedules.log_linear(1e-5, 1.0, 10), range(12))
+    np.testing.assert_allclose(ten, [*np.geomspace(1e-5, 1.0, 10), 1.0, 1.0], rtol=1e-13)
+    assert ten[8] < 0.5 and ten[9:] == [1.0] * 3
+    assert sizes(schedules.log_linear(1e-5, 1.0, 1), (0, 1)) == [1.0, 1.0]
+    falling = sizes(schedules.log_linear(1.0, 1e-2, 3), range(4))
+    np.testing.assert_allclose(falling, [1.0, 0.1, 1e-2, 1e-2], rtol=1e-14)
 
 
 def test_exponential():
@@ -73,7 +80,7 @@ def test_what_counts_as_a_schedule():
     assert schedules.as_schedule(ramp) is ramp
     with pytest.raises(TypeError, match="`step_size` must be a number, a schedule or a function.*got str"):
         schedules.as_schedule("fast")
-    with pytest.raises(ValueError, match="`step_size` must be finite and not negative, got nan"):
+    with pytest.raises(ValueError, match="`step_size` must be finite, got nan"):
         schedules.as_schedule(math.nan)
     with pytest.raises(ValueError, match="gave -1.0 at step 3"):
         schedules.as_schedule(lambda count: -1).size(3, None)

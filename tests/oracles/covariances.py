@@ -73,7 +73,7 @@ def linear(X1, X2, variance):
 
 
 def constant(X1, X2, variance):
-    return np.full((len(X1), len(X2)), variance, dtype=X1.dtype)
+    return np.full((len(X1), len(X2)), variance, np.result_type(X1, variance))
 
 
 # --- trees of them: a covariance is known by the name of its class and by its fields ------------------------------------------

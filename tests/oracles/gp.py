@@ -1,10 +1,11 @@
 """Gaussian processes by their definitions: dense, slow, obvious. Imports nothing of the package under test.
 
-``k`` is a function (X1, X2) -> matrix; ``Kuu`` is what the caller means by it, jitter included. The sparse parts work in the
-dtype of their arguments, so that the same lines serve as the plain float32 evaluation of an accuracy budget.
+``k`` is a function (X1, X2) -> matrix; ``Kuu`` is what the caller means by it, jitter included. All of it works in the dtype of
+its arguments, and is analytic in them: in extended precision, and by complex steps, it is the truth that gradients are held to.
 """
 
 import numpy as np
+from oracles.linear_algebra import cholesky, solve, solve_lower
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -27,7 +28,7 @@ def matern12(variance, lengthscales):
 
 def matern32(variance, lengthscales):
     def k(X1, X2):
-        s = np.sqrt(3).astype(X1.dtype) * distance(X1, X2, lengthscales)
+        s = np.sqrt(X1.dtype.type(3)) * distance(X1, X2, lengthscales)
         return variance * (1 + s) * np.exp(-s)
 
     return k
@@ -35,7 +36,7 @@ def matern32(variance, lengthscales):
 
 def matern52(variance, lengthscales):
     def k(X1, X2):
-        s = np.sqrt(5).astype(X1.dtype) * distance(X1, X2, lengthscales)
+        s = np.sqrt(X1.dtype.type(5)) * distance(X1, X2, lengthscales)
         return variance * (1 + s + s**2 / 3) * np.exp(-s)
 
     return k
@@ -46,7 +47,7 @@ def linear(variance):
 
 
 def constant(variance):
-    return lambda X1, X2: np.full((len(X1), len(X2)), variance, dtype=X1.dtype)
+    return lambda X1, X2: np.full((len(X1), len(X2)), variance, np.result_type(X1, variance))
 
 
 def sum_of(*parts):
@@ -64,24 +65,23 @@ def product_of(*parts):
 
 
 def diagonal(k, X):
-    return np.array([k(x[None], x[None])[0, 0] for x in X], dtype=X.dtype)
+    return np.array([k(x[None], x[None])[0, 0] for x in X])
 
 
 # --- Gaussians --------------------------------------------------------------------------------------------------------
 
 
 def log_normal(y, mean, cov):
-    e = y - mean
-    sign, logdet = np.linalg.slogdet(cov)
-    assert sign > 0
-    return -0.5 * (e @ np.linalg.solve(cov, e) + logdet + len(y) * LOG_2PI)
+    L = cholesky(cov)
+    e = solve_lower(L, y - mean)
+    return -0.5 * (e @ e + len(y) * LOG_2PI) - np.log(L.diagonal()).sum()
 
 
 def kl_gaussians(m0, S0, m1, S1):
     """KL[N(m0, S0) || N(m1, S1)]."""
-    e = m1 - m0
-    logdets = np.linalg.slogdet(S1)[1] - np.linalg.slogdet(S0)[1]
-    return 0.5 * (np.trace(np.linalg.solve(S1, S0)) + e @ np.linalg.solve(S1, e) - len(m0) + logdets)
+    L0, L1 = cholesky(S0), cholesky(S1)
+    e, ratio = solve_lower(L1, m1 - m0), solve_lower(L1, L0)
+    return 0.5 * ((ratio**2).sum() + e @ e - len(m0)) + np.log(L1.diagonal() / L0.diagonal()).sum()
 
 
 # --- exact Gaussian process regression --------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def exact_log_marginal(k, X, y, noise):
 def exact_predict(k, X, y, noise, Xs):
     """Mean and covariance of f at Xs given y."""
     Kyy, Ksx = k(X, X) + noise * np.eye(len(y)), k(Xs, X)
-    return Ksx @ np.linalg.solve(Kyy, y), k(Xs, Xs) - Ksx @ np.linalg.solve(Kyy, Ksx.T)
+    return Ksx @ solve(Kyy, y), k(Xs, Xs) - Ksx @ solve(Kyy, Ksx.T)
 
 
 # --- sparse ones ------------------------------------------------------------------------------------------------------
@@ -102,32 +102,33 @@ def exact_predict(k, X, y, noise, Xs):
 
 def titsias_bound(Kuu, Kuf, kff, y, noise):
     """log N(y | 0, Qff + noise I) - tr(Kff - Qff) / (2 noise), Qff = Kfu Kuu^-1 Kuf."""
-    Qff = Kuf.T @ np.linalg.solve(Kuu, Kuf)
+    Qff = Kuf.T @ solve(Kuu, Kuf)
     return log_normal(y, np.zeros_like(y), Qff + noise * np.eye(len(y))) - (kff.sum() - np.trace(Qff)) / (2 * noise)
 
 
 def optimal_q(Kuu, Kuf, y, noise):
     """Mean and covariance of the q(u) that attains Titsias' bound."""
-    A = np.linalg.solve(Kuu + Kuf @ Kuf.T / noise, Kuu)
+    A = solve(Kuu + Kuf @ Kuf.T / noise, Kuu)
     S = Kuu @ A
     return A.T @ (Kuf @ y) / noise, (S + S.T) / 2
 
 
 def unwhitened(Kuu, mean, scale_tril):
     """q(u) = N(m, S) from q(v) = N(mean, W W'), u = L v, L = chol(Kuu)."""
-    LW = np.linalg.cholesky(Kuu) @ scale_tril
-    return np.linalg.cholesky(Kuu) @ mean, LW @ LW.T
+    L = cholesky(Kuu)
+    LW = L @ scale_tril
+    return L @ mean, LW @ LW.T
 
 
 def marginals(Kuu, Kuf, kff, m, S):
     """Mean and variance of f at each point of the batch, under q(u) = N(m, S)."""
-    A = np.linalg.solve(Kuu, Kuf)
+    A = solve(Kuu, Kuf)
     return A.T @ m, kff - (Kuf * A).sum(axis=0) + (A * (S @ A)).sum(axis=0)
 
 
 def joint(Kuu, Kuf, Kff, m, S):
     """Mean and full covariance of f at the batch, under q(u) = N(m, S)."""
-    A = np.linalg.solve(Kuu, Kuf)
+    A = solve(Kuu, Kuf)
     return A.T @ m, Kff - Kuf.T @ A + A.T @ S @ A
 
 

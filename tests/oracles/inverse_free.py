@@ -1,15 +1,17 @@
 """Bounds in the form of a likelihood by their definitions: L-SVGP, R-SVGP and the trace estimate. Imports nothing of fastsvgp.
 
-``Kuu`` includes the jitter. ``mean`` is (P, M). Formulas as printed in the inverse-free paper; K~ = Kuu + diag(variance).
+``Kuu`` includes the jitter. ``mean`` is (P, M). Formulas as printed in the inverse-free paper; K~ = Kuu + diag(variance). The
+definitions are analytic and work in the dtype of their arguments, as those of ``gp.py`` do.
 """
 
 import numpy as np
+from oracles.linear_algebra import cholesky, inverse, log_det
 
 
 def preconditioner(Kuu, variance, T=None):
     """K~^-1, or 2 T - T K~ T."""
     Kt = Kuu + np.diag(variance)
-    return np.linalg.inv(Kt) if T is None else 2 * T - T @ Kt @ T
+    return inverse(Kt) if T is None else 2 * T - T @ Kt @ T
 
 
 def q_of_u(Kuu, mean, variance, preconditioned=True, T=None):
@@ -28,9 +30,9 @@ def marginals(Kuu, Kuf, Kff, mean, variance, preconditioned=True, T=None, P=None
 
 def kl(mean, covariance, Kuu):
     """sum_p KL[N(mean_p, covariance) || N(0, Kuu)]."""
-    inverse = np.linalg.inv(Kuu)
-    shared = np.trace(inverse @ covariance) - len(Kuu) + np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(covariance)[1]
-    return 0.5 * (len(mean) * shared + np.sum((mean @ inverse) * mean))
+    Kuu_inverse = inverse(Kuu)
+    shared = np.trace(Kuu_inverse @ covariance) - len(Kuu) + log_det(Kuu) - log_det(covariance)
+    return 0.5 * (len(mean) * shared + np.sum((mean @ Kuu_inverse) * mean))
 
 
 def kl_bound(Kuu, mean, variance, T, preconditioned=True, probes=None, P=None):
@@ -39,13 +41,13 @@ def kl_bound(Kuu, mean, variance, T, preconditioned=True, probes=None, P=None):
     B = preconditioner(Kuu, variance, T)
     w = mean @ (B if P is None else P) if preconditioned else mean
     traces = np.trace(Kt @ T) - np.trace(B @ Kuu) if probes is None else traces_by_probes(Kuu, variance, T, probes)
-    logs = np.linalg.slogdet(T)[1] + np.log(variance).sum()
+    logs = log_det(T) + np.log(variance).sum()
     return 0.5 * (len(mean) * (traces - len(Kuu) - logs) + np.sum((w @ Kuu) * w))
 
 
 def traces_by_probes(Kuu, variance, T, probes):
     """tr(K~ T) - tr((2 T - T K~ T) Kuu), cyclically moved to L coordinates, by Hutchinson: mean of z' L' (K~ - B' Kuu) L z."""
-    L = np.linalg.cholesky(T)
+    L = cholesky(T)
     Kt = Kuu + np.diag(variance)
     N = 2 * np.eye(len(Kuu)) - L.T @ Kt @ L
     inner = L.T @ Kt @ L - N @ (L.T @ Kuu @ L)
@@ -71,15 +73,15 @@ def gaussian_bars(Kuu, Kuf, kff, y, noise, mean, variance, scale=1.0, inverse_tr
     noise_bar = scale * ((residual @ residual + var.sum()) / (2 * noise**2) - n / (2 * noise))
     w_bar = Kuf @ a - Kuu @ w
     if L is None:
-        traces, log_det = np.trace(T @ S) - M, -np.linalg.slogdet(Kt)[1]
+        traces, log_T = np.trace(T @ S) - M, -np.linalg.slogdet(Kt)[1]
         prior, noises = (T @ S @ T - T) / 2, -np.diag(T) / 2
     else:
         E, R, eye = L.T @ Kt @ L, L.T @ S @ L, np.eye(M, dtype=y.dtype)
         Q = eye if probes is None else probes @ probes.T / probes.shape[1]
         traces = np.trace(Q @ (E @ E - E + 2 * R - E @ R)) - M
-        log_det = 2 * np.log(np.diag(L)).sum()
+        log_T = 2 * np.log(np.diag(L)).sum()
         prior, noises = -L @ (2 * E - eye - R) @ Q @ L.T / 2, -np.diag(L @ (2 * eye - E) @ Q @ L.T) / 2
-    value = data - 0.5 * (traces - log_det - np.log(variance).sum() + w @ Kuu @ w)
+    value = data - 0.5 * (traces - log_T - np.log(variance).sum() + w @ Kuu @ w)
     TK = Psi if L is None else T @ Kuf
     cross = np.outer(T @ w_bar, T @ mean)
     K_bar = (TK * b) @ TK.T + (prior + prior.T) / 2 - (cross + cross.T) / 2

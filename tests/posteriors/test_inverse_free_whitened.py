@@ -1,10 +1,14 @@
 """The inverse-free whitened bound: its definition, every gradient, the whitened bound at the exact root, and products alone."""
 
+import definitions
 import numpy as np
 import pytest
-from numerics import assert_as_accurate_as, five_point
+from budgets import assert_within_budget, by_name
+from derivatives import assert_gradient
+from gp_problems import lower_factor
 from oracles import gp
 from oracles import inverse_free_whitened as oracle
+from reverse_rule import assert_reverse_rule
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -23,7 +27,7 @@ def problem(rng, M, N, P, off=0.03, full=False):
     Kff = K[M:, M:]
     batch = () if P is None else (P,)
     mean = rng.standard_normal((*batch, M))
-    tril = np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / np.sqrt(M) + 0.7 * np.eye(M)
+    tril = lower_factor(rng, *batch, M, off=0.3 / np.sqrt(M))
     exact = np.linalg.cholesky(np.linalg.inv(K[:M, :M] + JITTER * np.eye(M)))
     root = exact @ (np.eye(M) + off / max(1, M / 10) * np.tril(rng.standard_normal((M, M))))
     blocks = fs.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy() if full else None)
@@ -77,7 +81,7 @@ def test_it_is_a_lower_bound(rng, off):
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(30)
     k, noise = gp.rbf(1.3, 0.9), 0.1
     K = k(Z, Z) + JITTER * np.eye(6)
-    mean, W = rng.standard_normal(6), np.tril(0.2 * rng.standard_normal((6, 6))) + 0.5 * np.eye(6)
+    mean, W = rng.standard_normal(6), lower_factor(rng, 6, off=0.2)
     exact = np.linalg.cholesky(np.linalg.inv(K))
     evidence = gp.exact_log_marginal(k, X, y, noise)
     for _ in range(20):
@@ -102,25 +106,7 @@ def test_it_is_a_lower_bound(rng, off):
 @each_shape
 def test_reverse_rule_of_every_field(rng, M, N, P):
     blocks, mean, tril, root = problem(rng, M, N, P)
-    f, _, saved = posterior_of(mean, tril, root).forward(blocks, JITTER)
-    f_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape)))  # both signs of the variance cotangent
-    kl_bar = -0.7
-
-    def value(mean, tril, root, Kuu, Kuf, kff):
-        g, kl, _ = fs.InverseFreeWhitened(mean, tril, root).forward(fs.Blocks(Kuu, Kuf, kff), JITTER)
-        return float(np.vdot(f_bar.mean, g.mean) + np.vdot(f_bar.var, g.var) + kl_bar * kl)
-
-    bar, blocks_bar = posterior_of(mean, tril, root).vjp(f_bar, kl_bar, saved)
-    np.testing.assert_array_equal(blocks_bar.Kuu, blocks_bar.Kuu.T)
-    assert not np.triu(bar.scale_tril, 1).any() and not np.triu(bar.inverse_root, 1).any()
-    arguments = [mean, tril, root, blocks.Kuu, blocks.Kuf, blocks.kff]
-    bars = [bar.mean, bar.scale_tril, bar.inverse_root, blocks_bar.Kuu, blocks_bar.Kuf, blocks_bar.kff]
-    for i, (argument, bar) in enumerate(zip(arguments, bars, strict=True)):
-        d = rng.standard_normal(argument.shape) / max(1.0, np.sqrt(argument.size))
-        d = np.tril(d) if i in (1, 2) else d + d.T if i == 3 else d
-        moved = lambda s, i=i, d=d: value(*(a + s * d if j == i else a for j, a in enumerate(arguments)))  # noqa: E731
-        forward, reverse = five_point(moved), float(np.vdot(bar, d))
-        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(bar) * np.linalg.norm(d)), (i, forward, reverse)
+    assert_reverse_rule(rng, posterior_of(mean, tril, root), blocks, JITTER)
 
 
 @pytest.mark.parametrize("P", [None, 2])
@@ -184,7 +170,7 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
     covariance = fs.Matern52(1.3, np.array([0.9, 1.4]))
     batch = () if P is None else (P,)
     mean = rng.standard_normal((*batch, M))
-    W = np.tril(0.2 * rng.standard_normal((*batch, M, M))) + 0.6 * np.eye(M)
+    W = lower_factor(rng, *batch, M, off=0.2)
     S = W @ W.swapaxes(-1, -2)
     K = covariance.matrix(Z) + JITTER * np.eye(M)
     root = np.linalg.cholesky(np.linalg.inv(K))
@@ -283,7 +269,7 @@ def whole_model(rng, M=6, N=11, dtype=np.float64, off=0.02):
     covariance = fs.RBF(1.2, np.array([0.9, 1.3]))
     root, _ = fs.inverse_factor(covariance.matrix(Z) + JITTER * np.eye(M), tolerance=1e-10)
     root = root @ (np.eye(M) + off * np.tril(rng.standard_normal((M, M))))
-    W = np.tril(0.2 * rng.standard_normal((M, M))) + 0.6 * np.eye(M)
+    W = lower_factor(rng, M, off=0.2)
     model = fs.SVGP(covariance, Z, fs.InverseFreeWhitened(rng.standard_normal(M), W, root), fs.Gaussian(0.2))
     cast = lambda a: a.astype(dtype) if isinstance(a, np.ndarray) else a  # noqa: E731
     return fs.tree_map(cast, model), cast(X), cast(Y)
@@ -297,13 +283,7 @@ def test_gradients_of_the_bound(rng, covariance):
     model = fs.replace_at(fs.replace(model, covariance=covariance), "posterior.inverse_root", root)
     arguments = {"num_data": 40, "jitter": 0.01}
     _, grad = fs.elbo_and_grad(model, X, Y, **arguments)
-    bars = {path: bar for path, _, bar in fs.leaves(grad)}
-    for path, kind, leaf in fs.leaves(model):
-        d = rng.standard_normal(np.shape(leaf)) / max(1.0, np.sqrt(np.size(leaf)))
-        d = np.tril(d) if kind == "tril" else d
-        moved = lambda s, path=path, leaf=leaf, d=d: fs.elbo(fs.replace_at(model, path, leaf + s * d), X, Y, **arguments)  # noqa: E731
-        forward, reverse = five_point(moved), float(np.vdot(bars[path], d))
-        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(bars[path]) * np.linalg.norm(d)), path
+    assert_gradient(lambda m: definitions.elbo(m, X, Y, 40 / 11, 0.01), model, grad, rng)
 
 
 def test_bound_from_blocks_restricted_gradients_and_records(rng, tmp_path):
@@ -329,27 +309,27 @@ def test_bound_from_blocks_restricted_gradients_and_records(rng, tmp_path):
 
 @pytest.mark.parametrize("M, N", [(6, 4), (6, 60), (70, 90)])
 def test_float32_is_as_accurate_as_numpy(rng, M, N):
-    blocks, mean, tril, root = problem(rng, M, N, None)
-
-    f_bar = fs.Marginals(*rng.standard_normal((2, N)))
-
-    def plain(dtype):
+    def plain(dtype, blocks, mean, tril, root, f_bar):
         b = fs.tree_map(lambda a: a.astype(dtype), blocks)
         m, W, R, fm, fv = (a.astype(dtype) for a in (mean, tril, root, f_bar.mean, f_bar.var))
         K = b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype)
         T = oracle.implicit_step(K, R).astype(dtype)
         return *oracle.marginals(K, T, m, W @ W.T, b.Kuf, b.kff), *oracle.cotangents(K, R, m, W, b.Kuf, fm, fv, dtype(-1))
 
-    single, posterior, single_bar = (
-        fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (blocks, posterior_of(mean, tril, root), f_bar)
-    )
-    f, kl, saved = posterior.forward(single, JITTER)
-    bar, blocks_bar = posterior.vjp(single_bar, -1.0, saved)
-    fast = (f.mean, f.var, bar.mean, bar.scale_tril, blocks_bar.Kuu, blocks_bar.Kuf)
-    assert {a.dtype for a in (*fast, bar.inverse_root, blocks_bar.kff)} == {np.dtype(np.float32)}
-    for got, budget, truth in zip(fast, plain(np.float32), plain(np.float64), strict=True):
-        assert_as_accurate_as(got, budget, truth)
-    assert kl == pytest.approx(posterior_of(mean, tril, root).forward(blocks, JITTER)[1], rel=1e-5)
+    def draw():
+        p = *problem(rng, M, N, None), fs.Marginals(*rng.standard_normal((2, N)))
+        single, posterior, single_bar = (
+            fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (p[0], posterior_of(*p[1:4]), p[-1])
+        )
+        f, kl, saved = posterior.forward(single, JITTER)
+        bar, blocks_bar = posterior.vjp(single_bar, -1.0, saved)
+        fast = (f.mean, f.var, bar.mean, bar.scale_tril, blocks_bar.Kuu, blocks_bar.Kuf)
+        assert {a.dtype for a in (*fast, bar.inverse_root, blocks_bar.kff)} == {np.dtype(np.float32)}
+        assert kl == pytest.approx(posterior_of(*p[1:4]).forward(p[0], JITTER)[1], rel=1e-5, abs=1e-5 * M)  # M terms that cancel
+        names = ("mean", "var", "mean_bar", "scale_tril_bar", "Kuu_bar", "Kuf_bar")
+        return by_name(names, fast, plain(np.float32, *p), plain(np.float64, *p))
+
+    assert_within_budget(draw, problems=9)
 
 
 def test_the_bound_of_a_float32_model(rng):

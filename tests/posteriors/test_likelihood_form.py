@@ -1,9 +1,13 @@
 """L-SVGP: its marginals and KL by their definitions, exact reverse rules, and the bounds it equals and stays below."""
 
+import definitions
 import numpy as np
 import pytest
-from numerics import assert_as_accurate_as, five_point
+from budgets import assert_within_budget, by_name
+from derivatives import assert_gradient
+from gp_problems import assert_moments
 from oracles import gp, inverse_free
+from reverse_rule import assert_reverse_rule
 
 import fastsvgp as fs
 
@@ -60,26 +64,7 @@ def test_marginals_and_kl_by_definition(rng, preconditioned, M, N, P):
 @each_shape
 def test_reverse_rule_of_every_field(rng, preconditioned, M, N, P):
     blocks, mean, variance = problem(rng, M, N, P)
-    posterior = posterior_of(mean, variance, preconditioned)
-    f, _, saved = posterior.forward(blocks, JITTER)
-    f_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape)))  # both signs of the variance cotangent
-    kl_bar = -0.7
-
-    def value(mean, variance, Kuu, Kuf, kff):
-        g, kl, _ = posterior_of(mean, variance, preconditioned).forward(fs.Blocks(Kuu, Kuf, kff), JITTER)
-        return float(np.vdot(f_bar.mean, g.mean) + np.vdot(f_bar.var, g.var) + kl_bar * kl)
-
-    posterior_bar, blocks_bar = posterior.vjp(f_bar, kl_bar, saved)
-    np.testing.assert_array_equal(blocks_bar.Kuu, blocks_bar.Kuu.T)
-    arguments = [mean, variance, blocks.Kuu, blocks.Kuf, blocks.kff]
-    bars = [posterior_bar.mean, posterior_bar.variance, blocks_bar.Kuu, blocks_bar.Kuf, blocks_bar.kff]
-    for i, (argument, bar) in enumerate(zip(arguments, bars, strict=True)):
-        assert bar.shape == argument.shape
-        d = rng.standard_normal(argument.shape) / max(1.0, np.sqrt(argument.size))
-        d = d + d.T if i == 2 else d
-        moved = lambda s, i=i, d=d: value(*(a + s * d if j == i else a for j, a in enumerate(arguments)))  # noqa: E731
-        forward, reverse = five_point(moved), float(np.vdot(bar, d))
-        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(bar) * np.linalg.norm(d)), (i, forward, reverse)
+    assert_reverse_rule(rng, posterior_of(mean, variance, preconditioned), blocks, JITTER)
 
 
 @each_form
@@ -133,9 +118,7 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, preconditione
 @pytest.mark.parametrize("M, N", [(6, 4), (70, 90)])
 def test_float32_is_as_accurate_as_numpy(rng, preconditioned, M, N):
     """Plain NumPy in float32, by the definition through a Cholesky factor, sets the budget."""
-    blocks, mean, variance = problem(rng, M, N, None)
-
-    def plain(dtype):
+    def plain(dtype, blocks, mean, variance):
         b = fs.tree_map(lambda a: a.astype(dtype), blocks)
         m, s = mean.astype(dtype), variance.astype(dtype)
         L = np.linalg.cholesky(b.Kuu + np.diag(s + dtype(JITTER)))
@@ -143,15 +126,16 @@ def test_float32_is_as_accurate_as_numpy(rng, preconditioned, M, N):
         w = np.linalg.solve(L.T, np.linalg.solve(L, m)) if preconditioned else m
         return w @ b.Kuf, b.kff - (Lam**2).sum(0)
 
-    single = fs.tree_map(lambda a: a.astype(np.float32), blocks)
-    f, _, saved = posterior_of(mean.astype(np.float32), variance.astype(np.float32), preconditioned).forward(single, JITTER)
-    assert f.mean.dtype == f.var.dtype == np.float32
-    for fast, budget, truth in zip((f.mean, f.var), plain(np.float32), plain(np.float64), strict=True):
-        assert_as_accurate_as(fast, budget, truth)
-    posterior_bar, blocks_bar = posterior_of(mean.astype(np.float32), variance.astype(np.float32), preconditioned).vjp(
-        f, -1.0, saved
-    )
-    assert {a.dtype for _, _, a in [*fs.leaves(posterior_bar), *fs.leaves(blocks_bar)] if a is not None} == {np.dtype(np.float32)}
+    def draw():
+        p = problem(rng, M, N, None)
+        single = [fs.tree_map(lambda a: a.astype(np.float32), p[0]), *(a.astype(np.float32) for a in p[1:])]
+        posterior = posterior_of(*single[1:], preconditioned)
+        f, _, saved = posterior.forward(single[0], JITTER)
+        trees = (f, *posterior.vjp(f, -1.0, saved))
+        assert {a.dtype for tree in trees for _, _, a in fs.leaves(tree) if a is not None} == {np.dtype(np.float32)}
+        return by_name(("mean", "var"), (f.mean, f.var), plain(np.float32, *p), plain(np.float64, *p))
+
+    assert_within_budget(draw, problems=9)
 
 
 # --- whole models -------------------------------------------------------------------------------------------------------
@@ -209,13 +193,7 @@ def test_it_is_the_bound_of_its_q(rng, likelihood, P, draw, preconditioned):
         for ours, theirs in zip(fs.predict_f(model, X, full_cov=True), fs.predict_f(other, X, full_cov=True), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-8)
         np.testing.assert_allclose(fs.predict_log_density(model, X, Y), fs.predict_log_density(other, X, Y), atol=1e-8)
-    for path, _, bar in fs.leaves(grad):
-        leaf = np.asarray(dict((p, v) for p, _, v in fs.leaves(model))[path], float)
-        d = rng.standard_normal(leaf.shape)
-        moved = lambda s, path=path, leaf=leaf, d=d: fs.elbo(  # noqa: E731
-            fs.replace_at(model, path, leaf + s * d), X, Y, num_data=40.0, jitter=jitter
-        )
-        assert abs(five_point(moved) - np.vdot(bar, d)) <= 1e-8 * max(1.0, np.linalg.norm(bar) * np.linalg.norm(d)), path
+    assert_gradient(lambda m: definitions.elbo(m, X, Y, 40 / 11, jitter), model, grad, rng)
 
 
 @each_form
@@ -270,8 +248,7 @@ def test_samples_have_the_moments_of_the_posterior(rng):
     X = rng.uniform(-2, 2, (4, 2))
     samples = fs.sample_f(model, X, 4000, rng=1)
     mean, cov = fs.predict_f(model, X, full_cov=True)
-    np.testing.assert_allclose(samples.mean(0), mean, atol=0.1)
-    np.testing.assert_allclose(np.cov(samples.T), cov, atol=0.1)
+    assert_moments(samples, mean, cov)
 
 
 def test_models_are_saved_and_raveled(rng, tmp_path):

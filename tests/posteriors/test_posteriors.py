@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from numerics import assert_as_accurate_as, five_point
+from budgets import assert_within_budget, by_name
+from gp_problems import lower_factor
+from reverse_rule import assert_reverse_rule
 
 import fastsvgp as fs
 from fastsvgp.posteriors import whitening
@@ -34,7 +36,7 @@ def problem(rng, M, N, P, full=False):
     Kff = K[M:, M:]
     batch = () if P is None else (P,)
     mean = rng.standard_normal((*batch, M))
-    tril = np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / np.sqrt(M) + 0.7 * np.eye(M)
+    tril = lower_factor(rng, *batch, M, off=0.3 / np.sqrt(M))
     return fs.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy() if full else None), mean, tril
 
 
@@ -80,25 +82,7 @@ def test_marginals_and_kl_by_definition(rng, cls, M, N, P):
 @each_posterior
 def test_reverse_rule_of_every_field(rng, cls, M, N, P):
     blocks, mean, tril = problem(rng, M, N, P)
-    f, _, saved = cls(mean, holey(tril)).forward(blocks, JITTER)
-    f_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape)))  # both signs of the variance cotangent
-    kl_bar = -0.7
-
-    def value(mean, tril, Kuu, Kuf, kff):
-        g, kl, _ = cls(mean, tril).forward(fs.Blocks(Kuu, Kuf, kff), JITTER)
-        return float(np.vdot(f_bar.mean, g.mean) + np.vdot(f_bar.var, g.var) + kl_bar * kl)
-
-    posterior_bar, blocks_bar = cls(mean, holey(tril)).vjp(f_bar, kl_bar, saved)
-    np.testing.assert_array_equal(blocks_bar.Kuu, blocks_bar.Kuu.T)
-    assert not np.triu(posterior_bar.scale_tril, 1).any()
-    arguments = [mean, tril, blocks.Kuu, blocks.Kuf, blocks.kff]
-    bars = [posterior_bar.mean, posterior_bar.scale_tril, blocks_bar.Kuu, blocks_bar.Kuf, blocks_bar.kff]
-    for i, (argument, bar) in enumerate(zip(arguments, bars, strict=True)):
-        d = rng.standard_normal(argument.shape) / max(1.0, np.sqrt(argument.size))
-        d = np.tril(d) if i == 1 else d + d.T if i == 2 else d
-        moved = lambda s, i=i, d=d: value(*(a + s * d if j == i else a for j, a in enumerate(arguments)))  # noqa: E731
-        forward, reverse = five_point(moved), float(np.vdot(bar, d))
-        assert abs(forward - reverse) <= 1e-8 * max(1.0, np.linalg.norm(bar) * np.linalg.norm(d)), (i, forward, reverse)
+    assert_reverse_rule(rng, cls(mean, holey(tril)), blocks, JITTER)
 
 
 @each_posterior
@@ -152,9 +136,7 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, cls, N):
 @pytest.mark.parametrize("M, N", [(6, 4), (6, 60), (70, 90)])
 def test_float32_is_as_accurate_as_numpy(rng, cls, M, N):
     """Plain NumPy in float32, by the definition with triangular whitening, sets the budget."""
-    blocks, mean, tril = problem(rng, M, N, None)
-
-    def plain(dtype):
+    def plain(dtype, blocks, mean, tril):
         b = fs.tree_map(lambda a: a.astype(dtype), blocks)
         m, W = mean.astype(dtype), tril.astype(dtype)
         L = np.linalg.cholesky(b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype))
@@ -164,13 +146,16 @@ def test_float32_is_as_accurate_as_numpy(rng, cls, M, N):
         V = W.T @ Lam
         return m @ Lam, b.kff - (Lam**2).sum(0) + (V**2).sum(0)
 
-    single = fs.tree_map(lambda a: a.astype(np.float32), blocks)
-    f, _, saved = cls(mean.astype(np.float32), tril.astype(np.float32)).forward(single, JITTER)
-    assert f.mean.dtype == f.var.dtype == np.float32
-    for fast, budget, truth in zip((f.mean, f.var), plain(np.float32), plain(np.float64), strict=True):
-        assert_as_accurate_as(fast, budget, truth)
-    posterior_bar, blocks_bar = cls(mean.astype(np.float32), tril.astype(np.float32)).vjp(f, -1.0, saved)
-    assert {a.dtype for _, _, a in [*fs.leaves(posterior_bar), *fs.leaves(blocks_bar)] if a is not None} == {np.dtype(np.float32)}
+    def draw():
+        p = problem(rng, M, N, None)
+        single = [fs.tree_map(lambda a: a.astype(np.float32), p[0]), *(a.astype(np.float32) for a in p[1:])]
+        posterior = cls(*single[1:])
+        f, _, saved = posterior.forward(single[0], JITTER)
+        trees = (f, *posterior.vjp(f, -1.0, saved))
+        assert {a.dtype for tree in trees for _, _, a in fs.leaves(tree) if a is not None} == {np.dtype(np.float32)}
+        return by_name(("mean", "var"), (f.mean, f.var), plain(np.float32, *p), plain(np.float64, *p))
+
+    assert_within_budget(draw, problems=9)
 
 
 @each_posterior

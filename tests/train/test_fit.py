@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import records
 from fastsvgp.records import leaves
 from fastsvgp.train import full_batch, minibatch
 from fastsvgp.train import jitter as jitters
@@ -66,6 +65,48 @@ def test_rows_are_taken_by_number_not_by_label(rng):
     expected = fs.fit(model, X, Y, steps=5, batch_size=10, rng=0)[0]
     assert_same(fs.fit(model, Series(X), Series(Y), steps=5, batch_size=10, rng=0)[0], expected)
     assert_same(fs.fit(model, X.tolist(), Y.tolist(), steps=5, batch_size=10, rng=0)[0], expected)
+
+
+class Masking:
+    """What netCDF4 does: rows come as masked arrays."""
+
+    def __init__(self, values, hidden):
+        self._values, self.shape, self.dtype = np.ma.masked_array(values, hidden), values.shape, values.dtype
+
+    def __len__(self):
+        return len(self._values)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values
+
+    def __getitem__(self, rows):
+        return self._values[rows]
+
+
+@pytest.mark.parametrize("batch_size", [16, 60])
+@pytest.mark.parametrize("name", ["X", "Y"])
+def test_what_a_mask_hides_and_what_is_no_number_is_refused_as_by_the_bound(rng, name, batch_size):
+    model, X, Y = problem(rng)
+    data = {"X": X, "Y": Y}
+    hidden = np.zeros(data[name].shape, bool)
+    hidden[7] = True
+    masked = np.ma.masked_array(data[name], hidden)
+    sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
+    for bad, said in (
+        (masked, "is a masked array"),
+        (Masking(data[name], hidden), "is a masked array"),
+        (list(masked), "is a masked array"),
+        (data[name].astype(object), "must hold real numbers, got dtype object"),
+        (data[name].astype(str), "must hold real numbers, got dtype <U"),
+        (data[name].astype(object).tolist()[:-1] + [None if name == "Y" else [None, None]], "dtype object"),
+    ):
+        for start, options in ((model, {"batch_size": batch_size}), (sgpr, {})):
+            with pytest.raises(TypeError, match=f"`{name}` {said}|`{name}` .*{said}"):
+                fs.fit(start, **data | {name: bad}, steps=4, **options)
+    with pytest.raises(TypeError, match=f"`{name}` is a masked array"):
+        fs.elbo(model, **data | {name: masked})
+    expected = fs.fit(model, X, Y, steps=4, batch_size=batch_size, rng=0)[0]
+    assert_same(fs.fit(model, **data | {name: masked.data}, steps=4, batch_size=batch_size, rng=0)[0], expected)
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------------
@@ -265,7 +306,7 @@ def test_a_full_disk_does_not_end_the_training(tmp_path, rng, monkeypatch, caplo
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(records.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         _, info = fs.fit(model, X, Y, steps=8, batch_size=16, resume=path, checkpoint=path, checkpoint_every=2)
     assert info.steps == 8 and path.read_bytes() == before and os.listdir(tmp_path) == ["c.npz"]
@@ -541,6 +582,20 @@ def test_messages(rng):
         fs.fit(model, X, Y, steps=1, rng=-1)
     with pytest.raises(ValueError, match="`smoothing`"):
         fs.fit(model, X, Y, steps=1, smoothing=1.0)
+    for name in ("steps", "batch_size", "patience", "validate_every", "checkpoint_every"):
+        for much in (10**22, 10**400):
+            with pytest.raises(ValueError, match=rf"fit: `{name}` must be at most 10\*\*15"):
+                fs.fit(model, X, Y, **{"steps": 1, name: much})
+    with pytest.raises(ValueError, match=r"`epochs` of 1e\+300 are 6e\+301 steps; at most 10\*\*15"):
+        fs.fit(model, X, Y, epochs=1e300, batch_size=1)
+    with pytest.raises(ValueError, match="`epochs` must be at most 1.8e308 in size, got a whole number with more digits"):
+        fs.fit(model, X, Y, epochs=10**400)
+    with pytest.raises(ValueError, match="`tolerance` must be at most 1.8e308"):
+        fs.fit(model, X, Y, steps=1, tolerance=10**400)
+    with pytest.raises(ValueError, match=r"fit: `steps` must be at most 10\*\*15"):
+        fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, steps=10**22)
+    stopped = fs.fit(model, X, Y, steps=10**15, callback=lambda step, value, info: step == 2)[1]
+    assert stopped.reason == "callback" and stopped.steps == 2
     with pytest.raises(TypeError, match="`callback` must be a function, got 3"):
         fs.fit(model, X, Y, steps=1, callback=3)
     with pytest.raises(TypeError, match=r"`optimiser` must be made by fs.adam\(...\) or fs.sgd\(...\), got 'adam'"):

@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pytest
+from numerics import generator
 from oracles import inverse_factor as oracle
 
 import fastsvgp as fs
@@ -88,7 +89,7 @@ def test_trained_to_the_end_of_the_inner_loop_it_is_l_svgp(rng):
     model, X, Y = problem(rng, "LikelihoodForm")
     options = {"steps": 15, "batch_size": 20, "rng": 1, "optimiser": fs.adam(0.02)}
     exact, info = fs.fit(model, X, Y, **options)
-    relaxed, _, _ = problem(np.random.default_rng(0), "Relaxed")
+    relaxed, _, _ = problem(generator(0), "Relaxed")
     relaxed = fs.replace(model, posterior=relaxed.posterior)
     errors = {}
     for direction in ("exact", "likelihood"):

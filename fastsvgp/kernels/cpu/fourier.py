@@ -8,10 +8,11 @@ import math
 
 import numpy as np
 
+from ..num_threads import get_num_threads
 from . import fourier_rows as rows
 from . import frequencies as draws
 from . import scratch
-from .threads import get_num_threads, over_rows
+from .threads import over_rows
 
 PANEL = 256  # frequencies at most
 ROW = 2048  # bytes of the points of a tile; half of that where there are many features, which then stay in the second-level cache

@@ -179,7 +179,7 @@ def power_iteration(S, v, shift=0.0, iterations=3):
     def one(S, v):
         v, size = v[:, 0], 0.0
         for _ in range(iterations):
-            v = v / (np.sqrt(np.sum(np.square(v, dtype=np.float64))) or 1.0).astype(v.dtype)
+            v = v / v.dtype.type(np.sqrt(np.sum(np.square(v, dtype=np.float64))) or 1.0)
             v = sum(over_rows(_symmetric_times, len(S), S.size, S, v)) + S.dtype.type(shift) * v
             size = np.sqrt(np.sum(np.square(v, dtype=np.float64)))
         return np.asarray(size), v[:, None]

@@ -16,7 +16,8 @@ RBF, MATERN12, MATERN32, MATERN52 = range(4)
 ROWS = 16  # of a block
 FAR = 1e6  # Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
 LOG2E = 1 / math.log(2)
-NEAR = 0.125  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
+NEAR = 0.125  # below this fraction of the norms r^2 is summed directly, and its pair contracted by differences
+CANCELS = 0.5  # the same for r^2 alone, of norms above 1: a product's rounding, relative to the norms, would show in k
 
 jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
 
@@ -169,21 +170,23 @@ def centre(start, stop, X, c, scale, A, norms):
 
 @jit
 def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
-    """r^2 from -2 a . b; where that cancels, the direct sum. Returns how many, their j in ``near``."""
-    share = r2.dtype.type(NEAR)
+    """r^2 from -2 a . b; where that cancels, the direct sum. Returns how many pairs are near, their j in ``near``."""
+    cancels, share, one = r2.dtype.type(CANCELS), r2.dtype.type(NEAR), r2.dtype.type(1)
     low = 0
     for j in range(r2.size):
         norm = norm1 + norms2[j]
         r2[j] = products[j] + norm
-        low += 0 if r2[j] > share * norm else 1  # also where the norms are infinite, or NaN
+        low += 0 if r2[j] > (cancels if norm > one else share) * norm else 1  # also where the norms are infinite, or NaN
     if low == 0:
         return 0
     low = 0
     for j in range(r2.size):
-        if not r2[j] > share * (norm1 + norms2[j]):
+        norm = norm1 + norms2[j]
+        if not r2[j] > (cancels if norm > one else share) * norm:
             r2[j] = _squared_distance(x, X2[j], scale)
-            near[low] = j
-            low += 1
+            if not r2[j] > share * norm:
+                near[low] = j
+                low += 1
     return low
 
 

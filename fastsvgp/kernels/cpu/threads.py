@@ -17,37 +17,14 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
+from ..num_threads import get_num_threads
+
 CHUNKS = 4  # for each thread
 LOOKS = 100_000  # half a nanosecond each
 
 _lock = threading.Lock()
 _jobs = None
 _helpers = 0
-_count = None
-
-
-def get_num_threads():
-    """How many threads our own kernels use: what ``set_num_threads`` said, else the cores this process may use."""
-    if _count is not None:
-        return _count
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every platform
-        return os.cpu_count() or 1
-
-
-def set_num_threads(count):
-    """Set the number of threads of our own kernels (BLAS keeps its own setting); ``None`` goes back to all cores.
-
-    Raises
-    ------
-    ValueError
-        ``count`` is not a positive integer.
-    """
-    global _count
-    if count is not None and (isinstance(count, bool) or int(count) != count or count < 1):
-        raise ValueError(f"set_num_threads: `count` must be a positive integer or None, got {count!r}")
-    _count = None if count is None else int(count)
 
 
 def _forget():

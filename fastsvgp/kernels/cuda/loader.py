@@ -21,7 +21,7 @@ FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have withou
 WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)  # the packages that install ``cupy`` itself
 C_NAMES = {"float32": "float", "float64": "double"}
 
-_functions = {}
+_functions: dict = {}
 
 
 def checking():

@@ -1,0 +1,100 @@
+"""``--resume``: whether a checkpoint is of this fit, with these data."""
+
+import hashlib
+import os
+
+import numpy as np
+
+import fastsvgp as fs
+
+from ..errors import DataFileError
+from ..train import digests
+from .errors import UsageError, shown
+from .task import Standardisation
+
+NEAR = 1e-9  # of a standard deviation: other machines add up the same rows in another order
+
+
+def described(fitted, task):
+    """What a checkpoint says about the data of its fit."""
+    return {
+        "inputs": task.input_names,
+        "target": task.target_name,
+        "classes": task.classes,
+        "split": task.split,
+        "held out": hashlib.blake2b(np.packbits(task.test), digest_size=16).hexdigest(),
+        "standardisation": fitted.scale.to_json(),
+    }
+
+
+def resumed(checkpoint, fitted, task, args):
+    """Refuse a checkpoint of another fit before ``fit`` reads it.
+
+    Returns
+    -------
+    scale, digests
+        Those that it was trained with: the scaling of ``fitted``, but for rounding; None for digests that it does not have.
+    """
+    if not os.path.exists(checkpoint):
+        raise UsageError(f"--resume: there is no checkpoint {checkpoint}; an interrupted run leaves one in its --out folder")
+    state = fs.load(checkpoint)
+    if not isinstance(state, fs.TrainingState):
+        raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
+    before, now = _essence(state.model, state.seed), _essence(fitted.model, args.seed if args.method != "sgpr" else state.seed)
+    differences = [f"{name} {before[name]} then, {now[name]} now" for name in now if before[name] != now[name]]
+    scale = fitted.scale
+    if state.note is not None:
+        differences += _other_data(state.note, described(fitted, task))
+        scale = Standardisation.from_json(state.note["standardisation"])
+    if differences:
+        raise UsageError(
+            f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same data and arguments again, "
+            "or leave out --resume and choose another --out"
+        )
+    return scale, state.data
+
+
+def check_numbers(checkpoint, then, X, y):
+    """Refuse a checkpoint that was made with other numbers in the same columns and rows. ``then``: its digests, or None."""
+    if then is not None and digests.differences(then, digests.of(X=X, Y=y)):
+        raise UsageError(
+            f"--resume: {checkpoint} belongs to other data: the columns have the same names, means and scales, but the numbers "
+            "in the training rows differ; leave out --resume and choose another --out"
+        )
+
+
+def _essence(model, seed):
+    """What must be the same for a checkpoint to fit."""
+    return {
+        "method": type(model).__name__,
+        "posterior": type(getattr(model, "posterior", None)).__name__,
+        "covariance": type(model.covariance).__name__,
+        "likelihood": type(getattr(model, "likelihood", None)).__name__,
+        "inducing inputs": np.shape(model.inducing),
+        "dtype": str(model.inducing.dtype),
+        "lengthscales": np.shape(model.covariance.lengthscales),
+        "seed": seed,
+    }
+
+
+def _other_data(then, now):
+    """In words, what of the data is not as it was."""
+    words = []
+    for name in ("inputs", "target", "classes"):
+        if then[name] != now[name]:
+            old, new = (shown(d[name]) if isinstance(d[name], list) else d[name] for d in (then, now))
+            words.append(f"{name} {old} then, {new} now")
+    if then["held out"] != now["held out"]:
+        same = then["split"] == now["split"]
+        words.append("other rows held out" if same else f"held out: {then['split']} then, {now['split']} now")
+    if not words:
+        old, new = (Standardisation.from_json(d["standardisation"]) for d in (then, now))
+        if not _near(old, new):
+            words.append("other means or scales of the training rows")
+    return words
+
+
+def _near(a, b):
+    pairs = ((a.x_mean, b.x_mean, a.x_scale), (a.x_scale, b.x_scale, a.x_scale), (a.y_mean, b.y_mean, a.y_scale),
+             (a.y_scale, b.y_scale, a.y_scale))  # fmt: skip
+    return all(np.all(np.abs(np.subtract(u, v)) <= NEAR * np.asarray(size)) for u, v, size in pairs)

@@ -1,0 +1,72 @@
+"""Public functions that compute on as many BLAS threads as their matrices deserve."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from numpy import ndarray
+
+from .dispatch import twin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class computing:
+    """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
+
+    ``arguments`` hold a model, whose inducing inputs count, or ``Blocks``, or matrices; rows of all other arrays are the batch. A
+    ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor in a block within a block.
+    """
+
+    __slots__ = ("_begun", "_sizes")
+
+    def __init__(self, arguments, joint=False):
+        self._sizes = _sizes(arguments, joint)
+
+    def __enter__(self):
+        self._begun = self._sizes is not None and twin("openblas").enter(*self._sizes)
+
+    def __exit__(self, *_):
+        if self._begun:
+            twin("openblas").leave()
+
+
+def governed(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function whose call is such a block, with its arguments."""
+    always_joint = "num_samples" in inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:  # 3 us
+        sizes = _sizes((*args, *kwargs.values()) if kwargs else args, always_joint or kwargs.get("full_cov"))
+        if sizes is None or not (pool := twin("openblas")).enter(*sizes):
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            pool.leave()
+
+    return call
+
+
+def _sizes(arguments, joint):
+    """``(M, B)``: rows of the matrices that are factorised, and of the batch; ``None`` where no array of NumPy says."""
+    M, B, first = None, 0, None
+    for value in arguments:
+        if type(value) is ndarray:
+            if value.ndim:
+                B = max(B, len(value))
+                first = value if first is None else first
+        elif value is not None and type(value) not in (float, int) and M is None:
+            matrix = getattr(value, "inducing", None)
+            if matrix is None:
+                matrix = getattr(value, "Kuu", None)
+                B = max(B, getattr(getattr(value, "Kuf", None), "shape", (0,))[-1])
+            if matrix is not None:
+                if type(matrix) is not ndarray or not matrix.ndim:
+                    return None
+                M = len(matrix)
+    if M is None:
+        return None if first is None else (first.shape[-1], first.shape[-1])
+    return (max(M, B), B) if joint else (M, B)

@@ -1,0 +1,409 @@
+"""Whose folder of results it is, who writes to it, and what of a training survives a full disk, a signal and other data."""
+
+import errno
+import json
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp import files
+from fastsvgp.cli import main, plots
+from fastsvgp.cli.outputs import LOCK, default_folder
+from fastsvgp.cli.progress import Progress
+from fastsvgp.cli.task import Standardisation
+
+FEW = ["--steps", "6", "--inducing", "4", "--batch-size", "16", "--quiet"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "available", lambda: False)  # they take most of the time of a small fit
+    return tmp_path
+
+
+def write_table(path, rows, header="a,b,y"):
+    pathlib.Path(path).parent.mkdir(exist_ok=True)
+    np.savetxt(path, rows, delimiter=",", header=header, comments="", fmt="%.17g")
+
+
+@pytest.fixture
+def table(here, rng):
+    X = rng.standard_normal((40, 2))
+    rows = np.column_stack([X, X.sum(axis=1) + 0.1 * rng.standard_normal(40)])
+    write_table("d.csv", rows)
+    return rows
+
+
+def fit(capsys, *argv, code=0):
+    got = main(["fit", *argv, *FEW])
+    out, err = capsys.readouterr()
+    assert got == code, (got, err)
+    assert out == "" and "Traceback" not in err
+    return err
+
+
+def stop_at(monkeypatch, step, how):
+    """Have something happen in the callback of a step, once."""
+    plain, done = Progress.__call__, []
+
+    def call(self, now, value, info):
+        plain(self, now, value, info)
+        if now == step and not done:
+            done.append(now)
+            how()
+
+    monkeypatch.setattr(Progress, "__call__", call)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def files_in(folder):
+    return {name: pathlib.Path(folder, name).read_bytes() for name in os.listdir(folder)}
+
+
+# --- whose folder it is ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path, folder",
+    [
+        ("data/airfoil.csv", "airfoil-fit"),
+        ("data.v1.csv", "data.v1-fit"),
+        ("data.v2.csv.gz", "data.v2-fit"),
+        ("airfoil.data.csv.gz", "airfoil.data-fit"),
+        ("abalone.data", "abalone-fit"),
+        ("A.CSV.GZ", "A-fit"),
+        ("a.npz", "a-fit"),
+        ("a.npy", "a-fit"),
+        ("a.tsv", "a-fit"),
+        ("results.2024", "results.2024-fit"),
+        ("table", "table-fit"),
+        (".csv", "fastsvgp-fit"),
+        ("-", "fastsvgp-fit"),
+    ],
+)
+def test_the_default_folder_has_the_whole_name(path, folder):
+    assert default_folder(path) == folder
+
+
+def test_another_file_of_the_same_name_never_loses_its_model_unasked(table, capsys):
+    os.mkdir("one")
+    shutil.move("d.csv", "one/d.csv")
+    write_table("two/d.csv", -table)
+    fit(capsys, "one/d.csv")
+    before = files_in("d-fit")
+    said = fit(capsys, "two/d.csv", code=2)
+    for part in (f"d-fit holds the results of {os.path.realpath('one/d.csv')}; name another", "--out", "--out d-fit"):
+        assert part in said
+    assert files_in("d-fit") == before
+    fit(capsys, "two/d.csv", "--out", "d-fit")  # asked for
+    assert files_in("d-fit") != before
+    fit(capsys, "one/d.csv", code=2)
+
+
+def test_the_same_file_or_the_same_data_are_fitted_again_without_a_question(table, capsys):
+    fit(capsys, "d.csv")
+    fit(capsys, "d.csv")
+    write_table("d.csv", np.vstack([table, -table]))  # more rows came
+    fit(capsys, "d.csv")
+    os.mkdir("moved")
+    shutil.move("d.csv", "moved/d.csv")
+    os.symlink("moved/d.csv", "link.csv")
+    fit(capsys, "moved/d.csv")
+    os.rename("d-fit", "link-fit")
+    fit(capsys, "link.csv")
+    assert json.loads(pathlib.Path("link-fit/metrics.json").read_text())["source"]["file"] == os.path.realpath("moved/d.csv")
+
+
+def test_results_of_an_earlier_version_or_of_nobody_knows_what(table, capsys):
+    fit(capsys, "d.csv")
+    metrics = pathlib.Path("d-fit/metrics.json")
+    results = json.loads(metrics.read_text())
+    del results["source"]  # earlier versions wrote the name of the file alone, as "data"
+    metrics.write_text(json.dumps(results))
+    fit(capsys, "d.csv")
+    for content in (json.dumps({**results, "data": "other.csv"}), "[]", "no json"):
+        metrics.write_text(content)
+        assert "d-fit holds the results of " in fit(capsys, "d.csv", code=2)
+    metrics.unlink()
+    assert "data that nothing there names" in fit(capsys, "d.csv", code=2)
+    os.unlink("d-fit/model.npz")
+    fit(capsys, "d.csv")
+
+
+# --- who writes to it -----------------------------------------------------------------------------------------------------
+
+
+def test_two_processes_in_one_folder_are_told(table, capsys):
+    os.mkdir("out")
+    handle = files.take_lock(f"out/{LOCK}")
+    said = fit(capsys, "d.csv", "--out", "out", code=2)
+    assert f"out is in use by another fit (process {os.getpid()} on " in said and "choose another --out" in said
+    assert os.listdir("out") == [LOCK]
+    files.release_lock(f"out/{LOCK}", handle)
+    pathlib.Path("out", LOCK).write_text("process 1 on a machine that lost its power")
+    fit(capsys, "d.csv", "--out", "out")
+    assert sorted(os.listdir("out")) == ["metrics.json", "model.npz"]
+
+
+def test_what_killed_runs_left_goes(table, capsys):
+    os.mkdir("out")
+    for name in ("model.npz", "metrics.json", "checkpoint.npz", "fit.png", "mine.txt"):
+        pathlib.Path("out", f".{name}.abcd1234.part").write_text("half")
+    fit(capsys, "d.csv", "--out", "out")
+    assert sorted(os.listdir("out")) == [".mine.txt.abcd1234.part", "metrics.json", "model.npz"]
+
+
+# --- a checkpoint that is there -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupted(table, capsys, monkeypatch):
+    """A folder ``out`` with the checkpoint of step 3 of 6."""
+    stop_at(monkeypatch, 3, interrupt)
+    assert "same command with --resume" in fit(capsys, "d.csv", "--out", "out", code=130)
+    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz"]
+    return table
+
+
+def predictions(capsys, folder):
+    assert main(["predict", folder, "d.csv"]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_forgotten_resume_writes_over_nothing(interrupted, capsys):
+    before = files_in("out")
+    said = fit(capsys, "d.csv", "--out", "out", code=2)
+    for part in ("out holds checkpoint.npz of a run that did not end", "--resume goes on from it", "delete it", "another --out"):
+        assert part in said
+    assert files_in("out") == before
+    fit(capsys, "d.csv", "--out", "out", "--resume")
+    fit(capsys, "d.csv", "--out", "whole")
+    assert predictions(capsys, "out") == predictions(capsys, "whole")
+    fit(capsys, "d.csv", "--out", "out")  # nothing is unfinished any more
+
+
+def test_a_deleted_checkpoint_is_a_new_start(interrupted, capsys):
+    os.unlink("out/checkpoint.npz")
+    fit(capsys, "d.csv", "--out", "out")
+    assert "there is no checkpoint" in fit(capsys, "d.csv", "--out", "out", "--resume", code=2)
+
+
+def masked(count, first):
+    np.savetxt("mask.csv", (np.arange(40) < count + first) & (np.arange(40) >= first), fmt="%d", header="m", comments="")
+
+
+def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
+    before = files_in("out")
+
+    def refused(*argv):
+        said = fit(capsys, "d.csv", "--out", "out", "--resume", *argv, code=2)
+        assert "out/checkpoint.npz belongs to " in said and files_in("out") == before
+        return said
+
+    assert "inputs a, b then, a, y now, target y then, b now" in refused("--target", "b")
+    assert "inputs a, b then, b now" in refused("--ignore", "a")
+    masked(4, 0)  # as many rows as the random tenth
+    assert "held out: a random 10 % held out, seed 0 then, test mask mask.csv:m now" in refused("--test-mask", "mask.csv:m")
+    write_table("d.csv", 2 * interrupted)
+    assert "other means or scales of the training rows" in refused()
+    swapped = interrupted.copy()
+    trained = np.flatnonzero(~np.isin(np.arange(40), np.random.default_rng([0, 40]).permutation(40)[:4]))
+    swapped[trained] = interrupted[trained[::-1]]
+    write_table("d.csv", swapped)
+    assert "the numbers in the training rows differ" in refused()
+    write_table("d.csv", interrupted)
+    fit(capsys, "d.csv", "--out", "out", "--resume")
+
+
+def test_another_mask_of_the_same_name_is_other_data(table, capsys, monkeypatch):
+    masked(4, 0)
+    stop_at(monkeypatch, 3, interrupt)
+    fit(capsys, "d.csv", "--out", "out", "--test-mask", "mask.csv:m", code=130)
+    masked(4, 1)
+    said = fit(capsys, "d.csv", "--out", "out", "--test-mask", "mask.csv:m", "--resume", code=2)
+    assert "(other rows held out)" in said
+    masked(4, 0)
+    os.rename("mask.csv", "renamed.csv")
+    fit(capsys, "d.csv", "--out", "out", "--test-mask", "renamed.csv:m", "--resume")
+
+
+def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, capsys, monkeypatch):
+    plain = Standardisation.of
+
+    def rounded(*args):
+        scale = plain(*args)
+        scale.x_mean, scale.y_scale = scale.x_mean + 1e-15, np.nextafter(scale.y_scale, 9.0)
+        return scale
+
+    fit(capsys, "d.csv", "--out", "whole")
+    monkeypatch.setattr(Standardisation, "of", rounded)
+    fit(capsys, "d.csv", "--out", "out", "--resume")
+    assert predictions(capsys, "out") == predictions(capsys, "whole")
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(interrupted, capsys):
+    fs.save("out/checkpoint.npz", fs.replace(fs.load("out/checkpoint.npz"), data=None, note=None))
+    assert "note       out/checkpoint.npz holds no digest of its data" in fit(capsys, "d.csv", "--out", "out", "--resume")
+
+
+def test_the_demo_begins_anew(here, capsys):
+    pytest.importorskip("sklearn")
+    os.makedirs("demo/diabetes")
+    pathlib.Path("demo/diabetes/checkpoint.npz").write_text("of a demo that was interrupted")
+    assert main(["demo", "--steps", "1", "--quiet", "--out", "demo"]) == 0
+    assert sorted(os.listdir("demo/diabetes")) == ["metrics.json", "model.npz"]
+
+
+# --- a full disk ----------------------------------------------------------------------------------------------------------
+
+
+def full(monkeypatch, *names):
+    """No file with one of these names (of checkpoints, models, metrics) fits on the disk any more, in the folder ``out``."""
+    plain = os.replace
+
+    def replace(source, target):
+        if os.path.basename(target) in names and os.path.basename(os.path.dirname(target)) == "out":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        plain(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+
+
+def test_a_full_disk_after_training_leaves_the_checkpoint_and_says_how_to_go_on(table, capsys, monkeypatch):
+    full(monkeypatch, "model.npz")
+    said = fit(capsys, "d.csv", "--out", "out", code=2)
+    for part in (
+        "cannot write out/model.npz: No space left on device",
+        "the trained model is safe in out/checkpoint.npz",
+        "the same command with --resume writes the results without training again",
+    ):
+        assert part in said
+    assert os.listdir("out") == ["checkpoint.npz"]
+
+
+def test_the_model_that_was_safe_is_written_when_there_is_space(table, capsys, monkeypatch, here):
+    with monkeypatch.context() as disk:
+        full(disk, "model.npz")
+        fit(capsys, "d.csv", "--out", "out", code=2)
+    steps = []
+    monkeypatch.setattr(Progress, "__call__", lambda self, step, value, info: steps.append(step))
+    fit(capsys, "d.csv", "--out", "out", "--resume")
+    assert steps == [] and sorted(os.listdir("out")) == ["metrics.json", "model.npz"]
+    fit(capsys, "d.csv", "--out", "whole")
+    assert predictions(capsys, "out") == predictions(capsys, "whole")
+
+
+def test_a_disk_too_full_for_checkpoints_gets_the_model_elsewhere(table, capsys, monkeypatch, here):
+    (here / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here / "tmp"))
+    fit(capsys, "d.csv", "--out", "whole")
+    full(monkeypatch, "model.npz", "checkpoint.npz")
+    said = fit(capsys, "d.csv", "--out", "out", code=2)
+    (folder,) = os.listdir("tmp")
+    path = here / "tmp" / folder / "model.npz"
+    assert f"the trained model is kept in {path}, which `fastsvgp predict` can use" in said and not os.path.exists("out")
+    assert predictions(capsys, str(path)) == predictions(capsys, "whole")
+
+
+def test_where_nothing_can_be_written_nothing_is_promised(table, capsys, monkeypatch, here):
+    (here / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here / "tmp"))
+    monkeypatch.setenv("HOME", str(here / "tmp"))
+
+    def fsync(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    said = fit(capsys, "d.csv", "--out", "out", code=2)
+    assert "free some space, or choose another --out" in said and "trained model" not in said
+    assert sorted(os.listdir()) == ["d.csv", "tmp"] and os.listdir("tmp") == []
+
+
+def test_a_disk_that_fills_up_after_the_model_says_that_it_is_there(table, capsys, monkeypatch):
+    full(monkeypatch, "metrics.json")
+    said = fit(capsys, "d.csv", "--out", "out", code=2)
+    assert "cannot write out/metrics.json" in said and "the model is in out/model.npz all the same" in said
+    assert os.listdir("out") == ["model.npz"]
+
+
+# --- signals --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(table, capsys, monkeypatch, number, code):
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, usual)
+    monkeypatch.setattr("fastsvgp.cli._mute", lambda: None)  # pytest's own terminal is still there
+    try:
+        stop_at(monkeypatch, 3, lambda: os.kill(os.getpid(), number))
+        said = fit(capsys, "d.csv", "--out", "out", code=code)
+        assert signal.getsignal(number) == usual
+    finally:
+        signal.signal(number, before)
+    assert "interrupted: the model after 3 steps is kept in out/model.npz" in said
+    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz"]
+    assert fs.load("out/checkpoint.npz").step == 3
+    fit(capsys, "d.csv", "--out", "out", "--resume")
+
+
+def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
+    """SIGHUP to a process whose terminal has gone: every word that it says to it is an error."""
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what runs the tests may ignore it, and its children do as well
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 120))
+    root = pathlib.Path(fs.__file__).resolve().parents[1]
+    options = ["--steps", "1000000", "--inducing", "4", "--batch-size", "16", "--out", "out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fastsvgp", "fit", "d.csv", *options],
+        stdin=its, stdout=its, stderr=its, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]), "TERM": "dumb"},
+    )  # fmt: skip
+    try:
+        os.close(its)
+        shown = b""
+        while b"ELBO" not in shown:  # the bar: steps are being taken
+            shown += os.read(ours, 1000)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=300) == 129
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+        process.kill()
+        process.wait()
+    assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
+    assert fs.load("out/model.npz").inducing.shape == (4, 2) and fs.load("out/checkpoint.npz").step > 0
+
+
+# --- counts without end ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["--steps", "--inducing", "--batch-size"])
+@pytest.mark.parametrize("much", [str(10**22), "1" + "0" * 400, "1" + "0" * 5000])
+def test_counts_that_no_machine_holds(table, capsys, option, much):
+    said = fit(capsys, "d.csv", option, much, code=2) if option != "--steps" else refused_steps(capsys, much)
+    assert f"argument {option}: expected a whole number from 1 to 1000000000000000, got '1000" in said
+
+
+def refused_steps(capsys, much):
+    assert main(["fit", "d.csv", "--steps", much]) == 2
+    return capsys.readouterr().err
+
+
+def test_epochs_and_seeds_without_end(table, capsys):
+    assert main(["fit", "d.csv", "--epochs", "1e300"]) == 2
+    assert "--epochs 1e+300 are " in (said := capsys.readouterr().err) and "more than can be counted" in said
+    assert main(["fit", "d.csv", *FEW, "--seed", "1" + "0" * 400]) == 0

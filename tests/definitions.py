@@ -1,0 +1,88 @@
+"""Bounds of the package's records by the definitions in ``oracles``: dense, in any dtype, complex ones too."""
+
+from functools import partial
+
+import numpy as np
+from oracles import covariances, gp, inverse_free, inverse_free_whitened, likelihood_gradients
+
+import fastsvgp as fs
+from fastsvgp import kernels
+
+
+def blocks(covariance, Z, X, jitter):
+    Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
+    kff = covariances.matrix(covariance, X, X).diagonal().copy()
+    return fs.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)
+
+
+def moments(posterior, blocks, **probes):
+    """Means (P, N) and variances (P, N) at the batch, and the KL term as the bound has it; jitter is in ``blocks.Kuu``."""
+    Kuu, Kuf, kff = blocks.Kuu, blocks.Kuf, blocks.kff
+    M, kind = len(Kuu), type(posterior).__name__
+    means = posterior.mean.reshape(-1, M)
+    if kind in ("LikelihoodForm", "Relaxed"):
+        T = None
+        if kind == "Relaxed":
+            L = np.tril(posterior.inverse_tril)
+            T = L @ L.T
+        form = (means, posterior.variance, posterior.preconditioned)
+        mean, cov = inverse_free.marginals(Kuu, Kuf, np.diag(kff), *form, T)
+        var = np.stack([cov.diagonal()] * len(means))
+        if T is None:
+            return mean, var, inverse_free.kl(*inverse_free.q_of_u(Kuu, *form), Kuu)
+        return mean, var, inverse_free.kl_bound(Kuu, form[0], form[1], T, form[2], **probes)
+    if kind == "InverseFreeWhitened":
+        T = inverse_free_whitened.implicit_step(Kuu, np.tril(posterior.inverse_root))
+    kl, f = 0.0, []
+    for m, W in zip(means, np.tril(posterior.scale_tril).reshape(-1, M, M), strict=True):
+        if kind == "InverseFreeWhitened":
+            f.append(inverse_free_whitened.marginals(Kuu, T, m, W @ W.T, Kuf, kff))
+            kl = kl + inverse_free_whitened.kl_bound(Kuu, T, m, W @ W.T)
+        else:
+            q = gp.unwhitened(Kuu, m, W) if kind == "Whitened" else (m, W @ W.T)
+            f.append(gp.marginals(Kuu, Kuf, kff, *q))
+            kl = kl + gp.kl_gaussians(*q, np.zeros_like(m), Kuu)
+    return *(np.stack(x) for x in zip(*f, strict=True)), kl
+
+
+def prior_mean(mean, X):
+    """(1 or P, N)."""
+    match type(mean).__name__:
+        case "ConstantMean":
+            return np.atleast_1d(mean.value)[:, None]
+        case "LinearMean":
+            return np.atleast_2d(mean.weights) @ X.T + np.atleast_1d(mean.bias)[:, None]
+    return 0.0
+
+
+def data_term(likelihood, Y):
+    """Of ``likelihood_gradients``, with its rule and with targets (P, N), or (N,) classes, in it."""
+    settings = {name: getattr(likelihood, name) for name, _ in likelihood._record_fields}
+    if isinstance(likelihood, fs.Softmax):
+        settings["points"] = kernels.normal_points(likelihood.num_classes, likelihood.num_samples)
+    Y = Y[None] if Y.ndim == 1 and likelihood.num_latent is None else Y
+    return partial(getattr(likelihood_gradients, type(likelihood).__name__.lower()), Y, **settings)
+
+
+def expected_log_prob(likelihood, Y, mean, var):
+    """In float64, and to first order in imaginary parts: few special functions know extended precision or complex numbers."""
+    term = data_term(fs.tree_map(lambda a: float(a.real), likelihood), Y)
+    value, a, b, own = term(*(np.asarray(x.real, float) for x in (mean, var)))
+    moved = sum(bar * np.imag(getattr(likelihood, name)) for name, bar in own.items())
+    return value + 1j * ((a * mean.imag + b * var.imag).sum() + moved)
+
+
+def elbo(model, X, Y, scale, jitter):
+    """Of targets (N,), (N, P), or (N,) classes."""
+    mean, var, kl = moments(model.posterior, blocks(model.covariance, model.inducing, X, jitter))
+    return scale * expected_log_prob(model.likelihood, Y.T, mean + prior_mean(model.mean, X), var) - kl
+
+
+def kl_term(model, jitter):
+    return moments(model.posterior, blocks(model.covariance, model.inducing, model.inducing[:0], jitter))[-1]
+
+
+def collapsed(sgpr, X, Y, jitter):
+    b = blocks(sgpr.covariance, sgpr.inducing, X, jitter)
+    residuals = np.atleast_2d(Y.T) - prior_mean(sgpr.mean, X)
+    return sum(gp.titsias_bound(b.Kuu, b.Kuf, b.kff, y, sgpr.noise_variance) for y in residuals)

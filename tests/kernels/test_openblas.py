@@ -1,0 +1,297 @@
+"""The threads of SciPy's OpenBLAS: one for small matrices, never more than allowed, put back afterwards."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.kernels.cpu import openblas
+from fastsvgp.kernels.governed import _sizes, computing, governed
+
+
+class Pool:
+    """An OpenBLAS of four threads that remembers what it was told."""
+
+    def __init__(self, count=4):
+        self.count, self.told, self.interrupted = count, [], None
+
+    def get_num_threads(self):
+        self._interrupt("get")
+        return self.count
+
+    def set_num_threads(self, count):
+        self._interrupt("set")
+        self.count = count
+        self.told.append(count)
+
+    def _interrupt(self, when):
+        if self.interrupted == when:
+            self.interrupted = None
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    pool = Pool()
+    monkeypatch.setattr(openblas, "scipys", lambda: pool)
+    with fs.set_num_threads(3):
+        yield pool
+    assert not openblas._inside and openblas._before is None
+
+
+@governed
+def seen(A, pool):
+    return pool.count
+
+
+SMALL, LARGE = np.eye(20), np.eye(400)
+
+
+def test_small_matrices_get_one_thread_and_large_ones_what_we_may_use(pool):
+    assert seen(SMALL, pool) == 1 and pool.count == 3
+    assert seen(LARGE, pool) == 3
+    fs.set_num_threads(2)
+    assert seen(LARGE, pool) == 2 and seen(SMALL, pool) == 1 and pool.count == 3
+    fs.set_num_threads(8)
+    assert seen(LARGE, pool) == 3  # never more than the pool was allowed
+    pool.count = 1
+    pool.told.clear()
+    assert seen(LARGE, pool) == seen(SMALL, pool) == 1 and not pool.told  # as with OPENBLAS_NUM_THREADS=1
+    pool.count = 3
+
+
+@pytest.mark.parametrize("M, B", [(20, 10**6), (50, 8192), (100, 512)])
+def test_sizes_that_one_thread_serves(pool, M, B):
+    openblas.enter(M, B)
+    assert pool.count == 1
+    openblas.leave()
+
+
+@pytest.mark.parametrize("M, B", [(150, 256), (200, 256), (200, 1), (100, 1024)])
+def test_sizes_that_two_threads_serve_better(pool, M, B):
+    openblas.enter(M, B)
+    assert pool.count == 3
+    openblas.leave()
+
+
+def test_an_error_puts_it_back(pool):
+    @governed
+    def fails(A):
+        assert pool.count == 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fails(SMALL)
+    assert pool.count == 3
+
+
+@pytest.mark.parametrize("when", ["get", "set"])
+def test_an_interrupt_on_the_way_in_leaves_nothing_behind(pool, when):
+    pool.interrupted = when
+    with pytest.raises(KeyboardInterrupt):
+        seen(SMALL, pool)
+    assert pool.count == 3 and not openblas._inside
+    assert seen(SMALL, pool) == 1 and pool.count == 3
+
+
+def test_a_call_within_a_call_goes_on_under_the_setting_of_the_outer_one(pool):
+    @governed
+    def outer(A):
+        inner = seen(LARGE, pool), seen(SMALL, pool)
+        return pool.count, *inner, pool.count
+
+    pool.told.clear()
+    assert outer(SMALL) == (1, 1, 1, 1) and pool.told == [1, 3]
+    pool.told.clear()
+    assert outer(LARGE) == (3, 3, 3, 3) and pool.told == []
+
+
+def test_calls_of_several_threads_share_the_least(pool):
+    inside, go = threading.Barrier(2), threading.Event()
+
+    @governed
+    def held(A):
+        inside.wait(20)
+        go.wait(20)
+        return pool.count
+
+    with computing((LARGE,)):
+        assert pool.count == 3
+        other = threading.Thread(target=held, args=(SMALL,))
+        other.start()
+        inside.wait(20)
+        assert pool.count == 1
+    assert pool.count == 1  # the other one is still there
+    go.set()
+    other.join()
+    assert pool.count == 3
+
+
+def test_many_threads_at_once(pool):
+    def work():
+        for _ in range(200):
+            assert seen(SMALL, pool) == 1
+
+    errors = []
+    threads = [threading.Thread(target=lambda: errors.append(None) or work() or errors.pop()) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and pool.count == 3
+
+
+def test_a_block_of_set_num_threads_limits_everybody(pool):
+    with fs.set_num_threads(2):
+        assert pool.count == 2 and seen(LARGE, pool) == 2 and seen(SMALL, pool) == 1 and pool.count == 2
+        with fs.set_num_threads(1):
+            assert pool.count == 1 and seen(LARGE, pool) == 1 and pool.count == 1
+        assert pool.count == 2
+    assert pool.count == 3
+    with fs.set_num_threads(9):
+        assert pool.count == 3
+    assert pool.count == 3
+
+
+def test_a_block_within_a_call(pool):
+    with computing((SMALL,)):
+        with fs.set_num_threads(2):
+            assert pool.count == 1
+        assert pool.count == 1
+    assert pool.count == 3
+
+
+def test_a_forked_child_has_the_setting_put_back(pool):
+    """It inherits neither the call of another thread nor its setting; a call of its own goes on."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("no fork on this platform")
+    fork = multiprocessing.get_context("fork")
+
+    def child(alone):
+        os._exit(pool.count != (3 if alone else 1) or len(openblas._inside) != (not alone) or seen(SMALL, pool) != 1)
+
+    inside, go = threading.Event(), threading.Event()
+    other = threading.Thread(target=governed(lambda A: inside.set() or go.wait(20)), args=(SMALL,))
+    other.start()
+    try:
+        assert inside.wait(20) and pool.count == 1
+        children = [fork.Process(target=child, args=(True,))]
+        children[0].start()
+        with computing((SMALL,)):
+            children.append(fork.Process(target=child, args=(False,)))
+            children[1].start()
+        for process in children:
+            process.join(20)
+            assert process.exitcode == 0
+        assert pool.count == 1
+    finally:
+        go.set()
+        other.join()
+    assert pool.count == 3
+
+
+def test_where_there_is_no_openblas_nothing_is_set(monkeypatch):
+    monkeypatch.setattr(openblas, "scipys", lambda: None)
+    assert openblas.facts() is None
+    with fs.set_num_threads(1), computing((SMALL,)):
+        assert not openblas._inside
+    assert governed(lambda A: len(A))(SMALL) == 20
+
+
+def model(posterior=None, M=5):
+    q = fs.Whitened(np.zeros(M), np.eye(M)) if posterior is None else posterior
+    return fs.SVGP(fs.RBF(1.0, np.ones(2)), np.random.default_rng(1).standard_normal((M, 2)), q, fs.Gaussian(0.1))
+
+
+X, Y = np.random.default_rng(2).standard_normal((30, 2)), np.zeros(30)
+SGPR = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:5], 0.1)
+RELAXED = fs.Relaxed(np.zeros(5), np.ones(5), 0.1 * np.eye(5))
+BLOCKS = fs.Blocks(np.eye(5), np.zeros((5, 30)), np.ones(30))
+CALLS = {
+    "elbo": lambda: fs.elbo(model(), X, Y),
+    "by keyword": lambda: fs.elbo(X=X, Y=Y, model=model()),
+    "elbo_and_grad": lambda: fs.elbo_and_grad(model(), X, Y),
+    "data_term_and_grad": lambda: fs.data_term_and_grad(model(), X, Y),
+    "kl_term_and_grad": lambda: fs.kl_term_and_grad(model()),
+    "elbo_and_grad_from_blocks": lambda: fs.elbo_and_grad_from_blocks(BLOCKS, model().posterior, fs.Gaussian(0.1), Y),
+    "collapsed_bound": lambda: fs.collapsed_bound(SGPR, X, Y),
+    "collapsed_bound_and_grad": lambda: fs.collapsed_bound_and_grad(SGPR, X, Y),
+    "optimal_svgp": lambda: fs.optimal_svgp(SGPR, X, Y),
+    "predict_f": lambda: fs.predict_f(model(), X),
+    "predict_y": lambda: fs.predict_y(model(), X),
+    "predict_log_density": lambda: fs.predict_log_density(model(), X, Y),
+    "sample_f": lambda: fs.sample_f(model(), X, rng=0),
+    "natural_step": lambda: fs.natural_step(model(), X, Y),
+    "newton_schulz_step": lambda: fs.newton_schulz_step(np.eye(5), np.eye(5), 0.5),
+    "inverse_factor": lambda: fs.inverse_factor(np.eye(5)),
+    "refresh_inverse": lambda: fs.refresh_inverse(model(RELAXED)),
+    "variance_interval": lambda: fs.variance_interval(np.eye(5), np.eye(5), np.ones((5, 3)), np.ones(3), 1.0),
+    "fit, SciPy's optimiser included": lambda: fs.fit(SGPR, X, Y + X[:, 0], steps=2),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_public_functions_set_it_once_and_put_it_back(name, pool):
+    pool.told.clear()
+    CALLS[name]()
+    assert pool.told == [1, 3]
+
+
+def test_sizes_of_arguments():
+    wide = np.zeros((400, 2))
+    assert _sizes((model(), X, Y, 3.0), False) == (5, 30)
+    assert _sizes((model(),), False) == (5, 0)
+    assert _sizes((BLOCKS, model().posterior, Y), False) == (5, 30)
+    assert _sizes((np.eye(7), np.eye(7), 0.5), False) == (7, 7)
+    assert _sizes((model(), wide), True) == (400, 400)
+    assert _sizes(("nonsense", None, 2, [1.0]), False) is None
+    assert _sizes((fs.replace(model(), inducing=np.float64(3)), X), False) is None
+
+
+def test_joint_predictions_count_by_their_covariance(pool):
+    wide = np.linspace(0, 1, 800).reshape(400, 2)
+    for call in (lambda: fs.predict_f(model(), wide, full_cov=True), lambda: fs.sample_f(model(), wide, rng=0, jitter=1e-3)):
+        pool.told.clear()
+        call()
+        assert pool.told == []
+    fs.predict_f(model(), wide)
+    assert pool.told == [1, 3]
+
+
+REAL = """
+import numpy as np, fastsvgp as fs
+from fastsvgp.kernels.cpu import openblas
+from fastsvgp.kernels.governed import governed
+blas = openblas.scipys()
+assert blas.get_num_threads() == 1, openblas.facts()  # OPENBLAS_NUM_THREADS=1 stays, whatever we may use
+fs.set_num_threads(2)
+seen = governed(lambda A: blas.get_num_threads())
+assert seen(np.eye(20)) == seen(np.eye(400)) == 1
+blas.set_num_threads(2)
+assert seen(np.eye(20)) == 1 and seen(np.eye(400)) == 2 and blas.get_num_threads() == 2
+import scipy.linalg
+assert governed(lambda A: np.allclose(scipy.linalg.cholesky(A), A))(np.eye(300)) and blas.get_num_threads() == 2
+import os
+if hasattr(os, "fork"):
+    child = os.fork()
+    if not child:
+        os._exit(seen(np.eye(20)) != 1 or blas.get_num_threads() != 2)
+    assert os.waitpid(child, 0)[1] == 0
+assert seen(np.eye(20)) == 1 and blas.get_num_threads() == 2
+print(openblas.facts())
+"""
+
+
+def test_the_pool_of_scipy():
+    if openblas.scipys() is None:
+        pytest.skip("SciPy's BLAS is not an OpenBLAS that can be reached")
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    version, core, threads = done.stdout.strip().split(", ")
+    assert version.startswith("OpenBLAS ") and core.endswith(" kernels") and threads == "2 threads"

@@ -1,0 +1,117 @@
+"""Signals that ask for the end: what is watched, what is left alone, and that all is as it was afterwards."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fastsvgp import interrupts
+from fastsvgp.interrupts import obeyed, remembered
+
+ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def usual():
+    """The handlers of a program that sets none."""
+    before = {number: signal.getsignal(number) for number in ALL}
+    for number in ALL:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield {number: signal.getsignal(number) for number in ALL}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers():
+    return {number: signal.getsignal(number) for number in ALL}
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_raises_is_remembered_and_the_handlers_come_back(usual, number):
+    with pytest.raises(KeyboardInterrupt), remembered(ending=True) as asked:
+        signal.raise_signal(number)
+    assert asked == [number] and handlers() == usual
+
+
+def test_without_ending_only_ctrl_c_is_watched(usual):
+    with remembered():
+        assert signal.getsignal(signal.SIGINT) != usual[signal.SIGINT]
+        assert handlers() | {signal.SIGINT: None} == usual | {signal.SIGINT: None}
+
+
+def test_after_the_first_only_ctrl_c_raises_again(usual):
+    with remembered(ending=True) as asked:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert asked == [signal.SIGTERM, signal.SIGHUP, signal.SIGINT] and handlers() == usual
+
+
+def test_what_others_handle_or_ignore_is_left_to_them(usual):
+    seen = []
+    signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+    with remembered(ending=True) as asked:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+    assert seen == [signal.SIGTERM] and asked == []
+
+
+def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, monkeypatch):
+    delivered = []
+    with remembered(ending=True) as outer:
+        monkeypatch.setattr(interrupts.signal, "raise_signal", delivered.append)
+        with pytest.raises(KeyboardInterrupt), obeyed(ending=True) as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert inner is outer and outer == [signal.SIGTERM] and delivered == [] and handlers() == usual
+
+
+def test_in_another_thread_nothing_is_touched(usual):
+    found = []
+
+    def look():
+        with remembered(ending=True) as asked:
+            found.append((asked, handlers()))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [([], usual)]
+
+
+def test_a_terminal_that_goes_is_told_first(usual):
+    told = []
+    with remembered(ending=True, hung_up=lambda: told.append("gone")):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+    assert told == ["gone"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_training_obeys_when_it_is_done(number):
+    """The process is ended by the signal, as its parent expects, and not before what had to be done was done."""
+    program = f"""
+import os, signal
+from fastsvgp.interrupts import obeyed
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+with obeyed(ending=True):
+    try:
+        os.kill(os.getpid(), {int(number)})
+        for _ in range(10):
+            print("went on", flush=True)
+    except KeyboardInterrupt:
+        print("saved", flush=True)
+print("never", flush=True)
+"""
+    root = pathlib.Path(interrupts.__file__).resolve().parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
+    )
+    assert done.returncode == -number and done.stdout.splitlines()[-1] == "saved", done
