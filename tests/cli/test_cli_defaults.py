@@ -68,7 +68,7 @@ def test_small_data_train_an_exact_gp(rows, capsys):
     assert "Gaussian noise, and at most 5000 training rows -> SGPR (--method changes it)" in said
     assert "SGPR, Matérn 3/2 ARD, 60 inducing inputs (the distinct training inputs, held fixed" in said
     assert (results["method"], results["inducing"]) == ("sgpr", 60) and results["method_reason"].startswith("Gaussian noise")
-    model, X, y = fs.load("out/model.npz"), rows[:, :2], rows[:, 2]
+    model, X, y = fs.load_fitted("out").model, rows[:, :2], rows[:, 2]
     X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
     np.testing.assert_allclose(model.inducing, np.unique(X, axis=0), rtol=1e-12, atol=1e-12)
 
@@ -96,9 +96,9 @@ def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys, 
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "__call__", stop)
         assert main(["fit", "data.npy", "--out", "out", "--quiet"]) == 130
-    before = fs.load("out/model.npz").inducing
+    before = fs.load_fitted("out").model.inducing
     assert main(["fit", "data.npy", "--out", "out", "--quiet", "--resume"]) == 0
-    np.testing.assert_array_equal(fs.load("out/model.npz").inducing, before)
+    np.testing.assert_array_equal(fs.load_fitted("out").model.inducing, before)
 
 
 def test_what_was_asked_for_is_trained(rows, capsys):

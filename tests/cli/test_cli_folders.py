@@ -377,7 +377,7 @@ def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
         process.kill()
         process.wait()
     assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
-    assert fs.load("out/model.npz").inducing.shape == (4, 2) and fs.load("out/checkpoint.npz").step > 0
+    assert fs.load_fitted("out").model.inducing.shape == (4, 2) and fs.load("out/checkpoint.npz").step > 0
 
 
 # --- counts without end ---------------------------------------------------------------------------------------------------

@@ -588,9 +588,9 @@ def test_messages(rng):
                 fs.fit(model, X, Y, **{"steps": 1, name: much})
     with pytest.raises(ValueError, match=r"`epochs` of 1e\+300 are 6e\+301 steps; at most 10\*\*15"):
         fs.fit(model, X, Y, epochs=1e300, batch_size=1)
-    with pytest.raises(ValueError, match="`epochs` must be at most 1.8e308 in size, got a whole number with more digits"):
+    with pytest.raises(ValueError, match="`epochs` must be finite, got inf"):
         fs.fit(model, X, Y, epochs=10**400)
-    with pytest.raises(ValueError, match="`tolerance` must be at most 1.8e308"):
+    with pytest.raises(ValueError, match="`tolerance` must be finite, got inf"):
         fs.fit(model, X, Y, steps=1, tolerance=10**400)
     with pytest.raises(ValueError, match=r"fit: `steps` must be at most 10\*\*15"):
         fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, steps=10**22)
