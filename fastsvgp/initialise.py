@@ -109,7 +109,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         raise TypeError(f"greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
     X = _data(X)
     fields = [(f"covariance.{path}", value) for path, _, value in leaves(covariance)]
-    check.one_device(("X", X), *((path, check.as_array(path, value)) for path, value in fields))
+    check.one_device(("X", X), *((path, check.as_array(path, value)) for path, value in fields if value is not None))
     X, dtype, home = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
     covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
     covariance.check_dim(X.shape[1])

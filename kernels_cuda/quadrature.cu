@@ -42,16 +42,20 @@ __device__ __forceinline__ tangent_t ndtr(double x) {
   return {x < 0 ? tail : 1 - tail, e / SQRT_2_PI};
 }
 
-__device__ __forceinline__ double raised(double mean, double var, double floor) { return fmax(var, floor * fmax(1.0, mean * mean)); }
+constexpr double NO_SCALE = 1e-200;  // see fastsvgp/kernels/rules.py
+__device__ __forceinline__ double raised(double mean, double var, double floor, double least = 1) {
+  return fmax(var, floor * fmax(least, mean * mean));
+}
 
 // The rule and its derivatives, a thread for each datum.
 template <class F>
-__device__ __forceinline__ void expectation(F g, const real* __restrict__ mean, const real* __restrict__ var, index_t count,
-                                            const double* __restrict__ z, const double* __restrict__ w, int num, double floor,
-                                            real* __restrict__ value, real* __restrict__ d_mean, real* __restrict__ d_var) {
+__device__ __forceinline__ void expectation(F g, double least, const real* __restrict__ mean, const real* __restrict__ var,
+                                            index_t count, const double* __restrict__ z, const double* __restrict__ w, int num,
+                                            double floor, real* __restrict__ value, real* __restrict__ d_mean,
+                                            real* __restrict__ d_var) {
   const index_t i = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
   if (i >= count) return;
-  const double m = mean[i], v = var[i], at = raised(m, v, floor), root = sqrt(at);
+  const double m = mean[i], v = var[i], at = raised(m, v, floor, least), root = sqrt(at);
   double sum = 0, first = 0, second = 0;
   for (int k = 0; k < num; ++k) {
     const tangent_t t = g(m + root * z[k]);
@@ -70,25 +74,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 expectation_log_ndtr(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
                      const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
                      real* __restrict__ d_var) {
-  expectation([](double x) { return log_ndtr(x); }, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+  expectation([](double x) { return log_ndtr(x); }, 1, mean, var, count, z, w, num, floor, value, d_mean, d_var);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 expectation_log_sigmoid(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
                         const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
                         real* __restrict__ d_var) {
-  expectation([](double x) { return log_sigmoid(x); }, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+  expectation([](double x) { return log_sigmoid(x); }, 1, mean, var, count, z, w, num, floor, value, d_mean, d_var);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
 expectation_log1p_square(const real* __restrict__ mean, const real* __restrict__ var, index_t count, const double* __restrict__ z,
                          const double* __restrict__ w, int num, double floor, real* __restrict__ value, real* __restrict__ d_mean,
                          real* __restrict__ d_var) {
-  expectation([](double x) { return log1p_square(x); }, mean, var, count, z, w, num, floor, value, d_mean, d_var);
+  expectation([](double x) { return log1p_square(x); }, NO_SCALE, mean, var, count, z, w, num, floor, value, d_mean, d_var);
 }
 
-// Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see `_largest` on the CPU. A thread is a
-// datum; `scratch` (5, C, N) holds the products before each class, Phi and phi of a node, and the sums of the derivatives.
+// Probability that the class named by Y has the largest of C Gaussians, and its derivatives: see `largest` on the CPU. Means are
+// relative to that of the class. A thread is a datum; `scratch` (5, C, N) holds the products before each class, Phi and phi of a
+// node, and the sums of the derivatives.
 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
 largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real* __restrict__ var, int C, index_t N,
         const double* __restrict__ z, const double* __restrict__ w, int num, double floor, double* __restrict__ scratch,
@@ -98,16 +103,16 @@ largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real
   const index_t plane = C * N;
   double *before = scratch + i, *Phi = before + plane, *phi = Phi + plane, *sum_mean = phi + plane, *sum_var = sum_mean + plane;
   const index_t label = Y[i] < 0 ? 0 : Y[i] < C ? Y[i] : C - 1;  // a wrong one is reported by the checks
-  const double m = mean[label * N + i], root = sqrt(raised(m, var[label * N + i], floor));
+  const double m = mean[label * N + i], root = sqrt(raised(0, var[label * N + i], floor));
   double total = 0, own_mean = 0, own_var = 0;
   for (int c = 0; c < C; ++c) sum_mean[c * N] = sum_var[c * N] = 0;
   for (int k = 0; k < num; ++k) {
-    const double x = m + root * z[k];
+    const double x = root * z[k];
     double product = w[k];
     for (int c = 0; c < C; ++c) {
       before[c * N] = product;
       if (c == label) continue;
-      const double m_c = mean[c * N + i], s_c = sqrt(raised(m_c, var[c * N + i], floor));
+      const double m_c = mean[c * N + i] - m, s_c = sqrt(raised(m_c, var[c * N + i], floor));
       const tangent_t t = ndtr((x - m_c) / s_c);
       Phi[c * N] = t.value;
       phi[c * N] = t.slope / s_c;
@@ -118,7 +123,7 @@ largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real
     double after = 1, own = 0;
     for (int c = C - 1; c >= 0; --c) {
       if (c == label) continue;
-      const double m_c = mean[c * N + i], v_c = raised(m_c, var[c * N + i], floor);
+      const double m_c = mean[c * N + i] - m, v_c = raised(m_c, var[c * N + i], floor);
       const double d = phi[c * N] * before[c * N] * after;
       after *= Phi[c * N];
       own += d;
@@ -131,8 +136,10 @@ largest(const index_t* __restrict__ Y, const real* __restrict__ mean, const real
   p[i] = static_cast<real>(total);
   if (!d_mean) return;
   for (int c = 0; c < C; ++c) {
+    const double v_c = var[c * N + i];
+    const bool used = v_c == raised(mean[c * N + i] - m, v_c, floor);
     d_mean[c * N + i] = static_cast<real>(c == label ? own_mean : sum_mean[c * N]);
-    d_var[c * N + i] = static_cast<real>(c == label ? own_var : sum_var[c * N]);
+    d_var[c * N + i] = used ? static_cast<real>(c == label ? own_var : sum_var[c * N]) : static_cast<real>(0);
   }
 }
 

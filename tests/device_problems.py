@@ -137,6 +137,16 @@ def check_quadrature(rng, gpu, N, C, dtype):
         compare(kernels.largest(labels, mean, var, 20, need), kernels.largest(gpu.there(labels), *moved, 20, need))
         there = kernels.expected_logsumexp(*moved, kernels.normal_points(C, 64, like=moved[0]), need)
         compare(kernels.expected_logsumexp(mean, var, points, need), there)
+    far = dtype(1e4) + dtype(2.0**-8) * rng.integers(0, 4, (C, N)).astype(dtype)
+    narrow = rng.uniform(0, 1e-4, (C, N)).astype(dtype)
+    narrow.flat[0] = 1e-12
+    found = kernels.largest(gpu.there(labels), gpu.there(far), gpu.there(narrow))
+    for other, one in zip(found, kernels.largest(labels, far, narrow), strict=True):
+        np.testing.assert_allclose(gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-12)
+    tiny = dtype(1e-12) * mean, dtype(1e-24) * var
+    found = kernels.expectation("log1p_square", *map(gpu.there, tiny))
+    for other, one, size in zip(found, kernels.expectation("log1p_square", *tiny), (1e-24, 1e-12, 1), strict=True):
+        np.testing.assert_allclose(gpu.back(other), one, rtol=1e-5 if dtype == np.float32 else 1e-9, atol=1e-6 * size)
     nodes = kernels.gauss_hermite_nodes(mean, var, 7)
     compare([nodes], [kernels.gauss_hermite_nodes(*moved, 7)])
     for op in (kernels.gauss_hermite, kernels.log_gauss_hermite):

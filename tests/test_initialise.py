@@ -72,8 +72,9 @@ def test_duplicates_only_where_there_is_no_choice(rng, choose):
         warnings.simplefilter("error")
         Z = choose(X, rows, rng)
     assert distinct(np.round(Z, 8)) == rows
-    with pytest.warns(UserWarning, match=f"only {rows} of the 200 rows.*are distinct.*3 are repeated"):
+    with pytest.warns(UserWarning, match=f"only {rows} of the 200 rows.*are distinct.*3 are repeated") as caught:
         Z = choose(X, rows + 3, rng)
+    assert [warning.filename for warning in caught] == [__file__]
     assert Z.shape == (rows + 3, 2)
 
 

@@ -72,9 +72,11 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, probes=None) -> f
     Raises
     ------
     ValueError, TypeError
-        Shapes, dtypes, devices, NaN or infinity, labels, ``num_data`` below the batch.
+        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, ``num_data`` below the batch; also a NaN that comes of
+        finite numbers. An infinite value is returned.
     NotPositiveDefinite
-        Kuu + jitter I could not be factorised.
+        Kuu + jitter I could not be factorised. With a jitter of 0 also where a pivot is so small that it may be rounding alone
+        (at most 2 M eps of its diagonal entry), as duplicated inducing inputs leave it.
     MemoryError
         Says how much was asked for, and which argument drives it.
 

@@ -3,6 +3,7 @@
 import argparse
 import math
 
+from .defaults import ALL, COLLAPSED, FEW, SOME
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
 
@@ -105,8 +106,8 @@ def _add_fit(commands):
         "--likelihood",
         choices=LIKELIHOODS,
         metavar="NAME",
-        help=f"{', '.join(LIKELIHOODS)} (default: gaussian for a real-valued target, bernoulli-probit for two "
-        "classes, softmax for more)",
+        help=f"{', '.join(LIKELIHOODS)} (default by the target: bernoulli-probit for two classes, softmax for more: "
+        "text, or at most five different whole numbers; poisson for whole numbers that look like counts; else gaussian)",
     )
     model.add_argument(
         "--covariance",
@@ -118,19 +119,31 @@ def _add_fit(commands):
     model.add_argument(
         "--ard", action=argparse.BooleanOptionalAction, default=True, help="one lengthscale per input (default), or one for all"
     )
-    model.add_argument("--inducing", metavar="M", type=_count, default=256, help="number of inducing inputs (default 256)")
+    model.add_argument(
+        "--inducing",
+        metavar="M",
+        type=_count,
+        help=f"number of inducing inputs (default {FEW}; sgpr: up to {ALL} distinct training rows all of them, held fixed, up to "
+        f"{COLLAPSED} rows {SOME})",
+    )
     model.add_argument(
         "--method",
         choices=METHODS,
-        default="svgp",
-        help="svgp: minibatches, any likelihood (default); lsvgp: the same with fewer parameters and the fewest operations "
+        help="default by the size of the data: sgpr for gaussian noise and up to "
+        f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or --natural-step is given; else svgp. "
+        "svgp: minibatches, any likelihood; lsvgp: the same with fewer parameters and the fewest operations "
         "a step; rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently; sgpr: the collapsed bound "
         "on all data at once, gaussian only, by L-BFGS",
     )
 
     training = fit.add_argument_group("training")
     length = training.add_mutually_exclusive_group()
-    length.add_argument("--steps", metavar="N", type=_count, help="training steps (default 2000; sgpr: at most 200 iterations)")
+    length.add_argument(
+        "--steps",
+        metavar="N",
+        type=_count,
+        help="training steps (default 2000; sgpr: at most 200 iterations, fewer where the bound no longer rises)",
+    )
     length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
     training.add_argument("--batch-size", metavar="B", type=_count, help="rows in a minibatch (default 512; not for sgpr)")
     training.add_argument("--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)")
@@ -141,7 +154,10 @@ def _add_fit(commands):
         help="svgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves it too)",
     )
     training.add_argument(
-        "--jitter", metavar="J", type=_positive, help="added to the diagonal of Kuu (default 1e-6, in float32 1e-4)"
+        "--jitter",
+        metavar="J",
+        type=_positive,
+        help="added to the diagonal of Kuu (default 1e-6, or 1e-7 where all rows are inducing inputs; in float32 1e-4)",
     )
     training.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
     training.add_argument(

@@ -14,9 +14,10 @@ from .outputs import CHECKPOINT
 from .task import Task, interpret_target, split
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of `fastsvgp fit`
+DIGITS = ["--likelihood", "softmax", "--inducing", "100", "--steps", "200", "--learning-rate", "0.05"]  # ten classes: no scale
 PROBLEMS = (
-    ("load_diabetes", "diabetes progression", "progression", ["--inducing", "100", "--steps", "400"]),
-    ("load_digits", "handwritten digits", "digit", ["--inducing", "100", "--steps", "200", "--learning-rate", "0.05"]),
+    ("load_diabetes", "diabetes progression", "progression", []),
+    ("load_digits", "handwritten digits", "digit", DIGITS),
 )
 
 
@@ -30,7 +31,8 @@ def run(args):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, CHECKPOINT))  # of an interrupted demo: half a minute's work
         given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
-        code, results = fit_task(load(loader, target), parser().parse_args(["fit", name, *given]), folder, title)
+        fit = parser().parse_args(["fit", name, *given])
+        code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)
         print()
         rows.append((title, results))
         if code:
@@ -41,14 +43,14 @@ def run(args):
     return 0
 
 
-def load(loader, target):
+def load(loader, target, likelihood):
     """A data set of scikit-learn as a split task."""
     try:
         import sklearn.datasets
     except ImportError as error:
         raise UsageError(f"the data of the demo come with scikit-learn, which is not installed; {install_hint()}") from error
     data = getattr(sklearn.datasets, loader)()
-    y, likelihood, reason, classes = interpret_target(data.target, target)
+    y, likelihood, reason, classes = interpret_target(data.target, target, likelihood)
     names = [str(name) for name in data.feature_names]
     width = data.data.shape[1]
     columns = {"named": True, "width": width + 1, "inputs": list(range(width)), "target": width}

@@ -6,13 +6,13 @@ import time
 
 import numpy as np
 
-from . import metrics, report
+from . import defaults, metrics, report
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
 from .names import LIKELIHOODS, METHODS
 from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
-from .tables import STANDARD_INPUT
+from .source import STANDARD_INPUT
 from .task import Standardisation, load_task, split
 from .training import build, holds, train
 
@@ -69,6 +69,7 @@ def fit_task(task, args, folder, title, origin=None):
     code, results
         Exit code, and what metrics.json says.
     """
+    defaults.settle(args, task)
     if args.method == "sgpr" and task.likelihood != "gaussian":
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
@@ -98,11 +99,8 @@ def fit_task(task, args, folder, title, origin=None):
             fitted.save(path)
         say(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
         if trained.interrupted:
-            print(
-                f"interrupted: the model after {_steps(trained)} is kept in {path}; the same command with --resume "
-                "goes on from here",
-                file=sys.stderr,
-            )
+            there = "; the same command with --resume goes on from here" if os.path.exists(trained.checkpoint) else ""
+            print(f"interrupted: the model after {_steps(trained)} is kept in {path}{there}", file=sys.stderr)
         elif os.path.exists(trained.checkpoint):
             os.unlink(trained.checkpoint)
         results = _describe(task, args, trained, seconds, fitted, title) | {"source": origin}
@@ -124,7 +122,7 @@ def _not_lost(fitted, trained):
     """Where the model of a training is that could not be written to its folder, in words; None where it is nowhere."""
     if holds(trained):
         return (
-            f"the trained model is safe in {trained.checkpoint}: free some space, and the same command with --resume "
+            f"the trained model is safe in {trained.checkpoint}: that put right, the same command with --resume "
             f"{'goes on from there' if trained.interrupted else 'writes the results without training again'}"
         )
     path = rescued(fitted.save)
@@ -161,7 +159,11 @@ def _prepare(task, args, say, title):
     if args.inducing > num_train:
         say(f"  note       {args.inducing} inducing inputs were asked for; {num_train}, one per training row, are used")
         args.inducing = num_train
-    say(f"  model      {_model_words(task, args)}, {args.inducing} inducing inputs, {args.dtype}")
+    say(f"  method     {defaults.words(args.choice)}")
+    at_data = ""
+    if args.choice.at_data:
+        args.inducing, at_data = args.choice.inducing, " (the distinct training inputs, held fixed; --inducing changes it)"
+    say(f"  model      {_model_words(task, args)}, {args.inducing} inducing inputs{at_data}, {args.dtype}")
     model = build(task, scale, args)
     return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
 
@@ -193,6 +195,7 @@ def _describe(task, args, trained, seconds, fitted, title):
         "likelihood_reason": task.reason,
         "classes": task.classes,
         "method": args.method,
+        "method_reason": args.choice.reason,
         "covariance": args.covariance,
         "ard": args.ard,
         "inducing": args.inducing,

@@ -6,13 +6,10 @@ rows) is read again cell by cell, which is slower and knows the line of every ro
 
 import csv
 import difflib
-import gzip
-import io
 import itertools
 import logging
 import os
 import re
-import sys
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -22,13 +19,13 @@ import numpy as np
 from ..errors import DataFileError
 from ..records import DAMAGED
 from .errors import UsageError, shown
+from .source import Source
 
 log = logging.getLogger("fastsvgp")
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 LARGEST = 1e150  # of a value: its square is still a number
 DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
 THOUSANDS = "these look like commas between thousands: write 1012 for 1,012 (or 1.012, where they are decimal commas)"
-STANDARD_INPUT = "-"
 MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 
 
@@ -48,7 +45,7 @@ class Table:
     target: np.ndarray | None = None
     lines: list | None = None
     layout: "Layout | None" = None
-    source: "Source | None" = None
+    source: Source | None = None
 
     @property
     def num_rows(self):
@@ -155,28 +152,6 @@ class Layout:
     header: list | None
 
 
-class Source:
-    """The bytes of a table. What is no file on a disk, such as a pipe, gives them once: they are read here and kept.
-
-    ``name`` is what messages call it.
-    """
-
-    def __init__(self, path):
-        self.name, self._path, self._content = os.fspath(path), path, None
-        if self.name == STANDARD_INPUT:
-            self.name = "standard input"
-            if sys.stdin is None:
-                raise DataFileError("standard input is closed; give a file")
-            self._content = sys.stdin.buffer.read()
-        elif not os.path.isfile(path):
-            with open(path, "rb") as file:
-                self._content = file.read()
-
-    def open(self):
-        """All bytes, from the first, as a file to read."""
-        return open(self._path, "rb") if self._content is None else io.BytesIO(self._content)
-
-
 def read_table(path, delimiter="auto", header="auto"):
     """Read a table of data.
 
@@ -270,33 +245,14 @@ def _from_array(path, array, name):
 # --- text --------------------------------------------------------------------------------------------------------------
 
 
-def _open_text(source):
-    file = source.open()
-    zipped = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    return io.TextIOWrapper(_Unzipped(file) if zipped else file, encoding="utf-8-sig", newline="")
-
-
-class _Unzipped(gzip.GzipFile):
-    """Closes the file below as well."""
-
-    def __init__(self, file):
-        super().__init__(fileobj=file)
-        self._below = file
-
-    def close(self):
-        super().close()
-        self._below.close()
-
-
 def _read_text(source, delimiter, header):
     path = source.name
-    with _open_text(source) as file:
+    with source.open_text() as file:
         head = list(itertools.islice(file, 60))
     layout = _layout(path, head, _delimiter(delimiter, head), header)
     names = layout.header
     try:
-        with _open_text(source) as file:
+        with source.open_text() as file:
             for _ in range(layout.skip):
                 next(file)
             numbers = np.loadtxt(_nonempty(path, file), delimiter=layout.delimiter, comments=None, ndmin=2)
@@ -419,7 +375,7 @@ def commas(cells):
 
 def _rows(source, layout):
     """Yield ``(line, cells)`` for the rows of data of a text."""
-    with _open_text(source) as file:
+    with source.open_text() as file:
         for _ in range(layout.skip):
             next(file)
         try:

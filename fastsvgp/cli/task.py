@@ -7,11 +7,11 @@ import numpy as np
 
 from ..errors import DataFileError
 from .errors import UsageError, shown
+from .likelihood import choose_likelihood
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
 from .tables import LARGEST, commas, is_number, read_table
 
 log = logging.getLogger("fastsvgp")
-FEW_INTEGERS = 20
 ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is
 
 
@@ -153,7 +153,7 @@ def interpret_target(values, name, likelihood=None):
             "learn; choose another column with --target"
         )
     if likelihood is None:
-        likelihood, reason = _infer(values, distinct)
+        likelihood, reason = choose_likelihood(values)
     else:
         reason = "as asked"
     kind = kind_of(likelihood)
@@ -182,20 +182,6 @@ def interpret_target(values, name, likelihood=None):
         )
     y = np.searchsorted(distinct, values)
     return y, likelihood, reason, [class_name(value) for value in distinct]
-
-
-def _infer(values, distinct):
-    if values.dtype.kind in "US":
-        what = "text"
-    elif values.dtype.kind == "b":
-        what = "booleans"
-    elif len(distinct) <= FEW_INTEGERS and np.all(distinct == np.round(distinct)) and 4 * len(distinct) <= len(values):
-        what = "integers"
-    else:
-        return "gaussian", "the target is real-valued"
-    if len(distinct) == 2:
-        return "bernoulli-probit", f"the target has two values ({what})"
-    return "softmax", f"the target has {len(distinct)} different values ({what})"
 
 
 def _instead_of_classes(values):

@@ -16,6 +16,7 @@ from .names import COVARIANCES, LIKELIHOODS
 from .outputs import CHECKPOINT
 from .progress import Progress
 from .resuming import check_numbers, described, resumed
+from .settled import Settled
 
 STEPS = {"svgp": 2000, "lsvgp": 2000, "rsvgp": 2000, "sgpr": 200}
 NATURAL_STEP = 0.1
@@ -56,13 +57,14 @@ class Trained:
 def build(task, scale, args):
     """The model to start from, on standardised data: an SVGP at its prior, or an SGPR.
 
-    Inducing inputs by k-means++, lengthscales by the median heuristic, variance 1.
+    Inducing inputs by k-means++, or the distinct training inputs where ``args.choice`` says so; lengthscales by the median
+    heuristic, variance 1.
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), args.dtype)
     rng = np.random.default_rng([args.seed, 1])
     lengthscales = fs.median_lengthscales(X, rng=rng, ard=args.ard)
     covariance = getattr(fs, COVARIANCES[args.covariance])(variance=1.0, lengthscales=lengthscales)
-    inducing = fs.kmeans_inducing(X, args.inducing, rng=rng)
+    inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, args.inducing, rng=rng)
     if args.method == "sgpr":
         return fs.SGPR(covariance, inducing, noise_variance=NOISE)
     outputs = (len(task.classes),) if task.kind == "multiclass" else ()
@@ -114,11 +116,14 @@ def train(fitted, task, args, folder):
         settings["resume"] = checkpoint
     if args.method != "sgpr":
         settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
+    if args.choice.at_data:
+        settings["fixed"] = ("inducing",)
     if args.method == "svgp" and args.natural_step != 0:
         settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
     with closing(Progress(total, args.quiet)) as progress:
+        callback = Settled(progress, len(X)) if args.method == "sgpr" and args.steps is args.epochs is None else progress
         try:
-            model, info = fs.fit(fitted.model, X, y, callback=progress, **settings)
+            model, info = fs.fit(fitted.model, X, y, callback=callback, **settings)
         except (ValueError, ArithmeticError) as error:
             there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
             natural = " or --natural-step" if args.method == "svgp" else ""

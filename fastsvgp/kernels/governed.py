@@ -39,7 +39,7 @@ def governed(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:  # 3 us
-        sizes = _sizes((*args, *kwargs.values()) if kwargs else args, always_joint or kwargs.get("full_cov"))
+        sizes = _sizes((*args, *kwargs.values()) if kwargs else args, always_joint or kwargs.get("full_cov") is True)
         if sizes is None or not (pool := twin("openblas")).enter(*sizes):
             return function(*args, **kwargs)
         try:

@@ -9,6 +9,7 @@ from numpy.polynomial.hermite_e import hermegauss
 from ..errors import not_a_generator
 
 FLOOR = np.finfo(np.float64).eps ** (2 / 3)
+NO_SCALE = 1e-200
 
 
 @functools.lru_cache
@@ -21,9 +22,12 @@ def rule(num):
     return z, w
 
 
-def raised(mean, var):
-    """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``. float64."""
-    return np.maximum(var, FLOOR * np.maximum(1, np.square(mean, dtype=np.float64)))
+def raised(mean, var, least=1.0):
+    """The variance at which a rule is evaluated: see ``gauss_hermite_nodes``. float64.
+
+    ``least`` is the square of the distance from 0 on which the integrand changes: ``NO_SCALE`` for one that is a power near 0.
+    """
+    return np.maximum(var, FLOOR * np.maximum(least, np.square(mean, dtype=np.float64)))
 
 
 def seed_of(rng):

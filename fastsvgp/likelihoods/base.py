@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from .. import kernels
 from ..errors import BadEntry
 from ..kernels import verdicts
 
-CHUNK = 4096  # data whose (nodes, data) temporaries exist at one time: 20 nodes make 640 kB
+CHUNK = 4096  # data whose temporaries exist at one time
 ON_DEVICE = 64  # times as many on a device
+SMALLEST = 1e-100  # what a variance, or a rate, of zero is taken for where it is divided by
 
 
 def whole(least):
@@ -140,18 +140,6 @@ def in_numbers(Y, dtype=None):
 def not_whole(Y):
     """Mask of the targets that are no whole numbers: NaN and infinity, fractions, and anything that is no number at all."""
     return Y != np.floor(Y) if Y.dtype.kind in "iuf" else np.array(Y.dtype.kind != "b")
-
-
-def log_expectation(log_density, Y, f, num_nodes):
-    """log E_q(f)[exp log_density(y, f)] by Gauss-Hermite, elementwise, through log-sum-exp so that tails do not vanish.
-
-    ``log_density(Y, F)`` gets targets (n,) and nodes (num_nodes, n), float64. Returns the shape and dtype of ``f.mean``.
-    """
-
-    def part(y, mean, var):
-        return kernels.log_gauss_hermite(log_density(y, kernels.gauss_hermite_nodes(mean, var, num_nodes)))
-
-    return in_chunks(part, Y, f)
 
 
 def log_sum_exp(logs):

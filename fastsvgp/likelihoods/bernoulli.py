@@ -1,5 +1,6 @@
 """Binary labels: the probit and the logistic link."""
 
+import functools
 from typing import ClassVar
 
 import numpy as np
@@ -7,7 +8,7 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, Likelihood, in_numbers, log_expectation, refuse, sum_outputs, total
+from .base import NODES, SMALLEST, Likelihood, in_chunks, in_numbers, refuse, sum_outputs, total
 
 
 class Bernoulli(Likelihood):
@@ -54,17 +55,65 @@ class BernoulliProbit(Bernoulli):
 class BernoulliLogit(Bernoulli):
     """p(y = 1 | f) = 1 / (1 + exp(-f)), labels 0 and 1.
 
-    Expected log density and predictions are Gauss-Hermite rules of ``num_nodes``; the error of the former with 20 nodes is
-    2e-10 at marginal variance 1 and 5e-6 at 4.
+    The expected log density is a Gauss-Hermite rule of ``num_nodes``; its error with 20 nodes is 2e-10 at marginal variance 1
+    and 5e-6 at 4. Predictions do not use these nodes: P(y = 1) and its logarithm have a relative error of 1e-13 at any mean and
+    variance.
     """
 
     num_nodes: int = static(default=20)
     link = "log_sigmoid"
 
     def predict_mean_and_var(self, f):
-        p = kernels.expectation("log_sigmoid", -f.mean, f.var, self.num_nodes)[1]  # the slope of log_sigmoid at -f is sigmoid(f)
-        return p, p * (1 - p)
+        q = in_chunks(lambda *row: np.exp(_log_minority(*row)), f.mean, f)
+        return np.where(f.mean > 0, 1 - q, q), q * (1 - q)
 
     def predict_log_density(self, Y, f):
         sign = 2 * in_numbers(Y, np.float64) - 1
-        return sum_outputs(log_expectation(lambda s, F: scipy.special.log_expit(s * F), sign, f, self.num_nodes))
+        return sum_outputs(in_chunks(_log_density, sign, f))
+
+
+def _log_density(sign, mean, var):
+    log_q = _log_minority(sign, mean, var)
+    return np.where(sign * mean > 0, np.log1p(-np.exp(log_q)), log_q)
+
+
+def _log_minority(_, mean, var):
+    """log E sigmoid(f), f ~ N(-|mean|, var): of the label that the sign of the mean speaks against."""
+    # With x = exp(-|f|), sigmoid(f) = x / (1 + x) left of 0 and 1 / (1 + x) right of it, and on [0, 1] 1 / (1 + x) is a
+    # polynomial sum_k a_k x^k to 1e-14. Its terms have closed forms: E[exp(j f); f < 0] and E[exp(-j f); f > 0] are
+    #   T(m, j) = exp(j m + j^2 v / 2) Phi(-(m + j v) / s) = exp(-m^2 / (2 v)) erfcx(z) / 2,   z = (m + j v) / (s sqrt 2),
+    # with m = -|mean| and, on the right, m = |mean|, where z >= 0. For z < 0, erfcx(z) = 2 exp(z^2) - erfcx(-z) overflows
+    # before the product does: T = exp(j m + j^2 v / 2) - exp(-m^2 / (2 v)) erfcx(-z) / 2. All is relative to exp(top),
+    # which is about the largest term.
+    m = -np.absolute(mean, dtype=np.float64)
+    v = np.maximum(var, SMALLEST, dtype=np.float64)
+    peak = -0.5 * m * m / v
+    top = np.where(m < -v, m + 0.5 * v, peak)
+    half, root = 0.5 * np.exp(peak - top), np.sqrt(2 * v)
+    total = 0.0
+    for k, a in enumerate(_reciprocal()):
+        j = k + 1
+        z = (m + j * v) / root
+        left = half * scipy.special.erfcx(np.absolute(z))
+        body = np.exp(np.minimum(j * m + (0.5 * j * j) * v - top, 1))  # a bound where it is not used: z > 0
+        left = np.where(z > 0, left, body - left)
+        total = total + a * (left + half * scipy.special.erfcx((k * v - m) / root))
+    return top + np.log(total)
+
+
+@functools.cache
+def _reciprocal(degree=17):
+    """Coefficients a_k of the polynomial of this degree with the least relative error to 1 / (1 + x) on [0, 1].
+
+    (1 + x) times it is 1 - T(1 - 2 x) / T(3) with T the Chebyshev polynomial of one degree more: 3e-14 from 1 (Cohen, Rodriguez
+    Villegas & Zagier 2000, whose recursion this is).
+    """
+    n = degree + 1
+    largest = (3 + 8**0.5) ** n
+    largest = (largest + 1 / largest) / 2
+    coefficients, b, c = [], -1.0, -largest
+    for k in range(n):
+        c = b - c
+        coefficients.append(c / largest)
+        b *= (k + n) * (k - n) / ((k + 0.5) * (k + 1))
+    return tuple(coefficients)

@@ -39,9 +39,10 @@ class RobustMax(Multiclass):
     """p(y | f) = 1 - epsilon for the class with the largest f, epsilon / (C - 1) for each other one.
 
     The probability that a class is the largest, P_y = E_q(f_y) prod_{c != y} Phi((f_y - mean_c) / sd_c), is a one-dimensional
-    Gauss-Hermite rule of ``num_nodes`` over f_y (error about 1e-5 with 20 nodes at equal variances; it grows where the
-    variance of a class is much larger than that of its rivals). Predictions rescale the P_c to sum to one. Cost num_nodes C
-    per datum, predictions C times that.
+    Gauss-Hermite rule of ``num_nodes`` over f_y. Only differences of means count, and only variances relative to one another:
+    its error with 20 nodes is about 1e-5 at equal variances, however large, but 1e-3 where those of the classes differ 10 times,
+    2e-2 where 100 times; so are the errors of predicted probabilities. Predictions rescale the P_c to sum to one. Cost num_nodes
+    C per datum, predictions C times that.
     """
 
     num_classes: int = static()
@@ -80,7 +81,9 @@ class Softmax(Multiclass):
     quasi-random points, the same for every datum (see ``kernels.normal_points``), and the derivatives are exactly those of the
     average. ``rng``: an integer seed, a Generator (new points at each call), or None for a fixed seed, so that value and
     gradient agree from call to call. Error per datum with 128 samples, 10 classes: 5e-4 at marginal variances around 0.3,
-    1e-2 around 3. ``num_samples`` is a power of two, at least 4 C for the full accuracy. Cost num_samples C per datum.
+    1e-2 around 3. Predicted probabilities are averages over the same points: root mean square errors 8e-4 at variances around 1,
+    3e-3 around 3, 1e-2 around 50, with 1,024 samples 3e-4, 7e-4 and 3e-3. ``num_samples`` is a power of two, at least 4 C for the
+    full accuracy. Cost num_samples C per datum.
     """
 
     num_classes: int = static()
@@ -107,7 +110,7 @@ class Softmax(Multiclass):
     def _probabilities(self, f):
         # d/df_c log-sum-exp = softmax_c, so the derivative in mean_c is the average softmax
         points = kernels.normal_points(self.num_classes, self.num_samples, None, f.mean)
-        return kernels.expected_logsumexp(f.mean, f.var, points)[1]
+        return kernels.expected_logsumexp(f.mean - f.mean.max(axis=0), f.var, points)[1]
 
     def predict_log_density(self, Y, f):
         # The logarithm of the average softmax at the points of ``_probabilities``, which underflow far from the label.

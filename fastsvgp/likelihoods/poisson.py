@@ -3,12 +3,12 @@
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
-from .. import kernels
 from ..records import Marginals, record, static
-from .base import CHUNK, NODES, POSITIVE, Likelihood, in_chunks, in_numbers, not_whole, refuse, sum_outputs, total
+from .base import CHUNK, NODES, POSITIVE, SMALLEST, Likelihood, in_chunks, in_numbers, not_whole, refuse, sum_outputs, total
 from .quantiles import count_quantiles
 
-SMALLEST = 1e-100  # what a variance of zero is taken for where it is divided by
+LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
+BEYOND = 1.15  # its nodes gather towards a point this far to the right of the mode, in units of the right end
 
 
 @record
@@ -18,8 +18,9 @@ class Poisson(Likelihood):
     Where exp(mean + var / 2) overflows float64 (mean beyond 709), the expected log density is -inf, and so are its
     derivatives: never NaN.
 
-    ``exposure`` > 0 multiplies the rate of every datum. The predictive log density is a Gauss-Hermite rule of ``num_nodes``
-    placed around the mode of the integrand, with its curvature: 20 nodes reach 1e-8 also for large counts under a wide q(f).
+    ``exposure`` > 0 multiplies the rate of every datum. The predictive log density is a trapezoidal rule of 2 ``num_nodes`` + 1
+    nodes around the mode of the integrand, closest where the rate sets in. With 20 its error is 1e-9 (a relative 1e-13 for
+    densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal variances up to 100; 1e-8 at 300 and 1e-6 at 1,000.
     """
 
     exposure: float = static(default=1)
@@ -51,18 +52,19 @@ class Poisson(Likelihood):
         return sum_outputs(in_chunks(self._log_density, Y, f))
 
     def _log_density(self, y, mean, var):
-        # h(d) = log Poisson(y; c exp(mean + d)) - d^2 / (2 v) is concave in d = f - mean. Its mode solves
-        # y - c exp(mean + d) = d / v, that is d = v y - w with w + log w = log(c v) + mean + v y (Wright's omega), and there
-        # -h'' = (1 + w) / v. With d_k = d + sqrt(b) z_k, b = v / (1 + w), the integral is
-        # sum_k w_k exp(h(d_k) + z_k^2 / 2) sqrt(b / v).
+        # h(f) = y log(rate) - rate - (f - mean)^2 / (2 v) with rate = c exp(f) is concave. Its mode f = mean + d solves
+        # y - rate = d / v, that is d = v y - w with w + log w = log(c v) + mean + v y (Wright's omega). There the first
+        # derivatives cancel, so
+        #   h(f + x) = h(f) - fall(x),   fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x).
         y, mean, v = y.astype(np.float64), mean.astype(np.float64), np.maximum(var, SMALLEST, dtype=np.float64)
-        z = kernels.gauss_hermite_nodes(np.zeros_like(mean[:1]), np.ones_like(mean[:1]), self.num_nodes)
-        omega = wright_omega(float(np.log(self.exposure)) + np.log(v) + mean + v * y)
-        d = (v * y - omega) + np.sqrt(v / (1 + omega)) * z
-        log_rate = float(np.log(self.exposure)) + mean + d
-        with np.errstate(over="ignore"):
-            h = y * log_rate - np.exp(log_rate) - scipy.special.gammaln(y + 1) - 0.5 * d * d / v
-        return kernels.log_gauss_hermite(h + 0.5 * z * z) - 0.5 * np.log1p(omega)
+        log_rate = mean + float(np.log(self.exposure))
+        d = v * y - wright_omega(np.log(v) + log_rate + v * y)
+        rate = np.exp(log_rate + d)
+        d += (y - rate - d / v) / (rate + 1 / v)  # a step of Newton's, for what the difference lost
+        log_rate += d
+        rate = np.exp(log_rate)
+        peak = y * log_rate - rate - scipy.special.gammaln(y + 1) - 0.5 * d * d / v
+        return peak + _log_mass(v, rate, self.num_nodes) - 0.5 * np.log(2 * np.pi * v)
 
     def predict_cdf(self, Y, f):
         return in_chunks(self._cdf, Y, f, CHUNK // 4)
@@ -88,6 +90,37 @@ class Poisson(Likelihood):
         refuse(name, Y, not_whole(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, Y < 0, "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
         refuse(name, Y, ~np.isfinite(Y), "counts", "Poisson targets are whole numbers 0, 1, 2, ...")
+
+
+def _log_mass(v, rate, num):
+    """log of the integral of exp(-fall(x)) over all x, for fall(x) = x^2 / (2 v) + rate (exp(x) - 1 - x)."""
+    # On the left exp(-fall) is as wide as q(f), on the right it ends within a unit of where rate exp(x) reaches one. With
+    # x = A (1 - exp u) for a point A a little beyond the right end it is about as wide on either side, smooth on the scale of
+    # that width, and the smallest steps are on the right: the trapezoidal rule in u converges geometrically. Here e is exp(u).
+    lost = min(LOST, 3.0 * num)  # beyond the ends, relative to the peak: exp(-lost). Few nodes are not spread as far
+    right, left = _ends(v, np.maximum(rate, SMALLEST), lost)
+    A = BEYOND * right
+    first = 1 - 1 / BEYOND
+    ratio = ((1 + left / A) / first) ** (0.5 / num)
+    total, e = 0.0, first
+    for _ in range(2 * num + 1):
+        x = A - A * e
+        total = total + e * np.exp(-0.5 * x * x / v - rate * (np.expm1(x) - x))
+        e = e * ratio
+    return np.log(total * A * np.log(ratio))
+
+
+def _ends(v, rate, lost):
+    """Positive (right, left) with fall(right) and fall(-left) about ``lost``, not below it: a step of Newton's from a bound."""
+    # exp(x) - 1 - x is at least x^2 / 2 and, from 1.26, (exp(x) - 1) / 2; exp(-x) - 1 + x is at least x^2 / (2 + x)
+    right = np.minimum(np.sqrt(2 * lost / (rate + 1 / v)), np.maximum(1.26, np.log1p(2 * lost / rate)))
+    slope = np.expm1(right)
+    right -= (0.5 * right * right / v + rate * (slope - right) - lost) / (right / v + rate * slope)
+    ratio = lost / rate
+    left = np.minimum(np.sqrt(2 * lost * v), 0.5 * ratio + np.sqrt(0.25 * ratio * ratio + 2 * ratio))
+    slope = -np.expm1(-left)
+    left -= (0.5 * left * left / v + rate * (left - slope) - lost) / (left / v + rate * slope)
+    return right, left
 
 
 def wright_omega(x):

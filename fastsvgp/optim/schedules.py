@@ -164,7 +164,7 @@ def as_schedule(value, name="step_size"):
         return value
     if callable(value):
         return _Function(value)
-    if isinstance(value, numbers.Real):
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
         size = check.scalar(name, value)
         if size < 0:
             raise ValueError(f"`{name}` must not be negative, got {size:g}")
@@ -176,14 +176,14 @@ def check_smoothing(function, value):
     """``value`` as a float in [0, 1)."""
     value = check.scalar("smoothing", value)
     if not 0 <= value < 1:
-        raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value}")
+        raise ValueError(f"{function}: `smoothing` must be at least 0 and less than 1, got {value:g}")
     return value
 
 
 def _positive(function, name, value):
     value = check.scalar(name, value)
-    if not value > 0:
-        raise ValueError(f"{function}: `{name}` must be positive and finite, got {value}")
+    if value <= 0:
+        raise ValueError(f"{function}: `{name}` must be positive and finite, got {value:g}")
     return value
 
 

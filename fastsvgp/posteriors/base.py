@@ -108,7 +108,7 @@ def prior_factor(Kuu, jitter):
         pivots = np.square(L.diagonal())
         lost = pivots <= 2 * len(L) * np.finfo(L.dtype).eps * Kuu.diagonal()
         if not verdicts.none(lost):
-            raise NotPositiveDefinite((), int(lost.argmax()), jitter, len(L), L.dtype)
+            raise NotPositiveDefinite((), int(np.argwhere(lost)[0, 0]), jitter, len(L), L.dtype)
     return L
 
 

@@ -71,8 +71,15 @@ class InverseFreeWhitened(Posterior):
     The bound is one of the evidence for every R for which ||T' Kuu T - I||_F < 1 after the step T that it takes from R; elsewhere
     its value is a ``ValueError``, while predictions still have variances that are too large, never too small. At R = chol(Kuu^-1)
     it is the whitened bound, value and gradients, and the gradient of R is zero. Value and all gradients but R's cost
-    (6 B + 8 M) M^2 flops for one output, those of R another 5/3 M^3; all are products. Source: Cortinovis et al., "Inverse-Free
-    Sparse Variational Gaussian Processes", appendix S4.
+    (6 B + 8 M) M^2 flops for one output, those of R another 5/3 M^3; all are products.
+
+    In float32 the gradient of the inducing inputs needs a good condition. D, the difference of R' Kuu R and I, is rounding there,
+    about 1e-8 cond(Kuu), and it enters that gradient to first order. Measured (RBF, D = 2, M = 60 and 100), relative to the norm,
+    in the median and at worst: 0.2 and 0.5 % at cond(Kuu) = 1e4 to 2e4, 0.7 and 2 % up to 4e4, 2 and 4 % up to 6.5e4, 3 and 9 %
+    up to 1e5. ``Whitened`` has 1e-4 there, as have lengthscales in both. Exact sums in D would leave a third of it, the part that
+    rounding Kuu makes: take more jitter, float64, or ``Whitened``.
+
+    Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", appendix S4.
     """
 
     mean: Any = leaf()

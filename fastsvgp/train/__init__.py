@@ -193,6 +193,8 @@ def fit(
 
 def _fit_minibatches(model, batches, fixed, jitter, plan, resume, about, optimiser, natural_step_size, inverse_updates):
     optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
+    if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
+        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
     natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
     if natural is not None:
         held = [name for name in optimiser.fixed if name.partition(".")[0] == "posterior"]

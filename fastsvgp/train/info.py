@@ -55,7 +55,7 @@ class FitInfo:
     seconds : float
     reason : str
         "steps": as many as asked for; "converged": the line search found nothing better; "patience": no improvement for too
-        long; "callback": it returned True; "interrupted": Ctrl-C.
+        long; "callback": it returned True; "interrupted": Ctrl-C, SIGTERM or SIGHUP.
     retries : int
         Steps that needed more jitter than asked for; each was logged.
     """
@@ -70,5 +70,5 @@ class FitInfo:
 
     @property
     def interrupted(self):
-        """Whether Ctrl-C ended the training early."""
+        """Whether Ctrl-C, SIGTERM or SIGHUP ended the training early."""
         return self.reason == "interrupted"

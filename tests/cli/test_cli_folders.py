@@ -260,14 +260,6 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(i
     assert "note       out/checkpoint.npz holds no digest of its data" in fit(capsys, "d.csv", "--out", "out", "--resume")
 
 
-def test_the_demo_begins_anew(here, capsys):
-    pytest.importorskip("sklearn")
-    os.makedirs("demo/diabetes")
-    pathlib.Path("demo/diabetes/checkpoint.npz").write_text("of a demo that was interrupted")
-    assert main(["demo", "--steps", "1", "--quiet", "--out", "demo"]) == 0
-    assert sorted(os.listdir("demo/diabetes")) == ["metrics.json", "model.npz"]
-
-
 # --- a full disk ----------------------------------------------------------------------------------------------------------
 
 
@@ -385,7 +377,7 @@ def test_a_terminal_that_is_closed_does_not_take_the_model_with_it(table):
         process.kill()
         process.wait()
     assert json.loads(pathlib.Path("out/metrics.json").read_text())["interrupted"] is True
-    assert fs.load("out/model.npz").inducing.shape == (4, 2) and fs.load("out/checkpoint.npz").step > 0
+    assert fs.load_fitted("out").model.inducing.shape == (4, 2) and fs.load("out/checkpoint.npz").step > 0
 
 
 # --- counts without end ---------------------------------------------------------------------------------------------------

@@ -286,8 +286,11 @@ def test_faults_have_the_same_words(one_gpu, rng):
     twice[1] = twice[0]
     labels = fs.replace(good, likelihood=fs.BernoulliProbit())
     classes = small_model(rng, (3,), likelihood=fs.RobustMax(num_classes=3))
+    pairs = [np.where(np.arange(M)[:, None] == 4, Z[2], Z) for Z in rng.standard_normal((6, M, D))]  # some pass Cholesky
     cases = [
         (good, spoilt, Y),
+        (with_leaf("covariance.lengthscales", None), X, Y),
+        *((with_leaf("inducing", Z), X, Y, 0.0) for Z in pairs),
         (good, X, np.where(Y == Y.max(), np.inf, Y)),
         (with_leaf("covariance.lengthscales", np.array([1.0, -1, 1])), X, Y),
         (with_leaf("covariance.variance", f8(np.nan)), X, Y),
@@ -311,12 +314,15 @@ def test_faults_of_the_other_entries(one_gpu, rng):
     good = small_model(rng)
     bad = fs.replace_at(good, "covariance.lengthscales", -np.ones(D))
     sgpr = fs.SGPR(bad.covariance, good.inducing, f8(0.3))
+    silent = fs.SGPR(good.covariance, good.inducing, f8(1e-310))
+    twice = fs.SGPR(good.covariance, np.where(np.arange(M)[:, None] == 4, good.inducing[2], good.inducing), f8(0.3))
     q = good.posterior
     stopped = fs.replace(good, posterior=fs.InverseFreeWhitened(q.mean, q.scale_tril, np.eye(M)))  # too far, which is met first
     stopped = fs.replace_at(stopped, "covariance.variance", f8(np.nan))
     for function, model, *data in [
         (fs.elbo, stopped, X, Y), (fs.natural_step, bad, X, Y), (fs.predict_y, bad, X), (fs.kl_term_and_grad, bad),
-        (fs.collapsed_bound, sgpr, X, Y),
+        (fs.collapsed_bound, sgpr, X, Y), (fs.collapsed_bound_and_grad, silent, X, Y),
+        (lambda *a: fs.collapsed_bound(*a, jitter=0.0), twice, X, Y),
         (fs.optimal_svgp, sgpr, X, Y), (fs.sample_f, bad, X),
         (lambda *a: fs.fit(*a, steps=1), bad, X, Y),
     ]:  # fmt: skip

@@ -122,6 +122,18 @@ def test_the_functions_themselves_far_out(name):
         assert (d_mean[mean > 40] == 0).all()
 
 
+@pytest.mark.parametrize("size", [1e-60, 1e-12, 1e-6, 1e-3])
+def test_a_square_near_zero_is_accurate_relative_to_its_size(size, rng):
+    """log(1 + f^2) of f as small as ``size``: its mean and derivatives are those of f^2."""
+    mean, var = size * rng.standard_normal(65), size * size * rng.gamma(1.0, 1.0, 65)
+    mean[0], var[1] = 0.0, 0.0
+    value, d_mean, d_var = kernels.expectation("log1p_square", mean, var)
+    tolerance = {"rtol": 1e-10 + 100 * size * size}
+    np.testing.assert_allclose(value, mean * mean + var, **tolerance)
+    np.testing.assert_allclose(d_mean, 2 * mean, atol=1e-15 * size, **tolerance)
+    np.testing.assert_allclose(d_var, 1, **tolerance)
+
+
 def plain_largest(Y, mean, var, num=20):
     n = np.arange(len(Y))
 
@@ -148,6 +160,25 @@ def test_largest(C, N, rng):
             (d_var, e, five_point_rows(lambda s, e=e: kernels.largest(Y, mean, var + s * e)[0])),
         ):
             np.testing.assert_allclose((bar * move).sum(axis=0), forward, atol=1e-8)
+
+
+def test_largest_far_from_zero(rng):
+    """Differences of means that are exact at either place: the same numbers."""
+    near, Y = np.round(rng.standard_normal((3, 65)) * 1024) * 2.0**-20, rng.integers(0, 3, 65)
+    var = 1e-6 * (0.1 + rng.random((3, 65)))
+    here, there = kernels.largest(Y, near, var), kernels.largest(Y, near + 1e4, var)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_array_equal(other, one)
+    np.testing.assert_allclose(here[0], plain_largest(Y, near, var), rtol=1e-12, atol=1e-300)
+
+
+def test_largest_does_not_see_variances_below_the_floor(rng):
+    """Value and derivative agree there too: neither knows the variance."""
+    mean, Y = 1e-6 * rng.standard_normal((3, 17)), rng.integers(0, 3, 17)
+    p, _, d_var = kernels.largest(Y, mean, np.full((3, 17), 1e-12))
+    assert not d_var.any()
+    np.testing.assert_array_equal(kernels.largest(Y, mean, np.full((3, 17), 2e-12))[0], p)
+    assert kernels.largest(Y, mean, np.full((3, 17), 1e-10))[2].all()
 
 
 def test_largest_where_products_underflow():

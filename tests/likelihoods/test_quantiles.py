@@ -142,3 +142,15 @@ def test_classes_have_no_quantiles(likelihood):
     for asked in (lambda: likelihood.predict_quantiles([0.5], f), lambda: likelihood.predict_cdf(np.zeros(2), f)):
         with pytest.raises(TypeError, match="are classes, which have no quantiles; predict_y gives probabilities"):
             asked()
+
+
+@pytest.mark.parametrize("df", [1e13, 1e100, 1e300])
+def test_student_t_of_very_many_degrees_of_freedom_is_normal(df):
+    """And it takes no more nodes, nor memory, than one of a hundred."""
+    f = Marginals(np.array([0.3, -2.0]), np.array([1.5, 1e-4]))
+    likelihood, sd = lk.StudentT(scale=0.7, df=df), np.sqrt(f.var + 0.49)
+    Y = np.array([1.2, -2.5])
+    np.testing.assert_allclose(likelihood.predict_cdf(Y, f), special.ndtr((Y - f.mean) / sd), rtol=0, atol=1e-12)
+    levels = [0.001, 0.5, 0.975]
+    expected = f.mean + sd * special.ndtri(levels)[:, None]
+    np.testing.assert_allclose(likelihood.predict_quantiles(levels, f), expected, rtol=0, atol=1e-11)

@@ -102,3 +102,27 @@ def test_what_counts_as_a_schedule():
 def test_messages(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (lambda: schedules.constant("0.1"), "value"),
+        (lambda: schedules.log_linear("1e-4", 1, 5), "start"),
+        (lambda: schedules.exponential(1, "0.5"), "rate"),
+        (lambda: schedules.exponential(1, 0.5, smallest="0"), "smallest"),
+        (lambda: schedules.plateau(1, smoothing="0.9"), "smoothing"),
+        (lambda: schedules.constant(True), "value"),
+        (lambda: schedules.as_schedule(True), "step_size"),
+        (lambda: schedules.as_schedule("0.1"), "step_size"),
+    ],
+)
+def test_text_and_truth_values_are_no_numbers(make, name):
+    with pytest.raises(TypeError, match=f"`{name}` must be a number"):
+        make()
+
+
+def test_numbers_of_numpy_are_numbers():
+    ramp = schedules.log_linear(np.float32(0.25), np.array(1.0), np.int64(3))
+    assert sizes(ramp, range(4)) == [0.25, 0.5, 1.0, 1.0]
+    assert sizes(schedules.as_schedule(np.float64(0.5)), [0]) == [0.5]

@@ -1,6 +1,7 @@
 """Likelihoods by definition, one datum at a time; expectations by adaptive or brute-force integration. Slow, obvious."""
 
-from math import exp, lgamma, log, pi, sqrt
+from decimal import Decimal, localcontext
+from math import exp, lgamma, log, log10, pi, sqrt
 
 import numpy as np
 from scipy.integrate import quad
@@ -30,6 +31,68 @@ def laplace(y, f, scale):
 def student_t(y, f, scale, df):
     constant = lgamma((df + 1) / 2) - lgamma(df / 2) - 0.5 * log(df * pi) - log(scale)
     return constant - (df + 1) / 2 * log(1 + ((y - f) / scale) ** 2 / df)
+
+
+def decimal_log_gamma(x, log_2pi):
+    """log Gamma(x) of a Decimal to 30 digits after the point, in the context's precision: Stirling's series from 60 on."""
+    shift = Decimal(0)
+    while x < 60:
+        shift, x = shift + x.ln(), x + 1
+    bernoulli = [(1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510), (43867, 798), (-174611, 330)]
+    series = sum(Decimal(p) / q / (2 * k * (2 * k - 1) * x ** (2 * k - 1)) for k, (p, q) in enumerate(bernoulli, 1))
+    return (x - Decimal("0.5")) * x.ln() - x + log_2pi / 2 + series - shift
+
+
+def student_t_constant(scale, df):
+    """The logarithm of the density of ``scale`` t at 0, in long double, with as many digits as ``df`` asks for."""
+    with localcontext() as context:
+        context.prec = 60 + 2 * max(0, int(log10(df)))
+        a, pi60 = Decimal(df) / 2, Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+        gammas = [decimal_log_gamma(x, (2 * pi60).ln()) for x in (a + Decimal("0.5"), a)]
+        value = gammas[0] - gammas[1] - (Decimal(df) * pi60).ln() / 2 - Decimal(scale).ln()
+        return np.longdouble(str(value.quantize(Decimal("1e-30"))))
+
+
+def student_t_wide(y, f, scale, df):
+    """``student_t`` in long double, for any df and arrays f."""
+    scale, df = np.longdouble(scale), np.longdouble(df)
+    return student_t_constant(float(scale), float(df)) - (df + 1) / 2 * np.log1p(((y - f) / scale) ** 2 / df)
+
+
+def poisson_wide(y, f, exposure):
+    """``poisson`` for long double arrays f."""
+    log_rate = f + np.log(np.longdouble(exposure))
+    return y * log_rate - np.exp(log_rate) - lgamma(y + 1)
+
+
+def logit_wide(y, f):
+    """``logit`` for long double arrays f."""
+    return -np.logaddexp(0, f if y == 0 else -f)
+
+
+def mode(slope, low, high):
+    """Where a decreasing function between two points is zero, in long double."""
+    low, high = np.longdouble(low), np.longdouble(high)
+    with np.errstate(over="ignore"):
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def log_density_by_sinh(log_density, mean, var, centre, width, num=20001):
+    """log E exp(log_density(f)) in long double: the trapezoidal rule in t, f = centre + width sinh(t), as far as there is mass.
+
+    Fine nodes where the integrand is narrow, wide steps where it is wide.
+    """
+    mean, var, width = np.longdouble(mean), np.longdouble(var), np.longdouble(width)
+    end = np.arcsinh((abs(centre - mean) + 60 * np.sqrt(var)) / width)
+    t = np.linspace(-end, end, num)
+    f = centre + width * np.sinh(t)
+    logs = log_density(f) - (f - mean) ** 2 / (2 * var)
+    top = logs.max()
+    mass = (np.exp(logs - top) * np.cosh(t)).sum() * (t[1] - t[0]) * width
+    return top + np.log(mass) - np.log(2 * np.longdouble(pi) * var) / 2
 
 
 def expectation(g, mean, var, at=()):

@@ -377,3 +377,29 @@ def test_bad_input(rng):
         fs.natural_step(model, X, Y)
     far = fs.replace_at(model, "posterior.inverse_root", 0.01 * np.eye(6))
     assert (fs.predict_f(far, X)[1] >= fs.predict_f(model, X)[1] - 1).all()  # predictions need no divergence
+
+
+def test_float32_gradient_of_the_inducing_inputs_is_as_the_record_says(rng):
+    """2 % in the median at cond(Kuu) of about 5e4, where Whitened, and the lengthscales of both, are off by 1e-4."""
+    M, N, jitter, errors = 60, 400, 3e-4, []
+    for _ in range(5):
+        X = rng.uniform(-2, 2, (N, 2)).astype("f")
+        Z, Y = X[:M] + np.float32(0.01) * rng.standard_normal((M, 2)).astype("f"), np.sin(2 * X[:, 0])
+        K = fs.RBF().matrix(Z.astype(float)) + jitter * np.eye(M)
+        assert 2e4 < np.linalg.cond(K) < 1e5
+        root, _ = fs.inverse_factor(K.astype("f"), np.linalg.cholesky(np.linalg.inv(K)).astype("f"))
+        mean = 0.3 * rng.standard_normal(M)
+        tril = np.tril(0.05 * rng.standard_normal((M, M)), -1) + np.diag(rng.uniform(0.2, 0.8, M))
+
+        def error(kind, *factor, X=X, Y=Y, Z=Z, mean=mean, tril=tril):
+            grads = []
+            for dtype in (np.float32, np.float64):
+                q = kind(*(a.astype("f").astype(dtype) for a in (mean, tril, *factor)))
+                model = fs.SVGP(fs.RBF(), Z.astype(dtype), q, fs.Gaussian(0.1))
+                grads.append(fs.elbo_and_grad(model, X.astype(dtype), Y.astype(dtype), jitter=jitter)[1])
+            pairs = [(g.inducing, g.covariance.lengthscales) for g in grads]
+            return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(*pairs, strict=True)]
+
+        errors.append(error(fs.InverseFreeWhitened, root) + error(fs.Whitened))
+    ours, lengthscale, whitened, other = np.median(errors, axis=0)
+    assert ours < 0.06 and max(whitened, lengthscale, other) < 1e-3

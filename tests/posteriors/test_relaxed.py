@@ -424,8 +424,9 @@ def test_clear_errors(rng):
         fails(ValueError, r"`probes` must have one row for each of the 7 inducing inputs.*\(7, K\)", probes=probes)
     for probes in (np.zeros((7, 2)), np.full((7, 2), np.nan), rng.standard_normal((7, 2))):
         fails(ValueError, "`probes` must hold.*alone", probes=probes)
-    for probes in (0, -1, True, 2.5):
-        fails(ValueError, "`probes` must be None, a number of at least 1", probes=probes)
+    for probes in (0, -1, 2.5):
+        fails(ValueError, "`probes` must be a whole number of at least 1", probes=probes)
+    fails(TypeError, "`probes` must be a whole number of at least 1, got True", probes=True)
     fails(TypeError, "`probes`.*LikelihoodForm posterior has none", "posterior", as_likelihood_form(model).posterior, probes=3)
     with pytest.raises(TypeError, match="natural_step: a Relaxed posterior can not take natural-gradient steps.*adam"):
         fs.natural_step(model, X, y)

@@ -268,9 +268,9 @@ def test_checkpoints_are_models_to_load_anywhere(tmp_path, rng):
     trained, _ = fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "c.npz")
     assert_same(trained, fs.load(tmp_path / "c.npz").model)
     fs.fit(model, X, Y, steps=2, checkpoint=tmp_path / "d.npz", optimiser=fs.gentle_inducing())
-    for name in ("c.npz", "d.npz"):
-        program = f"import fastsvgp as fs; print(fs.load({str(tmp_path / name)!r}).step)"
-        assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "2\n"
+    program = "import sys, fastsvgp as fs; print([fs.load(path).step for path in sys.argv[1:]])"
+    command = [sys.executable, "-c", program, tmp_path / "c.npz", tmp_path / "d.npz"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[2, 2]\n"
 
 
 def test_wrong_checkpoints(tmp_path, rng):
@@ -502,7 +502,7 @@ def test_natural_and_adam_together_reach_the_optimised_collapsed_bound(rng):
     model, X, Y = problem(rng, D=1)
     best, found = fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y)
     assert found.reason == "converged"
-    got, info = fs.fit(model, X, Y, steps=600, natural_step_size=1.0, optimiser=fs.adam(0.05))
+    got, info = fs.fit(model, X, Y, steps=300, natural_step_size=1.0, optimiser=fs.adam(0.1))
     np.testing.assert_allclose(info.values[-1], found.values[-1], rtol=1e-6)
     np.testing.assert_allclose(got.covariance.lengthscales, best.covariance.lengthscales, rtol=1e-3)
 
@@ -588,9 +588,9 @@ def test_messages(rng):
                 fs.fit(model, X, Y, **{"steps": 1, name: much})
     with pytest.raises(ValueError, match=r"`epochs` of 1e\+300 are 6e\+301 steps; at most 10\*\*15"):
         fs.fit(model, X, Y, epochs=1e300, batch_size=1)
-    with pytest.raises(ValueError, match="`epochs` must be at most 1.8e308 in size, got a whole number with more digits"):
+    with pytest.raises(ValueError, match="`epochs` must be finite, got inf"):
         fs.fit(model, X, Y, epochs=10**400)
-    with pytest.raises(ValueError, match="`tolerance` must be at most 1.8e308"):
+    with pytest.raises(ValueError, match="`tolerance` must be finite, got inf"):
         fs.fit(model, X, Y, steps=1, tolerance=10**400)
     with pytest.raises(ValueError, match=r"fit: `steps` must be at most 10\*\*15"):
         fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, steps=10**22)

@@ -2,15 +2,17 @@
 
 OpenBLAS cuts a product up for all its threads, which then wait for one another. Where another process has one of the cores,
 they wait for it to have had its turn, three milliseconds and more in every product, however small. Measured on two cores, a whole
-step of a whitened SVGP (D = 8) on one and on two BLAS threads, best times on a quiet machine and medians beside others' work:
+step of a whitened SVGP (D = 8) on one and on two BLAS threads, in milliseconds: the best times undisturbed (in real-time
+priority), and medians beside the work of others.
 
-    M, B         100, 100      100, 256      100, 512      150, 256      200, 256      512, 1024      milliseconds
-    quiet        0.67, 0.96    0.94, 0.82    1.5, 1.2      1.9, 1.5      3.2, 2.2      49, 30
-    busy         1.5, 56       2.6, 61       10, 220 (1)   7.9, 36       3.3, 61       172, 850       (1) B = 1024
+    M, B           100, 100    100, 256     100, 1024    150, 256     200, 256    512, 1024
+    undisturbed    0.67 0.96   0.94 0.82    2.4 1.8      1.9 1.5      3.2 2.2     49 30
+    disturbed      1.5  56     2.6  61      10  220      7.9 36       3.3 61      170 850
 
-In M^2 (M + B), of which products are made, ``SERIAL_BELOW`` is where two threads begin to gain more than a quarter (with
-``Marginal`` and ``LikelihoodForm`` they lose up to there, and at M = 200 still; predictions, SGPR and float32 gain 5 to 23 %).
-A batch counts up to ``WIDEST`` rows: at M = 50 two threads gain 17 % however long it is.
+In M^2 (M + B), the flops of its products, ``SERIAL_BELOW`` is where two threads begin to gain more than a quarter undisturbed:
+from run to run (100, 256) is 0.94 0.82 or 0.96 1.30. Up to there predictions, SGPR and float32 gain 2 to 23 %; ``Marginal`` and
+``LikelihoodForm`` lose, and at M = 200 still. A batch counts up to ``WIDEST`` rows: at M = 50 two threads gain 17 % however long
+it is.
 
 The pool is reached through ``ctypes``, by symbols that SciPy's own modules see: no other library's pool is touched, and where
 SciPy has another BLAS nothing is. A setting is a number that products read when they begin: to read it takes 0.1 us, to write it

@@ -8,8 +8,8 @@ first-level cache, nodes outside, data inside, so that every inner loop is a con
 import numpy as np
 from numba import njit
 
+from ..rules import NO_SCALE, raised, rule, seed_of
 from ..rules import points as points_of
-from ..rules import raised, rule, seed_of
 from . import tails
 from .threads import over_rows
 from .vmath import exp
@@ -57,7 +57,8 @@ def expectation(function, mean, var, num, need):
     m, v = _rows(np.ravel(mean), np.ravel(var))
     z, w = rule(num)
     out = np.empty((3, m.size))
-    over_rows(_expectation, m.size, 4.0 * num * m.size, FUNCTIONS[function], m, v, raised(m, v), z, w, out)
+    at = raised(m, v, NO_SCALE) if function == "log1p_square" else raised(m, v)
+    over_rows(_expectation, m.size, 4.0 * num * m.size, FUNCTIONS[function], m, v, at, z, w, out)
     value, d_mean, d_var = (x.reshape(mean.shape).astype(mean.dtype, copy=False) for x in out)
     return (value, d_mean, d_var) if need else (value, None, None)
 
@@ -94,13 +95,16 @@ def _expectation(start, stop, function, mean, var, at, z, w, out):
 
 def largest(Y, mean, var, num, need):
     m, v = _rows(mean, var)
-    v = raised(m, v)
+    Y = np.ascontiguousarray(Y, np.int64)
+    m = m - np.take_along_axis(m, Y[None], axis=0)  # only differences matter, and rounding knows sizes
+    at = raised(m, v)
     z, w = rule(num)
     C, N = m.shape
     p, d_mean, d_var = np.empty(N), np.zeros((C if need else 0, N)), np.zeros((C if need else 0, N))
-    over_rows(_largest, N, 8.0 * num * C * N, np.ascontiguousarray(Y, np.int64), m, v, z, w, p, d_mean, d_var)
+    over_rows(_largest, N, 8.0 * num * C * N, Y, m, at, z, w, p, d_mean, d_var)
     if not need:
         return p.astype(mean.dtype, copy=False), None, None
+    d_var[v < at] = 0
     return tuple(x.astype(mean.dtype, copy=False) for x in (p, d_mean, d_var))
 
 

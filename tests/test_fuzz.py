@@ -1,0 +1,140 @@
+"""Public functions called with something odd, thousands of times: an answer, or an error that names the argument.
+
+Which calls are made is a function of ``FASTSVGP_TEST_SEED``. What a call may raise are errors of type, value or memory; anything
+else (AttributeError, OverflowError, RecursionError...) is a bug, and so is a message from which nobody learns what to change.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+from numerics import generator
+
+import fastsvgp as fs
+
+CALLS = 100  # of each function
+N, M, D = 9, 4, 2
+
+
+def cases():
+    """name: (function, good arguments); what belongs to a record is called by the name of the argument that holds it."""
+    rng = np.random.default_rng(0)
+    X, Y, Z = rng.standard_normal((N, D)), rng.standard_normal(N), rng.standard_normal((M, D))
+    q = fs.Whitened(np.zeros(M), np.eye(M))
+    model = fs.SVGP(fs.RBF(1.0, np.ones(D)), Z, q, fs.Gaussian(0.1))
+    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    sgpr = fs.SGPR(model.covariance, Z, 0.1)
+    blocks = model.covariance.blocks(Z, X)
+    shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
+    bound = dict(shared, num_data=20.0)
+    sums = dict(bound, model=relaxed, probes=2)
+    A, L = np.eye(M) + 0.1, np.eye(M)
+    return {
+        "elbo": (fs.elbo, sums),
+        "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",))),
+        "data_term_and_grad": (fs.data_term_and_grad, dict(sums, wrt="inducing")),
+        "kl_term_and_grad": (fs.kl_term_and_grad, dict(model=relaxed, jitter=1e-6, wrt=None, probes=2, rng=0)),
+        "elbo_and_grad_from_blocks": (
+            fs.elbo_and_grad_from_blocks,
+            dict(blocks=blocks, posterior=q, likelihood=model.likelihood, Y=Y, num_data=None, jitter=None, rng=None),
+        ),
+        "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
+        "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
+        "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
+        "optimal_svgp": (fs.optimal_svgp, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
+        "predict_f": (fs.predict_f, dict(model=model, Xs=X, full_cov=False, jitter=None, chunk_size=3)),
+        "predict_y": (fs.predict_y, dict(model=model, Xs=X, jitter=None, chunk_size=3)),
+        "predict_log_density": (fs.predict_log_density, dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
+        "sample_f": (fs.sample_f, dict(model=model, Xs=X, num_samples=2, rng=0, jitter=None)),
+        "ravel": (fs.ravel, dict(model=model, unconstrained=True, fixed=("inducing",), transform="log")),
+        "kmeans_inducing": (fs.kmeans_inducing, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
+        "greedy_variance_inducing": (
+            fs.greedy_variance_inducing, dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),
+        ),
+        "median_lengthscales": (fs.median_lengthscales, dict(X=X, rng=0, ard=True, subset=9)),
+        "inverse_factor": (fs.inverse_factor, dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),
+        "newton_schulz_step": (fs.newton_schulz_step, dict(A=A, L=L, step_size=0.5)),
+        "refresh_inverse": (fs.refresh_inverse, dict(model=relaxed, jitter=None)),
+        "by_field": (fs.by_field, dict(rest=fs.adam(), fields={"inducing": fs.sgd(0.1)}, after={"inducing": 2})),
+        "gentle_inducing": (
+            fs.gentle_inducing, dict(rest=fs.adam(), after=3, step_size=1e-3, beta1=0.9, factor=0.9, patience=3),
+        ),
+        "adam": (
+            fs.adam,
+            dict(step_size=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, step_sizes={"inducing": 0.1}, fixed=(), transform="log"),
+        ),
+        "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing", transform="softplus")),
+        "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
+        "to_host": (fs.to_host, dict(tree=model)),
+        "set_num_threads": (fs.set_num_threads, dict(count=None)),
+        "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3)),
+        "fit": (
+            fs.fit,
+            dict(shared, steps=1, batch_size=5, natural_step_size=0.1, optimiser=fs.adam(), fixed=(), tolerance=0.1,
+                 smoothing=0.9, checkpoint=None, probes=None, callback=None, validate=None, patience=None),
+        ),
+    }  # fmt: skip
+
+
+def odd(rng, good):
+    """Something that makes no sense, or just might."""
+    array = np.asarray(good, float) if isinstance(good, np.ndarray) else np.ones((3, 2))
+    holed = array.copy()
+    holed.flat[0] = rng.choice([np.nan, np.inf, -np.inf])
+    pool = [
+        None, True, 0, -1, 1.5, -0.0, np.nan, np.inf, -np.inf, 10**5, 2**31, 10**22, 10**400, 1e300, 1e-320, 1j,
+        "3", "covariance", "", b"x", ("inducing", 3), "posterior.nothing", [], (), {}, [1, [2]], set(), {"a": 1}, {1: 2},
+        {"inducing": 3},
+        np.longdouble(1.0), np.float32(0.5), np.array(1.0), np.array("a"), np.datetime64("2020"), np.random.default_rng(0),
+        object(), len, dict, fs.RBF, lambda *_: 1.0, range(3), iter([1]), slice(2),
+        array, array[:0], array[None], array.T, -array, 1e100 * array, holed, np.ma.masked_invalid(holed), array.tolist(),
+        *(array.astype(kind) for kind in (np.float32, int, complex, object, str, np.longdouble)),
+        np.empty((0, 0)), np.zeros((2, 2, 2, 2)), np.zeros((N, 0)),
+        fs.RBF(), fs.Gaussian(0.1), fs.ZeroMean(), fs.Blocks(1, 2, 3), fs.Blocks(None, np.eye(2), "x"),
+        fs.RBF(variance=None), fs.Sum(()), fs.Whitened("a", None),
+    ]  # fmt: skip
+    return pool[rng.integers(len(pool))]
+
+
+def inner(rng, record):
+    """A model with something odd in one of its leaves."""
+    paths = [path for path, _, _ in fs.leaves(record)]
+    path = paths[rng.integers(len(paths))]
+    return fs.replace_at(record, path, odd(rng, dict((p, v) for p, _, v in fs.leaves(record))[path])), path
+
+
+def tried(name, rng):
+    """One call: what was odd, the names that an error may call it by, and what came of it."""
+    function, arguments = cases()[name]
+    arguments = dict(arguments)
+    key = list(arguments)[rng.integers(len(arguments))]
+    names = {key}
+    if hasattr(arguments[key], "_record_fields") and rng.random() < 0.6:
+        arguments[key], path = inner(rng, arguments[key])
+        names |= {*path.split("."), *(["inputs"] if path == "inducing" else [])}
+    else:
+        arguments[key] = odd(rng, arguments[key])
+        if key == "tree":
+            names.add("path")  # of which another record knows nothing
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            function(**arguments)
+        except Exception as error:
+            return arguments[key], names, error
+        finally:
+            fs.set_num_threads(None)
+    return arguments[key], names, None
+
+
+@pytest.mark.parametrize("name", cases())
+def test_an_answer_or_an_error_that_names_the_argument(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a checkpoint may be called anything
+    rng = generator(*name.encode())
+    for i in range(CALLS):
+        value, names, error = tried(name, rng)
+        if error is not None:
+            said = f"call {i}: {names} = {value!r}: {type(error).__name__}: {error}"
+            assert isinstance(error, (TypeError, ValueError, MemoryError)), said
+            own = isinstance(error, fs.NotPositiveDefinite) or callable(value)  # a function's own errors are left as they are
+            assert own or any(name in str(error) for name in names), said
