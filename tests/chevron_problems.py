@@ -20,16 +20,18 @@ def problem(rng, m, k, count, dtype, padding=0):
     return dense, diagonal, x, y, rows
 
 
-def as_accurate(results, plain, truth):
-    for result, in_dtype, exact in zip(results, plain, truth, strict=True):
+def as_accurate(results, plain, truth, sizes):
+    for result, in_dtype, exact, size in zip(results, plain, truth, sizes, strict=True):
         assert result.dtype == in_dtype.dtype and result.shape == exact.shape and result.flags.c_contiguous
         if exact.size:
-            assert_as_accurate_as(result, in_dtype, exact)
+            assert_as_accurate_as(result, in_dtype, exact, size=size)
 
 
 def both(definition, *arrays):
-    """A definition in the dtype of the arrays, and in extended precision."""
-    return definition(*arrays), definition(*(np.asarray(a, np.longdouble) if a.dtype.kind == "f" else a for a in arrays))
+    """A definition in the dtype of the arrays and in extended precision, and the sizes of sums of such terms of random signs."""
+    long = [np.asarray(a, np.longdouble) for a in arrays]
+    terms = definition(*map(np.abs, long))
+    return definition(*arrays), definition(*long), [a.max(initial=0) / np.sqrt(len(arrays[0])) for a in terms]
 
 
 def check_products(twin, dense, diagonal, x, y):

@@ -14,7 +14,7 @@ def problem(rng, M, batch=(), dtype=np.float64):
     """A symmetric positive definite matrix and a lower factor not far from the one of its inverse."""
     A = rng.standard_normal((*batch, M, M + 2))
     A = A @ A.swapaxes(-1, -2) / M + 0.5 * np.eye(M)
-    L = np.linalg.cholesky(np.linalg.inv(A)) + np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / M
+    L = np.linalg.cholesky(np.linalg.inv(A)) @ (np.eye(M) + np.tril(rng.standard_normal((*batch, M, M))) * 0.3 / (M + 1))
     return A.astype(dtype), L.astype(dtype)
 
 
