@@ -6,8 +6,9 @@ import numpy as np
 import pairwise_problems as problems
 import pytest
 from numba import njit
-from numerics import LONG, assert_adjoint, assert_as_accurate_as, exactly
+from numerics import LONG, assert_adjoint, assert_as_accurate_as, assert_typically_as_accurate_as, exactly
 from oracles import covariances as oracle
+from pairwise_problems import apart as problem
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import pairwise, vmath
@@ -34,14 +35,6 @@ def assert_same(bars, others):
 def typical(bar, K_bar):
     """The size of a cotangent; of one that sums over all pairs that of such sums, since a single one may be small by luck."""
     return max(1, np.abs(bar).max(), np.linalg.norm(K_bar) / 4 if np.ndim(bar) < 2 else 0)
-
-
-def problem(rng, N1, N2, D, shared=False, dtype=np.float64):
-    """Inputs whose pairs keep a distance, so that differences across the kinks of Matern-1/2 and 3/2 are never taken."""
-    order = rng.permutation(N1 + N2)[:, None] * 0.1
-    X = order * rng.choice([-1.0, 1.0], D) + rng.uniform(-0.03, 0.03, (N1 + N2, D))
-    lengthscales = np.sqrt(D) * (1.3 if shared else rng.uniform(0.7, 2.0, D))
-    return X[:N1].astype(dtype), X[N1:].astype(dtype), dtype(1.7), np.asarray(lengthscales, dtype)[()]
 
 
 def elementwise(function):
@@ -81,19 +74,9 @@ def test_power_of_half_in_both_dtypes(rng):
 @pytest.mark.parametrize("D", [1, 3, 8, 40, 200])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_matrix_is_as_accurate_as_the_plain_definition(rng, form, family, D, dtype):
-    for shared in (True, False):
-        X1, X2, variance, lengthscales = problem(rng, 17, 65, D, shared, dtype)
-        K = kernels.stationary(family, X1, X2, variance, lengthscales)
-        assert K.dtype == dtype and K.flags.c_contiguous
-        truth = oracle.stationary(family, *exactly(X1, X2, variance, lengthscales))
-        assert_as_accurate_as(K, oracle.stationary(family, X1, X2, variance, lengthscales), truth)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("D", [40, 200])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_where_products_cancel(rng, form, family, D, dtype):
-    problems.check_cancellation(pairwise, rng, family, D, dtype)
+    K = kernels.stationary(family, *problem(rng, 17, 65, D, dtype=dtype))
+    assert K.dtype == dtype and K.flags.c_contiguous
+    problems.check_accuracy(pairwise, rng, family, D, dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -161,9 +144,9 @@ def test_only_what_is_needed(rng, form, symmetric):
 @pytest.mark.parametrize("D", [3, 40])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float32_gradients_within_the_budget(rng, form, family, D):
-    """Eight problems together: the plain error of a single sum may be tiny by luck."""
+    """Medians over several problems: the plain error of a single sum may be tiny by luck."""
     fast, plain, truth = [], [], []
-    for _ in range(8):
+    for _ in range(25):
         arguments = problem(rng, 17, 65, D, dtype=np.float32)
         K_bar = rng.standard_normal((17, 65)).astype(np.float32)
         fast.append(kernels.stationary_vjp(K_bar, family, *arguments))
@@ -172,7 +155,7 @@ def test_float32_gradients_within_the_budget(rng, form, family, D):
     for bars in zip(*(zip(*some, strict=True) for some in (fast, plain, truth)), strict=True):
         stacked = [np.stack(some) for some in bars]
         assert stacked[0].dtype == np.float32
-        assert_as_accurate_as(*stacked)
+        assert_typically_as_accurate_as(*stacked)
 
 
 def near_problem(rng, D, shift, distance):
