@@ -1,13 +1,48 @@
 """Fixtures and numerical helpers shared by all tests."""
 
 import os
+import pathlib
 import signal
+import subprocess
+import sys
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read while it loads: beside anything else, two threads wait for one another
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from numerics import SEED  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+KEPT = pathlib.Path(os.environ.get("NUMBA_CACHE_DIR") or HERE.parent / "fastsvgp" / "kernels" / "cpu")
+NOTHING_COMPILED = not any(KEPT.rglob("*.nbi"))
+FIRST = ("pairwise", "products", "triangular", "cholesky")  # families that their tests compile, before all other tests
+BESIDE = ("chevron", "quadrature", "newton_schulz", "fourier")  # and meanwhile a process of its own, by their tests too
+COMPILING = pytest.StashKey()
+
+
+def _family(item):
+    return item.path.stem.removeprefix("test_") if item.path.parent == HERE / "kernels" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: _family(item) not in FIRST)
+
+
+def pytest_collection_finish(session):
+    """Where nothing is compiled yet, two processes do that at one time; later runs find it."""
+    families = {_family(item) for item in session.items}
+    if session.config.option.collectonly or not (NOTHING_COMPILED and families.issuperset(FIRST + BESIDE)):
+        return
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(f"{HERE}/kernels/test_{name}.py" for name in BESIDE)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    session.config.stash[COMPILING] = subprocess.Popen(command, cwd=HERE.parent, **quiet)
+
+
+def pytest_sessionfinish(session):
+    if compiling := session.config.stash.get(COMPILING, None):
+        compiling.kill()
+        compiling.wait()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,12 +8,20 @@ import numpy as np
 from ..records import record, tree_map
 from .base import ALL, Covariance
 
+DEEPEST = 50  # of compositions in compositions: Python's own limit on calls within calls comes later
+
 
 class _Composite(Covariance):
     """Entrywise combination of the matrices of ``parts``: all of them are new arrays, so the first one collects the result."""
 
+    _depth = 0
+
     def __post_init__(self):
         object.__setattr__(self, "parts", tuple(self.parts))  # from a list too
+        depth = 1 + max((part._depth for part in self.parts if isinstance(part, _Composite)), default=0)
+        if depth > DEEPEST:
+            raise ValueError(f"{type(self).__name__}: `parts` are nested more than {DEEPEST} deep; put them side by side")
+        object.__setattr__(self, "_depth", depth)
 
     def matrix(self, X1, X2=None):
         return self._combine([part.matrix(X1, X2) for part in self.parts])
@@ -45,6 +53,9 @@ class _Composite(Covariance):
         if not self.parts:
             raise ValueError(f"{type(self).__name__}: `parts` is empty; give at least one covariance")
         for i, part in enumerate(self.parts):
+            if not isinstance(part, Covariance):
+                what = f"{type(self).__name__}.parts.{i}"
+                raise TypeError(f"{what}: `parts` must be covariances such as fastsvgp.RBF(...), got {type(part).__name__}")
             try:
                 part.check_dim(D)
             except ValueError as error:

@@ -120,4 +120,4 @@ def _smallest_count(level, mean, var, log_exposure, cdf):
         low[at], high[at] = np.where(p < level, middle, a), np.where(p < level, b, middle)
         miss = goal - scipy.special.ndtri(np.clip(p, 1e-300, 1 - 1e-15))
         guess[at] = middle + miss * (np.sqrt(middle + (sd[at] * middle) ** 2) + 1)
-    return np.where(fine, high, rate(goal))
+    return np.where(fine, high, np.ceil(rate(goal)))

@@ -268,3 +268,18 @@ def test_check_dim_names_field_shape_and_columns():
         RBF(np.ones(3)).check_dim(3)
     with pytest.raises(ValueError, match=r"Sum.parts.1: Product.parts.0: Linear: `variance` has shape \(4,\)"):
         (RBF() + Linear(np.ones(4)) * Constant()).check_dim(3)
+
+
+def test_compositions_have_a_depth(rng):
+    X, covariance = rng.standard_normal((3, 1)), RBF()
+    for _ in range(25):
+        covariance = Sum((Product((covariance,)),))
+    np.testing.assert_array_equal(covariance.matrix(X), RBF().matrix(X))
+    assert len(list(leaves(tree_map(lambda v: 2 * v, covariance)))) == 2
+    with pytest.raises(ValueError, match="Sum: `parts` are nested more than 50 deep"):
+        Sum((covariance,))
+
+
+def test_parts_are_covariances():
+    with pytest.raises(TypeError, match=r"Sum.parts.1: `parts` must be covariances such as fastsvgp.RBF\(...\), got float"):
+        Sum((RBF(), 1.0)).check_dim(2)

@@ -114,7 +114,7 @@ def test_it_never_diverges(rng, M, cond, kind):
         assert oracle.residual(A, W) < 2e-4  # the dense residual rounds too
 
 
-@pytest.mark.parametrize("M, cond, steps", [(600, 1e2, 8), (600, 1e6, 16), (600, 1e8, 20), (600, 1e10, 25), (2000, 1e10, 25)])
+@pytest.mark.parametrize("M, cond, steps", [(600, 1e2, 8), (600, 1e6, 16), (600, 1e8, 20), (600, 1e10, 25), (1000, 1e10, 25)])
 def test_it_never_diverges_on_large_covariances(rng, M, cond, steps):
     """Cold starts; cond(A) is at most ``cond``, because the eigenvalues of a correlation matrix add up to M."""
     A = rbf(rng.uniform(-2, 2, (M, 2)), M / cond)
@@ -161,7 +161,9 @@ def test_the_factor_is_the_one_of_the_inverse(rng):
 
 
 @pytest.mark.parametrize(
-    "step_size", [1.0, 0.5, schedules.constant(1.0), schedules.log_linear(1e-5, 1.0, 10), lambda t: 3.0], ids=str
+    "step_size",
+    [1.0, 0.5, schedules.constant(1.0), schedules.log_linear(1e-5, 1.0, 10), lambda t: 3.0],
+    ids=["1", "0.5", "constant", "ramp", "function"],
 )
 def test_any_schedule_is_safe(rng, step_size):
     """A unit step from the diagonal diverges on its own: the line search takes over where the objective would rise."""
