@@ -227,7 +227,7 @@ class ndarray:
 
 # --- the modules -----------------------------------------------------------------------------------------------------------
 
-UFUNCS = """absolute add divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
+UFUNCS = """absolute add ceil divide equal exp expm1 floor greater greater_equal invert isfinite less less_equal log log1p
 isnan logaddexp logical_and logical_or maximum minimum multiply negative not_equal power square sqrt subtract""".split()
 FUNCTIONS = {  # by the parameters that CuPy's have: NumPy's have more, and ``like=`` hands some of these on unasked
     "all": "a, axis=None, out=None, keepdims=False",
