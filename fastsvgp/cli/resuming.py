@@ -40,12 +40,16 @@ def resumed(checkpoint, fitted, task, args):
     state = fs.load(checkpoint)
     if not isinstance(state, fs.TrainingState):
         raise DataFileError(f"--resume: {checkpoint} is no checkpoint of a training")
-    before, now = _essence(state.model, state.seed), _essence(fitted.model, args.seed if args.method != "sgpr" else state.seed)
-    differences = [f"{name} {before[name]} then, {now[name]} now" for name in now if before[name] != now[name]]
-    scale = fitted.scale
-    if state.note is not None:
-        differences += _other_data(state.note, described(fitted, task))
-        scale = Standardisation.from_json(state.note["standardisation"])
+    now = _essence(fitted.model, args.seed if args.method != "sgpr" else state.seed)
+    try:
+        before = _essence(state.model, state.seed)
+        differences = [f"{name} {before[name]} then, {now[name]} now" for name in now if before[name] != now[name]]
+        scale = fitted.scale
+        if state.note is not None:
+            differences += _other_data(state.note, described(fitted, task))
+            scale = Standardisation.from_json(state.note["standardisation"])
+    except (AttributeError, LookupError, TypeError) as error:  # whatever a file may hold in the place of a model, or of words
+        raise DataFileError(f"--resume: {checkpoint} is no checkpoint of `fastsvgp fit`, or it is damaged ({error})") from error
     if differences:
         raise UsageError(
             f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same data and arguments again, "

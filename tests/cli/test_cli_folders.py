@@ -260,6 +260,16 @@ def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(i
     assert "note       out/checkpoint.npz holds no digest of its data" in fit(capsys, "d.csv", "--out", "out", "--resume")
 
 
+def test_a_checkpoint_that_fit_did_not_write_is_refused_in_one_message(interrupted, capsys):
+    state = fs.load("out/checkpoint.npz")
+    for name, wrong in (("model", fs.RBF()), ("model", None), ("note", {}), ("note", [1]), ("note", {**state.note, "inputs": 3})):
+        fs.save("out/checkpoint.npz", fs.replace(state, **{name: wrong}))
+        said = fit(capsys, "d.csv", "--out", "out", "--resume", code=2)
+        assert said.startswith("fastsvgp fit: error: --resume: out/checkpoint.npz ") and said.count("\n") == 1, (name, wrong)
+    fs.save("out/checkpoint.npz", state)
+    fit(capsys, "d.csv", "--out", "out", "--resume")
+
+
 # --- a full disk ----------------------------------------------------------------------------------------------------------
 
 
