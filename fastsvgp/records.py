@@ -352,12 +352,7 @@ def load(path):
     Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it
     with its scaling.
 
-    Raises
-    ------
-    OSError
-        No such file, or it cannot be opened.
-    DataFileError
-        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
+    Raises ``OSError`` and ``DataFileError`` as ``load_with_extra`` does.
     """
     tree, extra = load_with_extra(path)
     if COMMAND_LINE in extra:
