@@ -23,6 +23,8 @@ class Posterior:
 
     # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
     inverse_field: ClassVar[str | None] = None
+    natural_fields: ClassVar[tuple[str, ...]] = ()  # those that a natural step moves
+    held_fields: ClassVar[tuple[str, ...]] = ()  # those that first-order steps leave alone
     takes_probes = False  # whether ``start`` accepts ``probes=``, an (M, K) array of +-1 to estimate traces with
 
     def check_size(self, M):

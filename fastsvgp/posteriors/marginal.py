@@ -33,6 +33,8 @@ class Marginal(GaussianFactor):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
+    natural_fields = ("mean", "scale_tril")
+
     def start(self, Kuu, jitter, columns=0, need=()):
         L = prior_factor(Kuu, jitter)
         return whitening(L, _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril), columns, need)

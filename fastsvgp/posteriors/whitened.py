@@ -27,6 +27,8 @@ class Whitened(GaussianFactor):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
+    natural_fields = ("mean", "scale_tril")
+
     def start(self, Kuu, jitter, columns=0, need=()):
         return whitening(prior_factor(Kuu, jitter), self.mean, self.scale_tril, columns, need)
 
