@@ -22,7 +22,7 @@ class SignAscent:
         self.step_size, self.fixed = step_size, fixed
 
     def fixing(self, names):
-        return SignAscent(self.step_size, self.fixed + ((names,) if isinstance(names, str) else tuple(names)))
+        return type(self)(self.step_size, self.fixed + ((names,) if isinstance(names, str) else tuple(names)))
 
     def paths(self, model):
         free = ((path, kind) for path, kind, value in leaves(model) if value is not None and not matches(path, self.fixed))
