@@ -9,8 +9,9 @@ An optimiser is two pure functions with immutable settings::
 gradient. Steps are taken in the coordinates of ``ravel``, so that positive numbers stay positive; the gradient comes in
 natural space, as the bounds return it.
 
-``fit`` and ``by_field`` take any object that offers the methods of ``Optimiser`` named in ``OFFERED``, with their arguments and
-results. Its state must be a record, for that is what a checkpoint can hold; which one is its own affair.
+``fit`` and ``by_field`` take any object that offers what ``OFFERED`` names, with the arguments and results that the methods of
+``Optimiser`` have; ``fixed`` are the names of the fields that stay as they are. Its state must be a record, for that is what a
+checkpoint can hold; which one is its own affair.
 """
 
 from dataclasses import dataclass, replace

@@ -61,7 +61,8 @@ def fit(
         Rows a step, without replacement in shuffled epochs; default min(1024, N).
     optimiser : Optimiser
         ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``. ``fs.by_field(...)`` is several of them, each with fields of
-        its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors.
+        its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors. One of your own has to offer ``init``, ``step``,
+        ``paths``, ``moving``, ``fixing``, ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
@@ -127,8 +128,9 @@ def fit(
 
     Notes
     -----
-    With a ``checkpoint``, SIGTERM and SIGHUP end the training as Ctrl-C does; then, the checkpoint written, they do what they
-    would have done at once: end the process. That holds in the main thread, and where the program has no handlers of its own
+    The first Ctrl-C ends the training when the step is done (the iteration, for an SGPR); a second one ends it at once, as of the
+    step before. With a ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does; then, the checkpoint written,
+    they do what they would have done at once: end the process. That holds in the main thread, and where the program has no handlers of its own
     for them; one that calls ``sys.exit`` leaves a checkpoint as well. ``resume`` tells other data by digests of X and Y in the
     checkpoint: of all numbers of arrays in memory, or on a device, of at most 64 MiB (0.2 s for the largest), and of 256 rows
     spread evenly where they are larger or read lazily. So a change of a few cells of a memory-mapped file is not seen.
@@ -148,16 +150,15 @@ def fit(
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
     if resume is not None:
         resume = files.as_path("fit: `resume`", resume)
-    every = None if checkpoint_every is None else count("checkpoint_every", checkpoint_every)
     plan = Plan(
-        steps=None if steps is None else count("steps", steps, 0),
+        steps=count("steps", steps, 0),
         callback=callback,
-        patience=None if patience is None else count("patience", patience),
+        patience=count("patience", patience),
         tolerance=check.scalar("tolerance", tolerance),
         smoothing=check_smoothing("fit", smoothing),
         validate=validate,
-        validate_every=None if validate_every is None else count("validate_every", validate_every),
-        checkpoints=Checkpoints(checkpoint, every, resume),
+        validate_every=count("validate_every", validate_every),
+        checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
     )
     about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:

@@ -8,10 +8,10 @@ MOST = 10**15  # of steps, and of whatever else is counted: at a microsecond eac
 
 
 def count(name, value, least=1):
-    """A whole number of something, as ``check.whole``; one that has no end in practice is refused, for it is no int of C."""
+    """A whole number, as ``check.whole``, or None; one that has no end in practice is refused, for it is no int of C."""
     if isinstance(value, numbers.Real) and value > MOST:
         raise ValueError(f"fit: `{name}` must be at most 10**15")
-    return check.whole(name, value, least)
+    return None if value is None else check.whole(name, value, least)
 
 
 def rows(name, data):

@@ -12,7 +12,7 @@ from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
 from .jitter import with_more_jitter
-from .steps import Reached, Steps
+from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
 
@@ -26,7 +26,7 @@ class CollapsedSteps(Steps):
         self._X, self._Y, self._jitter, self._dtype = X, Y, jitter, dtype
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed)
-        self.reached = Reached(lambda: state.model)
+        self.snapshot = Snapshot(lambda: state.model)
         self._retried, self._reference = False, None
 
     def run(self, count, record):
@@ -36,7 +36,7 @@ class CollapsedSteps(Steps):
             """After each iteration; SciPy passes an OptimizeResult to an argument of this name."""
             value, model = -float(intermediate_result.fun), self._at(intermediate_result.x)
             self._reference, self._step, retried, self._retried = -value, self._step + 1, self._retried, False
-            self.reached = Reached(lambda: model)
+            self.snapshot = Snapshot(lambda: model)
             record(value, retried, epoch=float(self._step), step_size=None, natural_step_size=None, jitter=self._jitter)
 
         options = {"maxiter": count, "maxfun": 100 * count, "maxcor": 20}

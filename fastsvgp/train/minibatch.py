@@ -10,7 +10,7 @@ from ..errors import BadEntry, Diverged
 from ..optim.natural import natural_step
 from ..records import replace
 from .jitter import with_more_jitter
-from .steps import Reached, Steps
+from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
 
@@ -22,11 +22,11 @@ class MinibatchSteps(Steps):
         self._batches, self._optimiser, self._natural, self._inverse = batches, optimiser, natural, inverse
         self._probes, self._jitter, self._dtype, self._warned = probes, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
-        self._arrive(state.model, state.optimiser, state.natural)
+        self._move_to(state.model, state.optimiser, state.natural)
 
-    def _arrive(self, model, optimised, scheduled):
+    def _move_to(self, model, optimised, scheduled):
         self._model, self._optimised, self._scheduled = model, optimised, scheduled
-        self.reached = Reached(lambda: model, lambda: {"optimiser": optimised, "natural": scheduled})
+        self.snapshot = Snapshot(lambda: model, lambda: {"optimiser": optimised, "natural": scheduled})
 
     def run(self, count, record):
         for _ in range(count):
@@ -65,7 +65,7 @@ class MinibatchSteps(Steps):
             model, inverse = self._refreshed(model, X)
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
-        self._arrive(model, optimised, scheduled)
+        self._move_to(model, optimised, scheduled)
         return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
 
     def _draws(self, step):

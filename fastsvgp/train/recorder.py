@@ -42,7 +42,7 @@ class Recorder:
     def __init__(self, state, steps, plan):
         self._steps, self._plan = steps, plan
         # the model and what moves it are the step object's: here they would only take up memory
-        self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.reached
+        self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
         self._begun, self._started = state.step, time.perf_counter() - state.seconds
         self._asked = []
@@ -51,14 +51,14 @@ class Recorder:
         """Train until the plan, the steps or a signal end it: ``(model, FitInfo)``."""
         with obeyed(ending=self._plan.checkpoints.path is not None) as self._asked:
             reason = self._train()
-            if reason != "interrupted" or self._progress:  # nothing reached is nothing to write over an older one
+            if reason != "interrupted" or self._state.step > self._begun:  # nothing reached is nothing to write over an older one
                 self._save()
             if reason != "interrupted" and not self._asked:
                 try:  # after the checkpoint, which knows of regular ones only: where a training ends must not change a longer one
                     self._validate(at_end=True)
                 except KeyboardInterrupt:
                     reason = "interrupted"
-        end, reason = self.snapshot(), "interrupted" if self._asked else reason
+        end, reason = self._whole_state(), "interrupted" if self._asked else reason
         info = FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries)
         return end.model if end.best is None else end.best, info
 
@@ -76,7 +76,7 @@ class Recorder:
             return "interrupted"
         except BaseException as error:  # that of sys.exit() in a callback or in another's handler of a signal too
             # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
-            if not isinstance(error, Diverged) and self._progress:
+            if not isinstance(error, Diverged) and self._state.step > self._begun:
                 self._save()
             error.add_note(checkpoints.whereabouts(self._steps.unit, self._state.step, total))
             raise
@@ -88,12 +88,12 @@ class Recorder:
         self._values.append(value)
         trend = state.trend.observe(value, plan.smoothing, plan.tolerance)
         state = replace(state, trend=trend, step=state.step + 1, retries=state.retries + retried)
-        self._recorded = state, self._steps.reached
+        self._recorded = state, self._steps.snapshot
         self._validate()
         if plan.checkpoints.due(state.step):
             self._save()
         if plan.callback is not None:
-            info = StepInfo(self._steps.reached.model(), trend.smoothed, time.perf_counter() - self._started, **told)
+            info = StepInfo(self._steps.snapshot.model(), trend.smoothed, time.perf_counter() - self._started, **told)
             if plan.callback(state.step, value, info):
                 raise Ended("callback")
         self._heed()
@@ -109,36 +109,31 @@ class Recorder:
 
     def _validate(self, at_end=False):
         """Validate the model where that is due, and not done yet."""
-        (state, reached), plan = self._recorded, self._plan
+        (state, snapshot), plan = self._recorded, self._plan
         if plan.validate is None or not (at_end or state.step > 0 and state.step % plan.validate_every == 0):
             return
         if (_scores(state)[:, 0] == state.step).any():
             return
-        model = reached.model()
+        model = snapshot.model()
         score = float(plan.validate(model))
         if math.isnan(score):
             raise ValueError(f"fit: `validate` returned NaN at step {state.step}")
         trend, scores = state.validation.observe(score, 0.0, plan.tolerance), np.vstack([_scores(state), [state.step, score]])
         best = model if trend.waited == 0 else state.best
-        self._recorded = replace(state, validation=trend, best=best, scores=scores), reached
+        self._recorded = replace(state, validation=trend, best=best, scores=scores), snapshot
 
     @property
     def _state(self):
         return self._recorded[0]
 
-    @property
-    def _progress(self):
-        """Whether a step has been taken in this call."""
-        return self._state.step > self._begun
-
     def _save(self):
-        self._plan.checkpoints.write(self.snapshot)
+        self._plan.checkpoints.write(self._whole_state)
 
-    def snapshot(self):
+    def _whole_state(self):
         """The state as a checkpoint holds it."""
-        state, reached = self._recorded
+        state, snapshot = self._recorded
         values, seconds = np.array(self._values[: state.step], np.float64), time.perf_counter() - self._started
-        return replace(state, model=reached.model(), **reached.fields(), values=values, scores=_scores(state), seconds=seconds)
+        return replace(state, model=snapshot.model(), **snapshot.fields(), values=values, scores=_scores(state), seconds=seconds)
 
 
 def _scores(state):

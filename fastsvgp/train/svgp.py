@@ -24,10 +24,10 @@ def svgp_training(
     epochs, batch_size, optimiser, natural_step_size, inverse_updates, probes,
 ):  # fmt: skip
     """The ``Recorder`` of a training of an SVGP; arguments of ``fit`` as they came, ``about`` for the state, and a plan."""
-    batches = Batches(X, Y, 1024 if batch_size is None else count("batch_size", batch_size), _seed(rng))
-    every = batches.per_epoch if plan.validate_every is None else plan.validate_every
-    plan = replace(plan, steps=_total_steps(plan.steps, epochs, batches), validate_every=every)
-    probes = None if probes is None else count("probes", probes)
+    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
+    steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
+    plan = replace(plan, steps=steps, validate_every=every)
+    probes = count("probes", probes)
     optimiser, natural, inverse = _movers(model, optimiser, fixed, natural_step_size, inverse_updates)
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
