@@ -130,10 +130,12 @@ def fit(
     -----
     The first Ctrl-C ends the training when the step is done (the iteration, for an SGPR); a second one ends it at once, as of the
     step before. With a ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does; then, the checkpoint written,
-    they do what they would have done at once: end the process. That holds in the main thread, and where the program has no handlers of its own
-    for them; one that calls ``sys.exit`` leaves a checkpoint as well. ``resume`` tells other data by digests of X and Y in the
-    checkpoint: of all numbers of arrays in memory, or on a device, of at most 64 MiB (0.2 s for the largest), and of 256 rows
-    spread evenly where they are larger or read lazily. So a change of a few cells of a memory-mapped file is not seen.
+    they do what they would have done at once: end the process. That holds in the main thread, and where the program has no
+    handlers of its own for them; one that calls ``sys.exit`` leaves a checkpoint as well.
+
+    ``resume`` tells other data by digests of X and Y in the checkpoint: of all numbers of arrays in memory, or on a device, of at
+    most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a change of a few
+    cells of a memory-mapped file is not seen.
 
     With a model on a device each step of an SVGP makes two copies to the host, however many outputs there are: the value, and
     whether the gradient is finite; a natural step before it makes two of its own (see ``natural_step``), and updates of a factor
