@@ -114,6 +114,15 @@ def _mapped(f, value, rest):
     return f(value, *rest)
 
 
+def plus(new, old):
+    """The sum of two gradients of one shape: records, arrays, or tuples of them; ``None`` is nothing."""
+    if old is None or new is None:
+        return new if old is None else old
+    if isinstance(new, tuple):
+        return tuple(map(plus, new, old))
+    return tree_map(np.add, new, old) if is_record(new) else new + old
+
+
 def replace(tree, **changes):
     """A copy of a record with some fields changed."""
     return dataclasses.replace(tree, **changes)

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check, kernels, models
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total
 from ..posteriors import Whitened
 from ..posteriors.base import prior_factor
 from ..records import Blocks, leaf, record, restricted
-from .elbo import SVGP, covariance_need
+from .elbo import SVGP
 
 
 @record
@@ -35,13 +35,13 @@ class SGPR:
     Parameters
     ----------
     covariance : Covariance
-    inducing : (M, D) array
+    inducing : (M, D) array, or a record that the covariance takes
     noise_variance : float
     mean : Mean, optional
     """
 
     covariance: Any
-    inducing: Any = leaf()
+    inducing: Any
     noise_variance: Any = leaf("positive")
     mean: Any = None
 
@@ -49,6 +49,10 @@ class SGPR:
 @verdicts.retried
 def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
+    return models.call("collapsed_bound", sgpr, X, Y, argument="sgpr", jitter=jitter)
+
+
+def _collapsed_bound(sgpr, X, Y, *, jitter=None):
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     return check.result(_forward(sgpr, X, Y, jitter).value, sgpr)
 
@@ -84,6 +88,10 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
     4 M^2 N + 10/3 M^3 flops; two (M, N) arrays beside the covariance block. On a device one copy to the host holds the value and
     whether all is well.
     """
+    return models.call("collapsed_bound_and_grad", sgpr, X, Y, argument="sgpr", jitter=jitter, wrt=wrt)
+
+
+def _collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
     s = _forward(sgpr, X, Y, jitter)
@@ -99,9 +107,9 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
     squares = total(np.square(e, dtype=float)) + P * s.t
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
         noise_bar = 0.5 * beta * (beta * squares - P * (N - M + trace))
-    covariance_bar = Z_bar = mean_bar = None
+    covariance_bar = inducing_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
-    need = covariance_need(wrt)
+    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
     if need:
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
         C, s.B = s.B, None
@@ -119,10 +127,10 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
         bars = Blocks(Kuu_bar, Kuf_bar, kernels.full(N, -0.5 * beta * P, s.y))
-        covariance_bar, Z_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
+        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
-    grad = SGPR(covariance_bar, Z_bar, in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None, mean_bar)
+    grad = SGPR(covariance_bar, inducing_bar, in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None, mean_bar)
     return check.result(s.value, sgpr), restricted(grad, wrt)
 
 
@@ -140,6 +148,10 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
         With a ``Whitened`` posterior and a ``Gaussian`` likelihood; the lower factor of B^-1 comes from B by one reversed
         Cholesky factorisation (appendix VII of the handbook gives an upper one).
     """
+    return models.call("optimal_svgp", sgpr, X, Y, argument="sgpr", jitter=jitter)
+
+
+def _optimal_svgp(sgpr, X, Y, *, jitter=None):
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     s = _forward(sgpr, X, Y, jitter)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
@@ -183,10 +195,8 @@ def _add_to_diagonal(A, amount):
 
 
 def _checked(sgpr, X, Y, jitter):
-    if not isinstance(sgpr, SGPR):
-        raise TypeError(f"`sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
     check.parts(sgpr)
-    verdicts.begin(X, sgpr.inducing)
+    check.begin(sgpr, X)
     X = check.inputs("X", X)
     Y = check.as_array("Y", Y)
     check.one_device(("X", X), ("Y", Y))
@@ -199,7 +209,6 @@ def _checked(sgpr, X, Y, jitter):
             "give a larger one: for standardised targets 1e-6 is small"
         )
     _, D = check.inducing(sgpr)
-    sgpr.covariance.check_dim(D)
     check.columns(X, D)
     if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
         raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
@@ -208,3 +217,12 @@ def _checked(sgpr, X, Y, jitter):
         sgpr.mean.check_shapes(D, Y.shape[1:])
     Y = np.ascontiguousarray(Y.T, dtype, like=Y)
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
+
+
+models.register(
+    SGPR,
+    instead="its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with",
+    collapsed_bound=_collapsed_bound,
+    collapsed_bound_and_grad=_collapsed_bound_and_grad,
+    optimal_svgp=_optimal_svgp,
+)
