@@ -56,8 +56,10 @@ class LayerPass:
 
     def __init__(self, layer, jitter, columns=0, need=(), **more):
         self.layer = layer
-        inputs = ("X",) if "inputs" in need else ()
-        fields = {root: tuple(name for name in need if name.partition(".")[0] == root) for root in ROOTS}
+        inputs, fields = ("X",) if "inputs" in need else (), dict.fromkeys(ROOTS, ())
+        for name in need:
+            root = name.partition(".")[0]
+            fields[root] = *fields.get(root, ()), name
         self._of_Kuu = fields["covariance"] + (("inducing",) if fields["inducing"] else ())
         self._of_Kuf, self._of_kff = self._of_Kuu + inputs, fields["covariance"] + inputs
         self._of_mean = () if layer.mean is None else (("mean",) if fields["mean"] else ()) + inputs
