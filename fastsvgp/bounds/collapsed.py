@@ -41,7 +41,7 @@ class SGPR:
     """
 
     covariance: Any
-    inducing: Any = leaf()
+    inducing: Any
     noise_variance: Any = leaf("positive")
     mean: Any = None
 

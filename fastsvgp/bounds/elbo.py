@@ -12,7 +12,7 @@ import numpy as np
 from .. import check
 from ..kernels import verdicts
 from ..posteriors.base import over_outputs
-from ..records import Blocks, Marginals, is_record, leaf, record, restricted, tree_map
+from ..records import Blocks, Marginals, is_record, record, restricted, tree_map
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # below, products lose speed
@@ -38,7 +38,7 @@ class SVGP:
     """
 
     covariance: Any
-    inducing: Any = leaf()
+    inducing: Any
     posterior: Any
     likelihood: Any
     mean: Any = None
