@@ -335,6 +335,9 @@ def as_npz(tree, extra):
     """A function that writes a record, and what is stored beside it, to an open file."""
     header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
+    for path, array in arrays.items():
+        if array.dtype == object:  # NumPy would store a pickle, which nobody loads
+            raise TypeError(f"save: `{path}` can not be stored; it must be numbers, a record or a tuple of records")
     return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
 
 

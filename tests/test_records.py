@@ -230,6 +230,15 @@ def test_save_takes_records_only(tmp_path):
         fs.save(tmp_path / "x.npz", {"a": 1})
 
 
+@pytest.mark.parametrize("wrong", [[fs.RBF(), fs.RBF()], object()])
+def test_what_is_no_number_and_no_record_is_not_saved(tmp_path, wrong):
+    with pytest.raises(TypeError, match="save: `inducing` can not be stored; it must be numbers, a record or a tuple of records"):
+        fs.save(tmp_path / "x.npz", fs.replace(model(), inducing=wrong))
+    with pytest.raises(TypeError, match="save: `variance` can not be stored"):
+        fs.save(tmp_path / "x.npz", fs.RBF(variance=wrong))
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_default_may_be_given_by_position_or_by_name():
     @records.record
     class ByPosition:
