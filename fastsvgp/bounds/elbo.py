@@ -175,10 +175,6 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
     Arguments, results and errors as in ``elbo_and_grad``; also ``TypeError`` where the posterior has no such direction.
     (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random)
-
-
-def _likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None):
     check.parts(model)
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__

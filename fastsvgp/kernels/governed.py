@@ -17,8 +17,8 @@ class computing:
     """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
 
     ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them), or ``Blocks``, or matrices; rows of
-    all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor in
-    a block within a block.
+    all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor
+    in a block within a block.
     """
 
     __slots__ = ("_begun", "_sizes")
