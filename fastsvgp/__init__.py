@@ -8,24 +8,40 @@ import importlib
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "records": ("Blocks", "Marginals", "leaves", "load", "load_with_extra", "replace", "replace_at", "save", "tree_map"),
+    "records": (
+        "Blocks",
+        "Marginals",
+        "leaf",
+        "leaves",
+        "load",
+        "load_with_extra",
+        "record",
+        "replace",
+        "replace_at",
+        "save",
+        "static",
+        "tree_map",
+    ),
+    "inducing": ("InducingPair",),
     "devices": ("to_device", "to_host"),
     "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
     "kernels.num_threads": ("get_num_threads", "set_num_threads"),
-    "covariances": ("Constant", "Linear", "Matern12", "Matern32", "Matern52", "Product", "RBF", "Sum"),
-    "means": ("ConstantMean", "LinearMean", "ZeroMean"),
+    "covariances": ("Constant", "Covariance", "Linear", "Matern12", "Matern32", "Matern52", "Product", "RBF", "Sum"),
+    "means": ("ConstantMean", "LinearMean", "Mean", "ZeroMean"),
     "likelihoods": (
         "BernoulliLogit",
         "BernoulliProbit",
         "Gaussian",
         "Laplace",
+        "Likelihood",
         "Poisson",
         "RobustMax",
         "Softmax",
         "StudentT",
     ),
-    "posteriors": ("InverseFreeWhitened", "LikelihoodForm", "Marginal", "Relaxed", "Whitened"),
-    "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "elbo_and_grad_from_blocks", "kl_term_and_grad"),
+    "posteriors": ("InverseFreeWhitened", "LikelihoodForm", "Marginal", "Pass", "Posterior", "Relaxed", "Whitened"),
+    "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "kl_term_and_grad", "likelihood_direction"),
+    "bounds.blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
@@ -41,7 +57,7 @@ _ROOMS = {
     "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = ("kernels", "schedules")
+_MODULES = ("kernels", "models", "schedules")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 

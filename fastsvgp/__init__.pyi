@@ -1,6 +1,15 @@
 """The public names, for type checkers and editors; at run time they load lazily (see __init__.py)."""
 
+from typing import Any, Literal, overload
+
 from . import kernels as kernels
+from . import models as models
+from .bounds.blocks import (
+    elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
+)
+from .bounds.blocks import (
+    predict_from_blocks as predict_from_blocks,
+)
 from .bounds.collapsed import (
     SGPR as SGPR,
 )
@@ -17,19 +26,13 @@ from .bounds.elbo import (
     SVGP as SVGP,
 )
 from .bounds.elbo import (
-    data_term_and_grad as data_term_and_grad,
-)
-from .bounds.elbo import (
     elbo as elbo,
 )
 from .bounds.elbo import (
-    elbo_and_grad as elbo_and_grad,
-)
-from .bounds.elbo import (
-    elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
-)
-from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
+)
+from .bounds.elbo import (
+    likelihood_direction as likelihood_direction,
 )
 from .bounds.predict import (
     predict_cdf as predict_cdf,
@@ -60,6 +63,9 @@ from .covariances import (
 )
 from .covariances import (
     Constant as Constant,
+)
+from .covariances import (
+    Covariance as Covariance,
 )
 from .covariances import (
     Linear as Linear,
@@ -94,6 +100,9 @@ from .errors import (
 from .errors import (
     VarianceClampWarning as VarianceClampWarning,
 )
+from .inducing import (
+    InducingPair as InducingPair,
+)
 from .initialise import (
     greedy_variance_inducing as greedy_variance_inducing,
 )
@@ -122,6 +131,9 @@ from .likelihoods import (
     Laplace as Laplace,
 )
 from .likelihoods import (
+    Likelihood as Likelihood,
+)
+from .likelihoods import (
     Poisson as Poisson,
 )
 from .likelihoods import (
@@ -138,6 +150,9 @@ from .means import (
 )
 from .means import (
     LinearMean as LinearMean,
+)
+from .means import (
+    Mean as Mean,
 )
 from .means import (
     ZeroMean as ZeroMean,
@@ -189,6 +204,12 @@ from .posteriors import (
     Marginal as Marginal,
 )
 from .posteriors import (
+    Pass as Pass,
+)
+from .posteriors import (
+    Posterior as Posterior,
+)
+from .posteriors import (
     Relaxed as Relaxed,
 )
 from .posteriors import (
@@ -201,6 +222,9 @@ from .records import (
     Marginals as Marginals,
 )
 from .records import (
+    leaf as leaf,
+)
+from .records import (
     leaves as leaves,
 )
 from .records import (
@@ -208,6 +232,9 @@ from .records import (
 )
 from .records import (
     load_with_extra as load_with_extra,
+)
+from .records import (
+    record as record,
 )
 from .records import (
     replace as replace,
@@ -219,6 +246,9 @@ from .records import (
     save as save,
 )
 from .records import (
+    static as static,
+)
+from .records import (
     tree_map as tree_map,
 )
 from .train import (
@@ -227,5 +257,59 @@ from .train import (
 from .train.state import (
     TrainingState as TrainingState,
 )
+
+# with ``inputs=True`` a third result comes
+@overload
+def elbo_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[False] = ...,
+    **random: Any,
+) -> tuple[float, SVGP]: ...
+@overload
+def elbo_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[True],
+    **random: Any,
+) -> tuple[float, SVGP, Any]: ...
+@overload
+def data_term_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[False] = ...,
+    **random: Any,
+) -> tuple[float, SVGP]: ...
+@overload
+def data_term_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[True],
+    **random: Any,
+) -> tuple[float, SVGP, Any]: ...
 
 __version__: str

@@ -9,6 +9,7 @@ import numbers
 import numpy as np
 
 from .errors import BadEntry, Diverged, VarianceClampWarning, not_a_generator, warn
+from .inducing import InducingSets, sets_of
 from .kernels import verdicts
 from .kernels.dispatch import backend_of, one_device
 from .records import is_record, leaves, matches, missing, tree_map
@@ -267,11 +268,13 @@ def _factor(name, array):
     positive(f"diagonal of {name}", diagonal)
 
 
-def parts(model):
+def parts(model, names=tuple(PARTS)):
     """Refuse a model with a part in the place of another."""
-    for name, (method, example) in PARTS.items():
-        part = getattr(model, name, None)
-        if hasattr(model, name) and not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
+    for name in names:
+        if not hasattr(model, name):
+            continue
+        (method, example), part = PARTS[name], getattr(model, name)
+        if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
             hint = PARTIAL if part is None else ""
             raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
@@ -282,11 +285,9 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
 
     ``Y`` comes out as (N,), or (P, N) for P outputs. ``names`` are what messages call X and Y.
     """
-    if not is_record(model) or not hasattr(model, "posterior"):
-        raise TypeError(f"`model` must be a fastsvgp.SVGP, got {type(model).__name__}{_instead_of(model)}")
     parts(model)
     if type(X) is not np.ndarray:
-        verdicts.begin(X, model.inducing)
+        begin(model, X)
     arrays = []
     if X is not ABSENT:
         X = inputs(names[0], X)
@@ -298,9 +299,8 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = parameters(model, *arrays, names=names)
-    M, D = inducing(model)
-    model.covariance.check_dim(D)
-    outputs = model.posterior.check_size(M)
+    sizes, D = inducing(model, model.posterior.num_sets, type(model.posterior).__name__)
+    outputs = model.posterior.check_size(*sizes)
     model.likelihood.check_settings()
     if model.mean is not None:
         model.mean.check_shapes(D, outputs)
@@ -312,20 +312,37 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     return model, X, Y, dtype
 
 
-def _instead_of(model):
-    """What to do with something that is not an SVGP, but comes near."""
-    if hasattr(model, "noise_variance"):
-        return ": its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with"
-    if isinstance(model, tuple) and model and is_record(model[0]):
-        return ": fit gives the model and what is to say about the training, model, info = fastsvgp.fit(...)"
-    return ": give its .model" if hasattr(model, "model") else ""
+def begin(model, X=ABSENT):
+    """Postpone the verdicts on what follows where the inducing inputs, or X, live on a device."""
+    verdicts.begin(X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",))))
 
 
-def inducing(model):
-    Z = model.inducing
-    if np.ndim(Z) != 2 or 0 in Z.shape:
-        raise ValueError(f"`inducing` must have shape (M, D) with M and D > 0, got {np.shape(Z)}")
-    return Z.shape
+def inducing(model, num_sets=1, user="collapsed"):
+    """``(sizes, D)``: how many inducing inputs there are, a number for each set, and how many columns X has.
+
+    ``num_sets`` is how many there must be for the ``user``, a posterior.
+    """
+    covariance, Z = model.covariance, model.inducing
+    own, kind = covariance.inducing_type, type(covariance).__name__
+    if own is not None and type(Z) is not own:
+        came = f"a {type(Z).__name__}" if is_record(Z) else "an array"
+        raise TypeError(f"`inducing` must be a {own.__name__}, which a {kind} covariance takes, got {came}")
+    if own is None:
+        if is_record(Z) and not isinstance(Z, InducingSets):
+            raise TypeError(f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a {type(Z).__name__}")
+        first, *_ = sets = sets_of(Z)
+        for i, one in enumerate(sets):
+            if np.ndim(one) != 2 or 0 in one.shape or one.shape[1] != first.shape[1]:
+                name = f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing"
+                other = f", D the {first.shape[1]} columns of the first set" if i else ""
+                raise ValueError(f"`{name}` must have shape (M, D) with M and D > 0{other}, got {np.shape(one)}")
+    D, sizes = covariance.num_columns(Z), covariance.num_inducing(Z)
+    if len(sizes) != num_sets:
+        came = f"a record {type(Z).__name__} of {len(sizes)} sets" if is_record(Z) else "an array, one set"
+        takes = "one: an array (M, D)" if num_sets == 1 else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
+        raise TypeError(f"`inducing` is {came} of inducing inputs, and a {user} posterior takes {takes}")
+    covariance.check_dim(D)
+    return sizes, D
 
 
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
@@ -359,22 +376,18 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     return Y if latent is not None else Y.astype(dtype, copy=False)
 
 
-def probes(probes, posterior, M, dtype, rng):
-    """``{}`` for exact traces, else ``{"probes": an (M, K) array of +-1}``: drawn where ``probes`` is the number K."""
-    if probes is None:
-        return {}
-    if not posterior.takes_probes:
-        raise TypeError(f"`probes` estimate traces, and a {type(posterior).__name__} posterior has none: leave them out")
-    array = as_array("probes", probes)
-    if array.ndim == 0:
-        drawn = 2 * generator(rng).integers(0, 2, (M, whole("probes", probes))).astype(dtype) - 1
-        return {"probes": np.asarray(drawn, like=posterior.mean)}
-    if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
-        raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
-    one_device(("probes", array), ("posterior.mean", posterior.mean))
-    if not verdicts.none(abs(array) != 1):
-        raise ValueError("`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them")
-    return {"probes": array.astype(dtype, copy=False)}
+def random(asked, model, dtype, rng, M=None):
+    """The random quantities that a bound was ``asked`` for by name, as the posterior draws them; those that are None are none."""
+    posterior, found = model.posterior, {}
+    for name, value in asked.items():
+        if value is not None:
+            if name not in posterior.random_quantities:
+                has = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none"
+                kind = type(posterior).__name__
+                raise TypeError(f"`{name}` is no argument here, and no random quantity of a {kind} posterior, which has {has}")
+            M = sum(model.covariance.num_inducing(model.inducing)) if M is None else M
+            found[name] = posterior.draw(name, value, M, dtype, rng)
+    return found
 
 
 def names(wrt, model):

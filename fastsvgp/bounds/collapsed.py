@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check, kernels, models
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total
 from ..posteriors import Whitened
 from ..posteriors.base import prior_factor
 from ..records import Blocks, leaf, record, restricted
-from .elbo import SVGP, covariance_need
+from .elbo import SVGP
 
 
 @record
@@ -35,18 +35,19 @@ class SGPR:
     Parameters
     ----------
     covariance : Covariance
-    inducing : (M, D) array
+    inducing : (M, D) array, or a record that the covariance takes
     noise_variance : float
     mean : Mean, optional
     """
 
     covariance: Any
-    inducing: Any = leaf()
+    inducing: Any
     noise_variance: Any = leaf("positive")
     mean: Any = None
 
 
 @verdicts.retried
+@models.public(SGPR)
 def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
@@ -54,6 +55,7 @@ def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
 
 
 @verdicts.retried
+@models.public(SGPR)
 def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[float, SGPR]:
     """The collapsed bound of SGPR and its gradient.
 
@@ -99,9 +101,9 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
     squares = total(np.square(e, dtype=float)) + P * s.t
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
         noise_bar = 0.5 * beta * (beta * squares - P * (N - M + trace))
-    covariance_bar = Z_bar = mean_bar = None
+    covariance_bar = inducing_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
-    need = covariance_need(wrt)
+    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
     if need:
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
         C, s.B = s.B, None
@@ -119,14 +121,15 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
         bars = Blocks(Kuu_bar, Kuf_bar, kernels.full(N, -0.5 * beta * P, s.y))
-        covariance_bar, Z_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
+        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
-    grad = SGPR(covariance_bar, Z_bar, in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None, mean_bar)
+    grad = SGPR(covariance_bar, inducing_bar, in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None, mean_bar)
     return check.result(s.value, sgpr), restricted(grad, wrt)
 
 
 @verdicts.retried
+@models.public(SGPR)
 def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
@@ -183,10 +186,8 @@ def _add_to_diagonal(A, amount):
 
 
 def _checked(sgpr, X, Y, jitter):
-    if not isinstance(sgpr, SGPR):
-        raise TypeError(f"`sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
     check.parts(sgpr)
-    verdicts.begin(X, sgpr.inducing)
+    check.begin(sgpr, X)
     X = check.inputs("X", X)
     Y = check.as_array("Y", Y)
     check.one_device(("X", X), ("Y", Y))
@@ -199,7 +200,6 @@ def _checked(sgpr, X, Y, jitter):
             "give a larger one: for standardised targets 1e-6 is small"
         )
     _, D = check.inducing(sgpr)
-    sgpr.covariance.check_dim(D)
     check.columns(X, D)
     if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
         raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
@@ -208,3 +208,8 @@ def _checked(sgpr, X, Y, jitter):
         sgpr.mean.check_shapes(D, Y.shape[1:])
     Y = np.ascontiguousarray(Y.T, dtype, like=Y)
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
+
+
+models.register(
+    SGPR, instead="its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with"
+)

@@ -5,15 +5,18 @@ Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists u
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check, kernels, models
 from ..kernels import verdicts
 from ..records import Marginals
+from .elbo import SVGP
+from .layer import LayerPass
 
 NAMES = ("Xs", "Ys")  # what messages call the arguments
 CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     """Posterior mean and variance of the latent function.
 
@@ -38,40 +41,39 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II. On a device the
     results stay there, and one copy to the host says whether all is well.
     """
-    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
-    jitter = check.jitter_amount(jitter, dtype)
     if not check.flag("full_cov", full_cov):
-        f = _marginals(model, Xs, jitter, chunk_size)
-        return _trailing(f.mean), _trailing(f.var)
-    mean, cov = _joint(model, Xs, jitter)
-    return _trailing(mean), cov
+        _, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+        return trailing(f.mean), trailing(f.var)
+    mean, cov, _ = _joint(model, Xs, jitter)
+    return trailing(mean), cov
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
 
     Arguments as in ``predict_f``. Returns (N,) or (N, P) arrays; for classes probabilities (N, C) and p (1 - p).
     """
-    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
-    f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)
+    model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(f)
-    return _trailing(mean), _trailing(var)
+    return trailing(mean), trailing(var)
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target: (N,); its mean, negated, is the NLPD.
 
     ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``. On a device ``StudentT``
     copies the largest residual to the host beside what ``predict_f`` does, once for every 2^15 targets: it decides on the nodes.
     """
-    model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
-    f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)
+    model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
     return model.likelihood.predict_log_density(Ys, f)
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Predictive distribution function P(y <= Ys) of each new target, noise included: the likelihood's own, whatever its tails.
 
@@ -102,12 +104,12 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     (23 or 112, over the rate or over a gamma variable). On a device what decides on the nodes is copied to the host, some numbers
     for each piece of the data.
     """
-    model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
-    f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)
-    return _trailing(model.likelihood.predict_cdf(Ys, f))
+    model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
+    return trailing(model.likelihood.predict_cdf(Ys, f))
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
 
@@ -139,8 +141,7 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     for Gaussian noise. On a device each evaluation copies a few numbers to the host.
     """
     levels = _levels(levels)
-    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
-    f = _marginals(model, Xs, check.jitter_amount(jitter, dtype), chunk_size)
+    model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
     q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
     return q if levels.ndim else q[0]
@@ -158,6 +159,7 @@ def _levels(levels):
 
 
 @verdicts.retried
+@models.public(SVGP)
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """Joint samples of the latent function.
 
@@ -179,43 +181,42 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     N^3 / 3 flops an output for the factor of the predictive covariance.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
-    jitter = check.jitter_amount(jitter, dtype)
-    mean, cov = _joint(model, Xs, jitter)
+    mean, cov, jitter = _joint(model, Xs, jitter)
     factor = kernels.cholesky(cov, jitter)
-    noise = np.asarray(rng.standard_normal((*mean.shape, num_samples)).astype(dtype), like=mean)
+    noise = np.asarray(rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean)
     samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)
     samples = np.moveaxis(samples, -1, 0).swapaxes(1, -1) if mean.ndim == 2 else samples.T
     return np.ascontiguousarray(samples, like=mean)
 
 
-def _marginals(model, Xs, jitter, chunk_size):
-    """Marginals (..., N), chunk by chunk."""
-    N, M = Xs.shape[0], model.inducing.shape[0]
-    size = max(1, CHUNK_NUMBERS // M) if chunk_size is None else check.whole("chunk_size", chunk_size)
-    posterior, covariance, Z = model.posterior, model.covariance, model.inducing
-    work = posterior.start(covariance.matrix(Z), jitter, N)
-    means, variances = [], []
-    for start in range(0, N, size):
-        X = Xs[start : start + size]
-        f, _ = posterior.project(work, covariance.matrix(Z, X), covariance.diag(X))
-        means.append(f.mean if model.mean is None else f.mean + model.mean(X))
-        variances.append(f.var)
-    check.report_clamped(work.clamped)
-    f = Marginals(np.concatenate(means, axis=-1), np.concatenate(variances, axis=-1))
-    check.result(np.add.reduce(f.var, axis=None, dtype=np.float64), model)
-    return f
+def _marginals(model, Xs, Ys, jitter, chunk_size):
+    """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
+    model, Xs, Ys, dtype = check.svgp(model, Xs, check.ABSENT if Ys is None else Ys, NAMES)
+    layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(Xs))
+    size = max(1, CHUNK_NUMBERS // layer.num_inducing) if chunk_size is None else check.whole("chunk_size", chunk_size)
+    parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
+    check.report_clamped(layer.work.clamped)
+    f = Marginals(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("mean", "var")))
+    check.result(total(f.var), model)
+    return model, Ys, f
 
 
-def _joint(model, X, jitter):
-    posterior, covariance, Z = model.posterior, model.covariance, model.inducing
-    work = posterior.start(covariance.matrix(Z), jitter)
-    mean, cov = posterior.joint(work, covariance.matrix(Z, X), covariance.matrix(X))
-    check.report_clamped(work.clamped)
-    check.result(np.add.reduce(cov, axis=None, dtype=np.float64), model)
-    return mean if model.mean is None else mean + model.mean(X), cov
+def _joint(model, Xs, jitter):
+    """Mean (..., N), covariance (..., N, N), and the jitter that was added."""
+    model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
+    jitter = check.jitter_amount(jitter, dtype)
+    layer = LayerPass(model, jitter)
+    mean, cov = layer.joint(Xs)
+    check.report_clamped(layer.work.clamped)
+    check.result(total(cov), model)
+    return mean, cov, jitter
 
 
-def _trailing(array):
+def total(array):
+    """The sum of all entries, which is finite only where they are."""
+    return np.add.reduce(array, axis=None, dtype=np.float64)
+
+
+def trailing(array):
     """Outputs from the leading axis of the rooms to the trailing axis of users."""
     return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array

@@ -1,10 +1,12 @@
 """What every covariance offers, and how its pieces make the blocks of a sparse approximation."""
 
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..records import Blocks, is_record, tree_map
+from ..inducing import sets_of, stacked, unstacked
+from ..records import Blocks, is_record, plus, tree_map
 
 ALL = ("covariance", "X1", "X2")
 
@@ -13,14 +15,18 @@ class Covariance:
     """Base of covariance functions k(x, x'): records whose fields are parameters in natural space.
 
     A member provides ``matrix``, ``diag`` and their reverse rules, and lists in ``per_feature`` the fields that may hold one
-    entry a feature (the others hold one number). Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does that at
-    the public edge), nothing is modified. A cotangent ``covariance_bar`` is a record of the same type.
+    entry a feature (the others hold one number). Bounds ask for blocks by name (``Kuu``, ``Kuf``, ``kff``, ``Kff``, each with
+    its reverse rule), which are made of these. One whose inducing variables are no values of the function provides the blocks
+    itself, and ``num_inducing`` and ``num_columns`` where these are not those of arrays Z (M, D); if it takes inducing inputs as
+    a record of its own, ``inducing_type`` is the class. Inputs are X (N, D); nothing is checked here (``fastsvgp.check`` does
+    that at the public edge), nothing is modified. A cotangent ``covariance_bar`` is a record of the same type.
 
     ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single fields
     ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None.
     """
 
     per_feature: ClassVar[tuple[str, ...]] = ()
+    inducing_type: ClassVar[type | None] = None  # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
 
     if TYPE_CHECKING:  # given to the class where sums and products are known
 
@@ -60,43 +66,85 @@ class Covariance:
                     f"give it shape {allowed}"
                 )
 
+    # --- blocks by name: what bounds, predictions and updates ask for ----------------------------------------------------------
+
+    def num_inducing(self, inducing):
+        """How many inducing variables there are: (M,), or one number for each set."""
+        return tuple(map(len, sets_of(inducing)))
+
+    def num_columns(self, inducing):
+        """D, how many columns X has."""
+        return sets_of(inducing)[0].shape[1]
+
+    def Kuu(self, inducing, other=None):
+        """Covariances (M, M) of the inducing variables; with those of ``other`` inducing inputs (M, M')."""
+        return self.matrix(stacked(inducing), None if other is None else stacked(other))
+
+    def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
+        """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``; K_bar symmetric without ``other``."""
+        Z2 = None if other is None else stacked(other)
+        bars = self.matrix_vjp(K_bar, K, stacked(inducing), Z2, _inputs(tuple(need), "inducing", "other"))
+        return bars[0], unstacked(bars[1], inducing), unstacked(bars[2], other)
+
+    def Kuf(self, inducing, X):
+        """Covariances (M, N) of the inducing variables and the function at X."""
+        return self.matrix(stacked(inducing), X)
+
+    def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
+        """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
+        covariance_bar, Z_bar, X_bar = self.matrix_vjp(K_bar, K, stacked(inducing), X, _inputs(tuple(need), "inducing", "X"))
+        return covariance_bar, unstacked(Z_bar, inducing), X_bar
+
+    def kff(self, X):
+        """Variances (N,) of the function at X."""
+        return self.diag(X)
+
+    def kff_vjp(self, k_bar, X, need=("covariance", "X")):
+        """Cotangents ``(covariance_bar, X_bar)`` of ``kff``."""
+        return self.diag_vjp(k_bar, X, need)
+
+    def Kff(self, X, other=None):
+        """Covariances (N, N) of the function at X; with that at ``other`` inputs (N, N')."""
+        return self.matrix(X, other)
+
+    def Kff_vjp(self, K_bar, K, X, other=None, need=("covariance", "X", "other")):
+        """Cotangents ``(covariance_bar, X_bar, other_bar)`` of ``Kff``; K_bar symmetric without ``other``."""
+        return self.matrix_vjp(K_bar, K, X, other, _inputs(tuple(need), "X", "other"))
+
     def blocks(self, Z, X, full_cov=False):
         """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D); Kff only for ``full_cov``."""
-        return Blocks(self.matrix(Z), self.matrix(Z, X), self.diag(X), self.matrix(X) if full_cov else None)
+        return Blocks(self.Kuu(Z), self.Kuf(Z, X), self.kff(X), self.Kff(X) if full_cov else None)
 
-    def blocks_vjp(self, blocks_bar, blocks, Z, X, need=("covariance", "Z")):
-        """Cotangents ``(covariance_bar, Z_bar, X_bar)`` of ``blocks``; None for what is not in ``need``.
+    def blocks_vjp(self, blocks_bar, blocks, inducing, X, need=("covariance", "inducing")):
+        """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``blocks``; None for what is not in ``need``.
 
         blocks_bar : Blocks; ``Kuu`` and ``Kff`` symmetric; parts that are None count as zero.
         blocks : what ``blocks`` returned; its matrices save the exponentials.
         """
-        fields = tuple(name for name in need if name not in ("Z", "X"))
-        need_Z, need_X = "Z" in need, "X" in need
-        of_Z, of_X = (*fields, "X1") if need_Z else fields, (*fields, "X1") if need_X else fields
-        covariance_bars, Z_bars, X_bars = [], [], []
-        if blocks_bar.Kuu is not None and of_Z:
-            covariance_bar, Z_bar, _ = self.matrix_vjp(blocks_bar.Kuu, blocks.Kuu, Z, None, of_Z)
-            covariance_bars.append(covariance_bar)
-            Z_bars.append(Z_bar)
-        if blocks_bar.Kuf is not None and (of_Z or need_X):
-            of_both = (*of_Z, "X2") if need_X else of_Z
-            covariance_bar, Z_bar, X_bar = self.matrix_vjp(blocks_bar.Kuf, blocks.Kuf, Z, X, of_both)
-            covariance_bars.append(covariance_bar)
-            Z_bars.append(Z_bar)
-            X_bars.append(X_bar)
-        if blocks_bar.Kff is not None and of_X:
-            covariance_bar, X_bar, _ = self.matrix_vjp(blocks_bar.Kff, blocks.Kff, X, None, of_X)
-            covariance_bars.append(covariance_bar)
-            X_bars.append(X_bar)
-        if blocks_bar.kff is not None and of_X:
-            covariance_bar, X_bar = self.diag_vjp(blocks_bar.kff, X, (*fields, "X") if need_X else fields)
-            covariance_bars.append(covariance_bar)
-            X_bars.append(X_bar)
-        return (
-            _total(covariance_bars, self, X) if fields else None,
-            _total(Z_bars, Z, X) if "Z" in need else None,
-            _total(X_bars, X, X) if "X" in need else None,
-        )
+        of_u = tuple(name for name in need if name != "X")
+        of_f = tuple(name for name in need if name != "inducing")
+        total = None
+        if blocks_bar.Kuu is not None and of_u:
+            covariance_bar, inducing_bar, _ = self.Kuu_vjp(blocks_bar.Kuu, blocks.Kuu, inducing, None, of_u)
+            total = covariance_bar, inducing_bar, None
+        if blocks_bar.Kuf is not None and need:
+            total = plus(self.Kuf_vjp(blocks_bar.Kuf, blocks.Kuf, inducing, X, need), total)
+        if blocks_bar.Kff is not None and of_f:
+            covariance_bar, X_bar, _ = self.Kff_vjp(blocks_bar.Kff, blocks.Kff, X, None, of_f)
+            total = plus((covariance_bar, None, X_bar), total)
+        if blocks_bar.kff is not None and of_f:
+            covariance_bar, X_bar = self.kff_vjp(blocks_bar.kff, X, of_f)
+            total = plus((covariance_bar, None, X_bar), total)
+        fields, found = tuple(name for name in of_u if name != "inducing"), total or (None, None, None)
+        asked = ((self, fields), (inducing, "inducing" in need), (X, "X" in need))
+        return tuple((zeros_like(x, X) if bar is None else bar) if needed else None
+                     for bar, (x, needed) in zip(found, asked, strict=True))  # fmt: skip
+
+
+@cache
+def _inputs(need, first, second):
+    """``need`` in the words of ``matrix_vjp``: names of fields stay, those of the inputs become "X1" and "X2"."""
+    return tuple({first: "X1", second: "X2"}.get(name, name) for name in need)
 
 
 def wanted(need, field):
@@ -109,17 +157,3 @@ def zeros_like(tree, X):
     if is_record(tree):
         return tree_map(lambda leaf: zeros_like(leaf, X), tree)
     return np.zeros(np.shape(tree), X.dtype, like=X)[()]
-
-
-def _total(bars, like, X):
-    """Sum of cotangents of one thing; those that are None are zero."""
-    bars = [bar for bar in bars if bar is not None]
-    if not bars:
-        return zeros_like(like, X)
-    return tree_map(_sum, *bars) if is_record(bars[0]) else _sum(*bars)
-
-
-def _sum(first, *others):
-    for other in others:
-        first = first + other
-    return first

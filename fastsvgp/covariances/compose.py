@@ -56,6 +56,12 @@ class _Composite(Covariance):
             if not isinstance(part, Covariance):
                 what = f"{type(self).__name__}.parts.{i}"
                 raise TypeError(f"{what}: `parts` must be covariances such as fastsvgp.RBF(...), got {type(part).__name__}")
+            own = [name for name in ("Kuu", "Kuf", "kff", "Kff") if getattr(type(part), name) is not getattr(Covariance, name)]
+            if own:
+                raise TypeError(
+                    f"{type(self).__name__}.parts.{i}: a {type(part).__name__} has inducing variables of its own (it defines "
+                    f"{', '.join(own)}), and {type(self).__name__} combines those that are values of the function; use it alone"
+                )
             try:
                 part.check_dim(D)
             except ValueError as error:

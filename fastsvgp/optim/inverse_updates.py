@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
-from .. import check
+from .. import check, models
+from ..bounds.elbo import SVGP
 from ..kernels.governed import governed
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
 from .inverse_factor import descend
 from .schedules import Schedule, as_schedule
 from .variance_gap import variance_gap
+
+DIRECTIONS = "exact", "likelihood"
 
 
 @dataclass(frozen=True)
@@ -19,11 +22,17 @@ class InverseUpdates:
     nats: float | None
     step_size: Schedule | None
     max_steps: int
+    direction: str = "exact"
 
     def check_model(self, model):
         """Refuse models whose posterior has no such factor, or whose bound the variance gap says nothing about."""
         if model.posterior.inverse_field is None:
             raise ValueError(f"a posterior of the kind {type(model.posterior).__name__} holds no factor of an inverse to update")
+        if self.direction != "exact" and self.direction not in model.posterior.directions:
+            raise ValueError(
+                f"inverse_updates: a {type(model.posterior).__name__} posterior has no direction {self.direction!r}; leave "
+                "`direction` out for its gradient"
+            )
         if self.nats is not None and not isinstance(model.likelihood, Gaussian):
             raise ValueError(
                 "inverse_updates: `nats` counts what the variances cost a bound with Gaussian noise, but the likelihood is "
@@ -33,18 +42,19 @@ class InverseUpdates:
     @governed
     def refreshed(self, model, jitter, X=None, num_data=None):
         """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over."""
-        covariance, Z, posterior = model.covariance, model.inducing, model.posterior
-        A, smallest = posterior.inverse_of(covariance.matrix(Z), jitter)
+        covariance, posterior = model.covariance, model.posterior
+        A, smallest = posterior.inverse_of(covariance.Kuu(model.inducing), jitter)
         gap = None
         if self.nats is not None:
             noise = float(model.likelihood.variance)
-            gap = variance_gap(covariance.matrix(Z, X), smallest, noise_variance=noise, tolerance=self.nats, num_data=num_data)
+            Kuf = covariance.Kuf(model.inducing, X)
+            gap = variance_gap(Kuf, smallest, noise_variance=noise, tolerance=self.nats, num_data=num_data)
         L = getattr(posterior, posterior.inverse_field)
         L, info = descend(A, L, self.step_size, self.tolerance, self.max_steps, gap)
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
 
 
-def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100):
+def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100, direction="exact"):
     """How ``fit`` keeps the factor of a ``Relaxed`` or ``InverseFreeWhitened`` posterior up to date between its steps.
 
     Parameters
@@ -52,11 +62,13 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100)
     tolerance : float, optional
         Stop at this normalised residual ||L' A L - I||_F / sqrt(M); default 1e-3. The paper takes 5e-3, at which slow steps go
         without an update, and training then lags behind that of ``LikelihoodForm`` (kin40k, M = 1000: NLPD 0.008 behind after
-        1500 steps) unless the posterior's ``direction`` is "likelihood".
+        1500 steps) unless ``direction`` is "likelihood".
     nats : float, optional
         Stop instead when the variances cost the bound of the batch no more than this (see ``variance_gap``); Gaussian noise only.
     step_size, max_steps
         As in ``inverse_factor``; the paper has ``step_size=1.0``, or ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
+    direction : {"exact", "likelihood"}
+        Where the optimiser's steps go: by the gradient of the bound, or by ``likelihood_direction`` (``Relaxed`` only).
 
     Returns
     -------
@@ -75,10 +87,13 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100)
             raise ValueError(f"inverse_updates: `{name}` must be positive, got {value:g}")
     if nats is None:
         tolerance = 1e-3 if tolerance is None else float(tolerance)
-    schedule = None if step_size is None else as_schedule(step_size)
-    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, check.whole("max_steps", max_steps, 0))
+    if direction not in DIRECTIONS:
+        raise ValueError(f"inverse_updates: `direction` must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}")
+    schedule, max_steps = None if step_size is None else as_schedule(step_size), check.whole("max_steps", max_steps, 0)
+    return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, max_steps, direction)
 
 
+@models.public(SVGP)
 def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
     """A model whose posterior's factor fits its other fields: what ``fit`` does between steps, for loops of your own.
 

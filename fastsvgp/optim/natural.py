@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import check
-from ..bounds.elbo import sweep
+from .. import check, models
+from ..bounds.elbo import SVGP, sweep
+from ..bounds.layer import LayerPass
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels import verdicts
 from ..records import replace
@@ -22,6 +23,7 @@ class NaturalStepInfo(NamedTuple):
 
 
 @verdicts.retried
+@models.public(SVGP)
 def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None):
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
@@ -54,21 +56,26 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     asked = check.scalar("step_size", step_size)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
+    check.parts(model)
+    if not model.posterior.natural_fields:
+        kind, why = type(model.posterior).__name__, model.posterior.no_natural_step
+        raise TypeError(
+            f"natural_step: a {kind} posterior can not take natural-gradient steps, because {why}; train it with a first-order "
+            "optimiser (fastsvgp.adam), or use a Whitened posterior"
+        )
     model, X, Y, dtype = check.svgp(model, X, Y)
-    jitter = check.jitter_amount(jitter, dtype)
-    posterior = model.posterior
-    work = posterior.start(model.covariance.matrix(model.inducing), jitter, np.inf)
+    layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), ("natural_step",))
     data = 0.0
-    for part in sweep(model, work, X, Y, num_data, rng):
+    for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell
-        posterior.pull(work, part.saved, part.f_bar, ("posterior",))
-    value = check.result(data - posterior.kl(work), model)
+        layer.pull(part.rows, part.f_bar)
+    value = check.result(data - layer.kl(), model)
     if not np.isfinite(value):
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
     size = asked
     for halvings in range(MAX_HALVINGS + 1):
         try:
-            stepped = posterior.natural_step(work, size)
+            stepped = layer.work.natural_step(size)
             break
         except NotPositiveDefinite:
             if halvings == MAX_HALVINGS:

@@ -1,9 +1,10 @@
 """Variational posteriors q(u): from covariance blocks to marginals and a KL divergence, and back."""
 
+from .base import Pass, Posterior
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
 from .relaxed import Relaxed
 from .whitened import Whitened
 
-__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Relaxed", "Whitened"]
+__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Pass", "Posterior", "Relaxed", "Whitened"]

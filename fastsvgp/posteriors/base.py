@@ -1,90 +1,154 @@
-"""What every posterior offers to the bounds."""
+"""What every posterior offers to the bounds: a record of its parameters, and passes through a bound."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from .. import kernels
 from ..errors import NotPositiveDefinite
 from ..kernels import verdicts
-from ..records import Blocks, Marginals, record
+from ..records import Marginals, record
 
 ALL = ("posterior", "blocks")
 
 
-@record
-class Posterior:
-    """A Gaussian q(u) over the values at M inducing inputs.
+class Projection(NamedTuple):
+    """The latent function at a run of rows: ``f``, and ``rows``, what ``pull`` needs of them."""
 
-    One pass through a bound: ``start`` does the work on Kuu, ``project`` and ``pull`` go forward and back over the batch, in one
-    part or in many, and ``finish`` gives the gradients of what all parts share. ``forward`` and ``vjp`` are that pass for a batch
-    in one part.
+    f: Marginals
+    rows: Any
+
+
+class Joint(NamedTuple):
+    """The latent function at N inputs jointly: ``mean`` (..., N), ``cov`` (..., N, N)."""
+
+    mean: Any
+    cov: Any
+
+
+class Bars(NamedTuple):
+    """Cotangents at the end of a pass: a record like the ``posterior``, and that of ``Kuu``; None for what nobody needs."""
+
+    posterior: Any
+    Kuu: Any
+
+
+class once:
+    """A method without arguments as an attribute, computed where it is first asked for.
+
+    ``functools.cached_property`` has one lock for all instances on Python 3.11: threads take turns at it, and a child forked
+    meanwhile waits for it for ever. A pass belongs to one thread, and needs none.
     """
 
-    # a field that should be a factor of an inverse, and that training keeps so; see ``inverse_of``
-    inverse_field: ClassVar[str | None] = None
-    natural_fields: ClassVar[tuple[str, ...]] = ()  # those that a natural step moves
-    held_fields: ClassVar[tuple[str, ...]] = ()  # those that first-order steps leave alone
-    takes_probes = False  # whether ``start`` accepts ``probes=``, an (M, K) array of +-1 to estimate traces with
+    def __init__(self, method):
+        self.method, self.__doc__ = method, method.__doc__
 
-    def check_size(self, M):
-        """Raise ``ValueError`` unless the fields fit M inducing inputs; returns their leading axes, one entry an output axis."""
+    def __get__(self, instance, owner=None):
+        value = instance.__dict__[self.method.__name__] = self.method(instance)  # found before this from then on
+        return value
+
+
+class Prior:
+    """What depends on Kuu alone; passes with other parameters may share one.
+
+    Kuu : (M, M), without jitter; jitter : the absolute amount added to its diagonal
+    L : chol(Kuu + jitter I); inverse : of L. Both computed where they are first asked for.
+    """
+
+    def __init__(self, Kuu, jitter):
+        self.Kuu, self.jitter = Kuu, jitter
+
+    @once
+    def L(self):
+        return prior_factor(self.Kuu, self.jitter)
+
+    @once
+    def inverse(self):
+        return kernels.inverse_triangular(self.L)
+
+
+class Pass:
+    """One way through a bound: forward by ``project``, run of rows by run of rows, back by ``pull``, and ``finish``.
+
+    A pass holds the parameters as its algebra wants them, and the sums over runs; what depends on Kuu alone is in the ``Prior``
+    that it began with, what belongs to one run of rows in the ``rows`` of its ``Projection``. Runs are pulled in any order, each
+    once. ``kl`` may be called before ``finish``; this or ``natural_step`` comes when all rows have been pulled.
+
+    clamped : number of marginal variances so far that rounding had driven below eps kff, and that were raised to it
+    """
+
+    clamped: Any = 0
+
+    def project(self, Kuf, kff) -> Projection:
+        """Marginals (..., N) at a run of rows, for Kuf (M, N), kff (N,)."""
         raise NotImplementedError
 
-    def start(self, Kuu, jitter, columns=0, need=()):
-        """Begin a pass: an object that holds what depends on Kuu (M, M) alone, and the sums to come.
-
-        ``jitter`` is the absolute amount added to the diagonal; ``columns`` the number of data that will be pulled, for what
-        ``need`` says (see ``pull``). The object has ``clamped``, the number of variances that rounding had driven below eps kff.
-        """
+    def joint(self, Kuf, Kff) -> Joint:
+        """For predictions, from Kuf (M, N), Kff (N, N)."""
         raise NotImplementedError
 
-    def project(self, work, Kuf, kff):
-        """``(Marginals, part)`` for Kuf (M, N), kff (N,); mean and var are (..., N)."""
+    def pull(self, rows, f_bar):
+        """Take in the cotangents of the marginals at these rows; ``Kuf_bar`` (M, N) if "blocks" are needed. Consumes ``rows``."""
         raise NotImplementedError
 
-    def joint(self, work, Kuf, Kff):
-        """``(mean (..., N), covariance (..., N, N))`` for Kuf (M, N), Kff (N, N)."""
-        raise NotImplementedError
-
-    def kl(self, work):
+    def kl(self):
         """KL[q(u) || p(u)], a float."""
         raise NotImplementedError
 
-    def pull(self, work, part, f_bar, need=ALL):
-        """Take in the cotangents of a part's marginals; returns ``Kuf_bar`` if "blocks" are needed. Consumes ``part``.
+    def finish(self, kl_bar) -> Bars:
+        """Cotangents of what all rows share, the KL term with its own ``kl_bar``. Consumes the sums."""
+        raise NotImplementedError
 
-        ``need`` holds "blocks", "posterior", or names of single fields ("posterior.mean"); the same for all parts.
+    def natural_step(self, step_size):
+        """The posterior after one natural-gradient step of the bound, KL included; the pass began with that need. Keeps the sums.
+
+        Raises ``NotPositiveDefinite`` where the step leaves the cone.
         """
         raise NotImplementedError
 
-    def finish(self, work, kl_bar, need=ALL):
-        """``(posterior_bar, Kuu_bar)`` of all parts and of the KL; ``None`` for what is not needed. Consumes ``work``."""
+
+@record
+class Posterior:
+    """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``begin``."""
+
+    num_sets: ClassVar[int] = 1  # of inducing inputs: 2 for an ``InducingPair``
+    natural_fields: ClassVar[tuple[str, ...]] = ()  # what a natural step moves
+    no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # why, where these are none
+    held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
+    inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
+    directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``begin`` takes as ``direction=``
+    random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``begin`` takes beside; ``draw`` makes it
+
+    def check_size(self, M):
+        """Raise ``ValueError`` unless the fields fit M inducing variables (one argument a set); returns their leading axes."""
         raise NotImplementedError
 
-    def natural_step(self, work, step_size):
-        """The posterior after one natural-gradient step of the bound, KL included.
+    def start(self, Kuu, jitter, columns=0, need=(), **more) -> Pass:
+        """Begin a pass by itself, from Kuu (M, M); all else as for ``begin``."""
+        return self.begin(Prior(Kuu, jitter), columns, need, **more)
 
-        ``work`` was started with ``columns=inf``, and its parts pulled for "posterior" alone; it is not consumed. Raises
-        ``NotPositiveDefinite`` where the step leaves the cone.
+    def begin(self, prior, columns=0, need=(), **more) -> Pass:
+        """Begin a pass.
+
+        Parameters
+        ----------
+        prior : Prior
+        columns : int
+            How many data will be pulled: it decides on the cheapest form.
+        need : tuple of str
+            What is asked of the pass: "posterior" or single fields ("posterior.mean"), "blocks", "natural_step".
+        **more
+            Random quantities as ``draw`` made them; ``direction``, one of ``directions``.
         """
+        raise NotImplementedError
+
+    def draw(self, name, value, M, dtype, rng):
+        """The random quantity that an argument of a bound stands for: drawn, or checked where it is given."""
         raise NotImplementedError
 
     def inverse_of(self, Kuu, jitter):
         """``(A, smallest)``: L L' = A^-1 is wanted of L, the field ``inverse_field``; a lower bound of the eigenvalues of A."""
         raise NotImplementedError
-
-    def forward(self, blocks, jitter, **probes):
-        """``(Marginals, kl, saved)`` for a batch in one part; N = 0 leaves the KL divergence alone. ``probes``: of ``start``."""
-        work = self.start(blocks.Kuu, jitter, blocks.Kuf.shape[1], ALL, **probes)
-        f, part = self.project(work, blocks.Kuf, blocks.kff)
-        return f, self.kl(work), (work, part)
-
-    def vjp(self, f_bar, kl_bar, saved, need=ALL):
-        """``(posterior_bar, blocks_bar)`` for cotangents of the marginals and of the KL; ``None`` for what is not needed."""
-        Kuf_bar = self.pull(*saved, f_bar, need)
-        posterior_bar, Kuu_bar = self.finish(saved[0], kl_bar, need)
-        return posterior_bar, Blocks(Kuu_bar, Kuf_bar, over_outputs(f_bar.var)) if "blocks" in need else None
 
 
 def over_outputs(var_bar):
@@ -114,23 +178,14 @@ def prior_factor(Kuu, jitter):
     return L
 
 
+def raise_to_floor(var, kff):
+    """Raise variances below eps kff to that floor, in place; how many there were."""
+    floor = np.finfo(var.dtype).eps * kff
+    count = np.count_nonzero(var < floor)
+    if type(count) is not int or count:  # on a device the count stays there
+        np.maximum(var, floor, out=var)
+    return count
+
+
 def wanted(need, field):
     return "posterior" in need or f"posterior.{field}" in need
-
-
-@record
-class GaussianFactor(Posterior):
-    """Posteriors with a mean and a lower factor whose pass runs on whitened parameters; ``start`` says which."""
-
-    def check_size(self, M):
-        return check_mean_and_tril(self, M)
-
-    def project(self, work, Kuf, kff):
-        mean, var, part = work.project(Kuf, kff)
-        return Marginals(mean, var), part
-
-    def joint(self, work, Kuf, Kff):
-        return work.joint(Kuf, Kff)
-
-    def kl(self, work):
-        return work.kl()

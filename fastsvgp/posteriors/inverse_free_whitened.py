@@ -48,9 +48,8 @@ import numpy as np
 from .. import kernels
 from ..kernels import verdicts
 from ..records import Marginals, leaf, record
-from .base import ALL, Posterior, check_mean_and_tril, wanted
+from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, raise_to_floor, wanted
 from .pseudo_data import with_noise
-from .whitening import raise_to_floor
 
 
 @record
@@ -87,6 +86,7 @@ class InverseFreeWhitened(Posterior):
     inverse_root: Any = leaf("tril")
 
     inverse_field = "inverse_root"
+    no_natural_step = "it would factorise the precision of q, which this posterior is there to avoid"
 
     def check_size(self, M):
         outputs = check_mean_and_tril(self, M)
@@ -97,72 +97,41 @@ class InverseFreeWhitened(Posterior):
             )
         return outputs
 
-    def start(self, Kuu, jitter, columns=0, need=()):
-        return InverseFreePass(self, Kuu, jitter)
-
-    def project(self, work, Kuf, kff):
-        return work.project(Kuf, kff)
-
-    def joint(self, work, Kuf, Kff):
-        return work.joint(Kuf, Kff)
-
-    def kl(self, work):
-        return work.kl()
-
-    def pull(self, work, part, f_bar, need=ALL):
-        fields = [wanted(need, name) for name in ("scale_tril", "inverse_root")]
-        return work.pull(part, f_bar, *fields, "blocks" in need)
-
-    def finish(self, work, kl_bar, need=ALL):
-        need_mean, need_tril, need_root = (wanted(need, name) for name in ("mean", "scale_tril", "inverse_root"))
-        need_blocks = "blocks" in need
-        work.complete()
-        mean_bar = work.mean_bar(kl_bar).reshape(self.mean.shape) if need_mean else None
-        root_bar = Kuu_bar = tril_bar = None
-        if need_blocks or need_root:
-            Kuu_bar, root_bar = work.root_and_Kuu_bar(kl_bar, need_blocks, need_root)
-        if need_tril:
-            tril_bar = work.tril_bar(kl_bar).reshape(self.scale_tril.shape)
-        return InverseFreeWhitened(mean_bar, tril_bar, root_bar), Kuu_bar
+    def begin(self, prior, columns=0, need=()):
+        return InverseFreePass(self, prior, need)
 
     def inverse_of(self, Kuu, jitter):
         return with_noise(Kuu, jitter), jitter
 
-    def natural_step(self, work, step_size):
-        raise TypeError(
-            "natural_step: a step of an InverseFreeWhitened would factorise its precision, which is what it is there to avoid; "
-            "train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
-        )
-
 
 @dataclass(slots=True)
-class Part:
-    """What the reverse pass needs of one part of the batch: Kuf and Lam (M, N), and C Lam (M, N) of each output."""
+class Rows:
+    """What the reverse pass needs of one run of rows: Kuf and Lam (M, N), and C Lam (M, N) of each output."""
 
     Kuf: Any
     Lam: Any
     C_Lam: list
 
 
-class InverseFreePass:
-    """One pass through a bound: K, R, D0, T, D and C of the module's text, and the sums that ``pull`` collects."""
+class InverseFreePass(Pass):
+    """K, R, D0, T, D and C of the module's text, and the sums that ``pull`` collects."""
 
-    def __init__(self, q, Kuu, jitter):
-        M = len(Kuu)
-        self.batch = q.mean.shape[:-1]
+    def __init__(self, q, prior, need):
+        M = len(prior.Kuu)
+        self.q, self.batch, self.need_blocks = q, q.mean.shape[:-1], "blocks" in need
+        self.need_mean, self.need_tril, self.need_root = (wanted(need, f) for f in ("mean", "scale_tril", "inverse_root"))
         self.means, self.trils = q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M)
-        self.R, self.K = q.inverse_root, with_noise(Kuu, jitter)
+        self.R, self.K = q.inverse_root, with_noise(prior.Kuu, prior.jitter)
         self.D0, _ = kernels.newton_schulz_gram(self.K, self.R)
         self.T = kernels.newton_schulz_update(self.R, self.D0, 1.0)
         D, (self.d, _, _, self.trace) = kernels.newton_schulz_gram(self.K, self.T)
         self.D = kernels.symmetrise(D)
         self.C = kernels.cholesky_product(self.trils)
         self.C += self.D
-        self.clamped = 0
         self.Lam_a = self.G = self.T_bar = None
 
     def project(self, Kuf, kff):
-        """``(Marginals, Part)``. M^2 N flops, and 2 M^2 N an output."""
+        """M^2 N flops, and 2 M^2 N an output."""
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
         P, N = len(self.means), Lam.shape[1]
         mean, var, C_Lam = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
@@ -171,10 +140,9 @@ class InverseFreePass:
             mean[p], explained = kernels.column_moments(Lam, self.means[p])
             var[p] = kff - explained + kernels.column_moments(Lam, self.means[p], C_Lam[p])[1]
         self.clamped += raise_to_floor(var, kff)
-        return Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)), Part(Kuf, Lam, C_Lam)
+        return Projection(Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)), Rows(Kuf, Lam, C_Lam))
 
     def joint(self, Kuf, Kff):
-        """``(mean (..., N), covariance (..., N, N))``, for predictions."""
         Lam = kernels.multiply_triangular(self.T, Kuf, transpose=True)
         N = Lam.shape[1]
         prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
@@ -183,7 +151,7 @@ class InverseFreePass:
             np.add(prior, kernels.matmul(Lam, kernels.matmul(C, Lam), transpose_a=True), out=cov[p])
             np.multiply(np.add(cov[p], cov[p].T), 0.5, out=cov[p])
         self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
-        return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+        return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
 
     def kl(self):
         """The bound of KL[q(u) || p(u)] of the module's text, summed over outputs."""
@@ -196,12 +164,12 @@ class InverseFreePass:
         rest = P * (-d - np.log1p(-d)) / 2
         return 0.5 * (squares + moved + inner - self.means.size - P * self.trace) - log_diagonals + rest
 
-    def pull(self, part, f_bar, need_tril, need_root, need_blocks):
-        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
-        Kuf, Lam, C_Lam = part.Kuf, part.Lam, part.C_Lam
+    def pull(self, rows, f_bar):
+        Kuf, Lam, C_Lam = rows.Kuf, rows.Lam, rows.C_Lam
+        need_tril, need_blocks = self.need_tril, self.need_blocks
         P, (M, N) = len(self.means), Lam.shape
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
-        first, through_T = self.Lam_a is None, need_root or need_blocks
+        first, through_T = self.Lam_a is None, self.need_root or need_blocks
         if first:
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
             if through_T:
@@ -220,19 +188,23 @@ class InverseFreePass:
             weights = b2 if need_tril else b2.sum(axis=0, keepdims=True)
             for p, (G, w) in enumerate(zip(self.G, weights, strict=True)):
                 kernels.weighted_gram(Lam, w, out=G, add=not first, overwrite_a=p == len(weights) - 1)
-        part.Kuf = part.Lam = part.C_Lam = None
+        rows.Kuf = rows.Lam = rows.C_Lam = None
         return kernels.multiply_triangular(self.T, Lam_bar, overwrite_b=True) if need_blocks else None
 
-    def complete(self):
-        """All parts have been pulled: what was summed as lower triangles alone becomes whole."""
-        if self.G is not None:
+    def finish(self, kl_bar):
+        if self.G is not None:  # summed as lower triangles
             kernels.symmetrise(self.G)
+        mean_bar = tril_bar = root_bar = Kuu_bar = None
+        if self.need_mean:
+            mean_bar = self.Lam_a + kl_bar * (self.means + kernels.matmul(self.means, self.D))
+            mean_bar = mean_bar.reshape(self.q.mean.shape)
+        if self.need_blocks or self.need_root:
+            Kuu_bar, root_bar = self._root_and_Kuu_bar(kl_bar)
+        if self.need_tril:
+            tril_bar = self._tril_bar(kl_bar).reshape(self.q.scale_tril.shape)
+        return Bars(InverseFreeWhitened(mean_bar, tril_bar, root_bar), Kuu_bar)
 
-    def mean_bar(self, kl_bar):
-        """(P, M)."""
-        return self.Lam_a + kl_bar * (self.means + kernels.matmul(self.means, self.D))
-
-    def tril_bar(self, kl_bar):
+    def _tril_bar(self, kl_bar):
         """(P, M, M), lower. Consumes the sums G: the last of the three."""
         bar = kernels.empty(self.trils.shape, self.D)
         for G, W, out in zip(self.G, self.trils, bar, strict=True):
@@ -242,7 +214,7 @@ class InverseFreePass:
         self.G = None
         return bar
 
-    def root_and_Kuu_bar(self, kl_bar, need_blocks, need_root):
+    def _root_and_Kuu_bar(self, kl_bar):
         """``(K_bar, R_bar)``, None for what is not needed."""
         M = len(self.K)
         twice = self.G.sum(axis=0)  # 2 D_bar
@@ -253,9 +225,9 @@ class InverseFreePass:
             twice.reshape(-1)[:: M + 1] -= kl_bar * len(self.means)
         T_D = kernels.multiply_triangular(self.T, twice, overwrite_b=True)  # 2 T D_bar
         kernels.tril_product(self.K, T_D.T, out=self.T_bar, add=True)
-        names = [name for name, needed in (("A", need_blocks), ("L", need_root)) if needed]
+        names = [name for name, needed in (("A", self.need_blocks), ("L", self.need_root)) if needed]
         K_bar, R_bar = kernels.newton_schulz_step_vjp(self.T_bar, self.K, self.R, self.D0, 1.0, names)
-        if need_blocks:
+        if self.need_blocks:
             K_bar += 0.5 * kernels.symmetrise(kernels.tril_product(T_D, self.T))
         return K_bar, R_bar
 

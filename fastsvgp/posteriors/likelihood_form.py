@@ -34,8 +34,8 @@ import numpy as np
 
 from .. import kernels
 from ..records import leaf, record, static
-from .base import ALL, wanted
-from .pseudo_data import Pass, PseudoData, add_symmetric_outer, mean_and_variance_bars, once
+from .base import once
+from .pseudo_data import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars
 
 
 @record
@@ -63,63 +63,57 @@ class LikelihoodForm(PseudoData):
     variance: Any = leaf("positive")
     preconditioned: Any = static(default=True)
 
-    def start(self, Kuu, jitter, columns=0, need=()):
-        return LikelihoodPass(self, Kuu, jitter, need)
-
-    def finish(self, work, kl_bar, need=ALL):
-        mean_bar, variance_bar, Kuu_bar = work.finish(kl_bar, need)
-        mean_bar = mean_bar.reshape(self.mean.shape) if wanted(need, "mean") else None
-        return LikelihoodForm(mean_bar, variance_bar, preconditioned=self.preconditioned), Kuu_bar
+    def begin(self, prior, columns=0, need=()):
+        return LikelihoodPass(self, prior, need)
 
 
-class InversePass(Pass):
+class InversePass(PseudoPass):
     """The reverse rule above, for a pass that has
 
     J : K~^-1 (M, M), symmetric; J_diagonal : (M,); times_J(vectors) : J v for each of the vectors (P, M)
-    H : K~_bar of the parts so far, or its diagonal where nobody asks for more
+    H : K~_bar of the rows so far, or its diagonal where nobody asks for more
     """
 
+    H = None
+
     def project(self, Kuf, kff):
-        """``(Marginals, [Kuf, Psi])`` at the data behind these columns. 2 M^2 N flops."""
+        """Rows: Kuf, Psi. 2 M^2 N flops."""
         Psi = kernels.matmul(self.J, Kuf)
         mean, explained = kernels.column_moments(Kuf, self.w[0], Psi)
         if self.P > 1:
             mean = kernels.matmul(self.w, Kuf)
-        return self.marginals(mean, kff - explained, kff), [Kuf, Psi]
+        return self.projection(mean, kff - explained, kff, Kuf, Psi)
 
     def Psi(self, saved):
-        """J Kuf from what ``project`` put into its part beside Kuf; it is consumed."""
+        """J Kuf from what ``project`` put into its rows beside Kuf; it is consumed."""
         return saved
 
-    def pull(self, part, f_bar, need):
-        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
-        Kuf, saved = part
-        part.clear()
+    def pull(self, rows, f_bar):
+        Kuf, saved = rows
+        rows.clear()
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        if "blocks" not in need and not wanted(need, "variance"):
+        if not self.need_blocks and not self.need_variance:
             return None
         Psi = self.Psi(saved)
-        if "blocks" not in need:
+        if not self.need_blocks:
             diagonal = kernels.matmul(np.square(Psi), b[:, None])[:, 0]
             self.H = diagonal if self.H is None else self.H + diagonal
             return None
         self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
         return mean_and_variance_bars(self.w, a, Psi, b)
 
-    def finish(self, kl_bar, need):
-        """``(mean_bar (P, M), variance_bar, Kuu_bar)``, the last two None where they are not needed. Consumes the sums."""
+    def finish(self, kl_bar):
         mean_bar, outer = self.weights_bar(kl_bar), 0.5 * kl_bar * self.w
         if self.preconditioned:
             mean_bar = self.times_J(mean_bar)
             outer = outer - mean_bar
-        need_blocks, need_variance = "blocks" in need, wanted(need, "variance")
-        if not need_blocks and not need_variance:
-            return mean_bar, None, None
+        if not self.need_blocks and not self.need_variance:
+            return self.bars(mean_bar, None, None)
         c = 0.5 * kl_bar * self.P
         variance_bar = Kuu_bar = None
         H, self.H = self.H, None
-        if need_blocks:
+        if self.need_blocks:
             if c:
                 kernels.add_scaled(H, self.J, c)
                 kernels.weighted_gram(self.J, -c * self.s, out=H, add=True, overwrite_a=True)
@@ -127,21 +121,21 @@ class InversePass(Pass):
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
         else:
             diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
-        if need_variance:
+        if self.need_variance:
             variance_bar = diagonal + (c * (self.J_diagonal - 1 / self.s) if c else 0)
             if self.preconditioned:
                 variance_bar -= np.sum(mean_bar * self.w, axis=0)
-        return mean_bar, variance_bar, Kuu_bar
+        return self.bars(mean_bar, variance_bar, Kuu_bar)
 
 
 class LikelihoodPass(InversePass):
     """One pass through a bound: X = chol(K~)^-1 (M, M), the weights, and the sums that ``pull`` collects."""
 
-    def __init__(self, q, Kuu, jitter, need):
-        super().__init__(q, Kuu, jitter)
-        self.needs_J = "blocks" in need or wanted(need, "variance")
-        self.by_J = self.needs_J and Kuu.dtype == np.float64
-        L = kernels.cholesky(Kuu, jitter, noise=self.s)
+    def __init__(self, q, prior, need):
+        super().__init__(q, need)
+        self.needs_J = self.need_blocks or self.need_variance
+        self.by_J = self.needs_J and prior.Kuu.dtype == np.float64
+        L = kernels.cholesky(prior.Kuu, prior.jitter, noise=self.s)
         self.log_det = 2 * np.sum(np.log(L.diagonal(), dtype=float))
         self.beta = None if self.preconditioned else kernels.matmul(self.means, L)
         self.X = kernels.inverse_triangular(L, overwrite_l=True)
@@ -149,8 +143,7 @@ class LikelihoodPass(InversePass):
         if self.preconditioned:
             self.beta = kernels.matmul(self.means, self.X, transpose_b=True)
             w = kernels.matmul(self.beta, self.X)
-        self.set_weights(w, Kuu, jitter)
-        self.H = None
+        self.set_weights(w, prior)
 
     @once
     def J_diagonal(self):
@@ -167,14 +160,14 @@ class LikelihoodPass(InversePass):
         return saved if self.by_J else kernels.multiply_triangular(self.X, saved, transpose=True, overwrite_b=True)
 
     def project(self, Kuf, kff):
-        """By J, or ``(Marginals, [Kuf, Lam])``. M^2 N flops."""
+        """By J; or rows Kuf, Lam, in M^2 N flops."""
         if self.by_J:
             return super().project(Kuf, kff)
         Lam = kernels.multiply_triangular(self.X, Kuf)
         mean, explained = kernels.column_moments(Lam, self.beta[0])
         if self.P > 1:
             mean = kernels.matmul(self.beta, Lam)
-        return self.marginals(mean, kff - explained, kff), [Kuf, Lam]
+        return self.projection(mean, kff - explained, kff, Kuf, Lam)
 
     def joint(self, Kuf, Kff):
         Lam = kernels.multiply_triangular(self.X, Kuf)

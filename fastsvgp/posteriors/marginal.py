@@ -11,8 +11,8 @@ from typing import Any
 
 from .. import kernels
 from ..records import leaf, record
-from .base import ALL, GaussianFactor, prior_factor, wanted
-from .whitening import whitening
+from .base import wanted
+from .whitening import GaussianFactor
 
 
 @record
@@ -33,38 +33,23 @@ class Marginal(GaussianFactor):
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
 
-    natural_fields = ("mean", "scale_tril")
+    whitening_is_fixed = False
 
-    def start(self, Kuu, jitter, columns=0, need=()):
-        L = prior_factor(Kuu, jitter)
-        return whitening(L, _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril), columns, need)
+    def whitened(self, L):
+        return _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril)
 
-    def pull(self, work, part, f_bar, need=ALL):
-        need_blocks = "blocks" in need
-        return work.pull(part, f_bar, need_blocks or wanted(need, "scale_tril"), need_blocks)
-
-    def finish(self, work, kl_bar, need=ALL):
-        need_blocks, need_tril, L = "blocks" in need, wanted(need, "scale_tril"), work.L
-        mean_bar, tril_bar, C = work.finish(kl_bar, need_blocks or need_tril, need_blocks)
-        Kuu_bar = None
-        if need_blocks:
+    def whitened_vjp(self, work, mean_bar, tril_bar, C):
+        if C is not None:
             kernels.tril_product(mean_bar.T, work.means.T, out=C, add=True)
             for W_bar, W in zip(tril_bar, work.trils, strict=True):
                 kernels.tril_product(W_bar, W, out=C, add=True)
-            Kuu_bar = work.Kuu_bar()
-        if need_tril:
-            tril_bar = kernels.tril(kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True))
-        posterior_bar = Marginal(
-            _solve_vectors(L, mean_bar, transpose=True).reshape(self.mean.shape) if wanted(need, "mean") else None,
-            tril_bar.reshape(self.scale_tril.shape) if need_tril else None,
-        )
-        return posterior_bar, Kuu_bar
+        if wanted(work.need, "scale_tril"):
+            tril_bar = kernels.tril(kernels.solve_triangular(work.L, tril_bar, transpose=True, overwrite_b=True))
+        return _solve_vectors(work.L, mean_bar, transpose=True), tril_bar
 
-    def natural_step(self, work, step_size):
-        # the step is the same in every linear coordinate of u
-        mean, tril = work.natural_step(step_size)
-        back = kernels.multiply_triangular(work.L, mean[..., None])[..., 0]
-        return Marginal(back, kernels.tril(kernels.tril_multiply(work.L, tril, overwrite_b=True)))
+    def unwhitened(self, L, mean, tril):
+        back = kernels.multiply_triangular(L, mean[..., None])[..., 0]
+        return Marginal(back, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
 
 
 def _solve_vectors(L, vectors, transpose=False):

@@ -6,14 +6,15 @@ All outputs share s, and with it the variances; the means are their own.
 import numpy as np
 
 from .. import kernels
-from ..records import Marginals, record
-from .base import Posterior
-from .whitening import raise_to_floor
+from ..records import Marginals, record, replace
+from .base import Bars, Joint, Pass, Posterior, Projection, raise_to_floor, wanted
 
 
 @record
 class PseudoData(Posterior):
-    """Posteriors with a ``mean`` (..., M) and a ``variance`` (M,) whose pass is an object; ``start`` makes it."""
+    """Posteriors with a ``mean`` (..., M) and a ``variance`` (M,) that all outputs share."""
+
+    no_natural_step = "it would not keep S~ diagonal"
 
     def check_size(self, M):
         mean, variance = np.shape(self.mean), np.shape(self.variance)
@@ -26,55 +27,22 @@ class PseudoData(Posterior):
             raise TypeError(f"`preconditioned` of the posterior must be True or False, got {self.preconditioned!r}")
         return mean[:-1]
 
-    def project(self, work, Kuf, kff):
-        return work.project(Kuf, kff)
 
-    def joint(self, work, Kuf, Kff):
-        return work.joint(Kuf, Kff)
-
-    def kl(self, work):
-        return work.kl()
-
-    def pull(self, work, part, f_bar, need=("posterior", "blocks")):
-        return work.pull(part, f_bar, need)
-
-    def natural_step(self, work, step_size):
-        raise TypeError(
-            f"natural_step: a {type(self).__name__} posterior can not take natural-gradient steps, because they would not keep "
-            "its S~ diagonal; train it with a first-order optimiser (fastsvgp.adam), or use a Whitened posterior"
-        )
-
-
-class once:
-    """A method without arguments as an attribute, computed where it is first asked for.
-
-    ``functools.cached_property`` has one lock for all instances on Python 3.11: threads take turns at it, and a child forked
-    meanwhile waits for it for ever. A pass belongs to one thread, and needs none.
-    """
-
-    def __init__(self, method):
-        self.method, self.__doc__ = method, method.__doc__
-
-    def __get__(self, instance, owner=None):
-        value = instance.__dict__[self.method.__name__] = self.method(instance)  # found before this from then on
-        return value
-
-
-class Pass:
+class PseudoPass(Pass):
     """What the passes of these posteriors have in common.
 
     means : (P, M); s : (M,); batch : leading axes of the mean, (P,) or ()
     w : (P, M), with f = Kfu w in the mean; Kw : (P, M), Kuu times it
-    Kuf_a : (P, M), the sum of Kuf a over the parts
-    clamped : number of marginal variances that were raised to their floor so far
+    Kuf_a : (P, M), the sum of Kuf a over the runs of rows
     """
 
-    def __init__(self, q, Kuu, jitter):
+    def __init__(self, q, need):
         M = q.mean.shape[-1]
-        self.batch, self.means, self.s = q.mean.shape[:-1], q.mean.reshape(-1, M), q.variance
+        self.q, self.batch, self.means, self.s = q, q.mean.shape[:-1], q.mean.reshape(-1, M), q.variance
         self.preconditioned = bool(q.preconditioned)
+        self.need_blocks = "blocks" in need
+        self.need_mean, self.need_variance, self.need_tril = (wanted(need, f) for f in ("mean", "variance", "inverse_tril"))
         self.Kuf_a = np.zeros_like(self.means)
-        self.clamped = 0
 
     @property
     def M(self):
@@ -84,21 +52,21 @@ class Pass:
     def P(self):
         return len(self.means)
 
-    def set_weights(self, w, Kuu, jitter):
+    def set_weights(self, w, prior):
         self.w = w
-        self.Kw = kernels.matmul(w, Kuu) + jitter * w
+        self.Kw = kernels.matmul(w, prior.Kuu) + prior.jitter * w
 
-    def marginals(self, mean, var, kff):
-        """``Marginals`` from means (P, N) and variances (N,), which are raised to their floor."""
+    def projection(self, mean, var, kff, *rows):
+        """``Projection`` from means (P, N) and variances (N,), which are raised to their floor."""
         self.clamped += raise_to_floor(var, kff)
         shape = (*self.batch, len(var))
-        return Marginals(mean.reshape(shape), np.broadcast_to(var, shape).copy())
+        return Projection(Marginals(mean.reshape(shape), np.broadcast_to(var, shape).copy()), list(rows))
 
     def joint_moments(self, mean, cov, Kff):
-        """The same from means (P, N) and a covariance (N, N)."""
+        """``Joint`` from means (P, N) and a covariance (N, N)."""
         N = len(cov)
         self.clamped += raise_to_floor(cov.reshape(-1)[:: N + 1], np.diagonal(Kff))  # a view of the diagonal
-        return mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy()
+        return Joint(mean.reshape(*self.batch, N), np.broadcast_to(cov, (*self.batch, N, N)).copy())
 
     def cotangents(self, f_bar):
         """Those of the means (P, N), and of the variances (N,), summed over outputs."""
@@ -112,6 +80,11 @@ class Pass:
     def weights_bar(self, kl_bar):
         """The cotangent (P, M) of w: Kuf a + kl_bar Kuu w."""
         return self.Kuf_a + kl_bar * self.Kw
+
+    def bars(self, mean_bar, variance_bar, Kuu_bar, **others):
+        """``Bars`` of a mean's cotangent (P, M) and the others, None for what is not needed."""
+        mean_bar = mean_bar.reshape(self.q.mean.shape) if self.need_mean else None
+        return Bars(replace(self.q, mean=mean_bar, variance=variance_bar, **others), Kuu_bar)
 
 
 def with_noise(Kuu, s, jitter=0.0):

@@ -30,83 +30,94 @@ of u takes 13/3 M^3.)
 import numpy as np
 
 from .. import kernels
-from .base import wanted
+from .base import once, wanted
 from .likelihood_form import InversePass
-from .pseudo_data import Pass, add_symmetric_outer, mean_and_variance_bars, once, with_noise
+from .pseudo_data import PseudoPass, add_symmetric_outer, mean_and_variance_bars, with_noise
 
 
-class RelaxedPass(Pass):
-    """One pass through a bound.
+class Relaxation:
+    """What both passes below begin with: the factor, and what follows from it, Kuu and the parameters.
 
     L : (M, M), zeros above the diagonal; N : (M, M), symmetric; K : (M, M), K~ where the gradient of L is needed
     distance : d = ||L' K~ L - I||_F
+    whitened, y, w : (P, M); the first two None where the mean is plain
     """
 
-    def __init__(self, q, Kuu, jitter, need):
-        super().__init__(q, Kuu, jitter)
+    def __init__(self, q, prior, need):
+        self.prior = prior
+        means, self.whitened, self.y = q.mean.reshape(-1, q.mean.shape[-1]), None, None
         self.L = clean(q.inverse_tril)
-        K = with_noise(Kuu, self.s, jitter)
+        K = with_noise(prior.Kuu, q.variance, prior.jitter)
         self.N, (self.distance, _, _, self.trace) = kernels.newton_schulz_gram(K, self.L)
         self.K = K if wanted(need, "inverse_tril") else None
         np.negative(self.N, out=self.N)
-        self.N.reshape(-1)[:: self.M + 1] += 1
+        self.N.reshape(-1)[:: len(self.N) + 1] += 1
         kernels.symmetrise(self.N)
-        self.y = None
-        if self.preconditioned:
-            self.whitened = times(self.L, self.means, transpose=True)
+        self.w = means
+        if q.preconditioned:
+            self.whitened = times(self.L, means, transpose=True)
             self.y = kernels.matmul(self.whitened, self.N)
-        self.set_weights(times(self.L, self.y) if self.preconditioned else self.means, Kuu, jitter)
-        self.C = self.L_bar = None
+            self.w = times(self.L, self.y)
 
     @once
     def P_diagonal(self):
         return congruence_diagonal(self.L, self.N)
 
+    def kl(self, work):
+        """The bound of the KL divergence, for a pass of these parameters."""
+        traces = self.distance**2 + self.trace + np.sum(work.s * self.P_diagonal, dtype=float) - work.M
+        return 0.5 * work.P * (traces - log_dets(self.L, work.s)) + work.weights_kl()
+
+
+class RelaxedPass(PseudoPass):
+    """Forward and reverse as above."""
+
+    def __init__(self, q, need, relaxation):
+        super().__init__(q, need)
+        self.relaxation, self.L, self.N, self.y = relaxation, relaxation.L, relaxation.N, relaxation.y
+        self.set_weights(relaxation.w, relaxation.prior)
+        self.C = self.L_bar = None
+
+    def kl(self):
+        return self.relaxation.kl(self)
+
     def project(self, Kuf, kff):
-        """``(Marginals, (Kuf, Lam, N Lam))`` at the data behind these columns. 3 M^2 N flops."""
+        """Rows: Kuf, Lam, N Lam. 3 M^2 N flops."""
         Lam = kernels.multiply_triangular(self.L, Kuf, transpose=True)
         G = kernels.matmul(self.N, Lam)
         mean, explained = kernels.column_moments(Lam, self.means[0] if self.y is None else self.y[0], G)
         if self.P > 1 or self.y is None:
             mean = kernels.matmul(self.w, Kuf)
-        return self.marginals(mean, kff - explained, kff), [Kuf, Lam, G]
+        return self.projection(mean, kff - explained, kff, Kuf, Lam, G)
 
     def joint(self, Kuf, Kff):
         Lam = kernels.multiply_triangular(self.L, Kuf, transpose=True)
         cov = Kff - kernels.matmul(Lam, kernels.matmul(self.N, Lam), transpose_a=True)
         return self.joint_moments(kernels.matmul(self.w, Kuf), (cov + cov.T) / 2, Kff)
 
-    def kl(self):
-        traces = self.distance**2 + self.trace + np.sum(self.s * self.P_diagonal, dtype=float) - self.M
-        return 0.5 * self.P * (traces - log_dets(self.L, self.s)) + self.weights_kl()
-
-    def pull(self, part, f_bar, need):
-        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
-        Kuf, Lam, G = part
-        part.clear()
+    def pull(self, rows, f_bar):
+        Kuf, Lam, G = rows
+        rows.clear()
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        need_blocks, need_tril = "blocks" in need, wanted(need, "inverse_tril")
-        if need_blocks or need_tril or wanted(need, "variance"):
+        if self.need_blocks or self.need_tril or self.need_variance:
             self.C = kernels.weighted_gram(Lam, b, out=self.C, add=self.C is not None, overwrite_a=True)
-        if need_tril:
+        if self.need_tril:
             Lam_bar = kernels.scale_columns(G, -2 * b)
             self.L_bar = kernels.tril_product(Kuf, Lam_bar, out=self.L_bar, add=self.L_bar is not None)
-        if not need_blocks:
+        if not self.need_blocks:
             return None
         return mean_and_variance_bars(self.w, a, kernels.multiply_triangular(self.L, G, overwrite_b=True), b)
 
-    def finish(self, kl_bar, need):
-        """``(mean_bar (P, M), variance_bar, tril_bar, Kuu_bar)``; None for what is not needed. Consumes the sums."""
-        need_blocks, need_variance, need_tril = "blocks" in need, wanted(need, "variance"), wanted(need, "inverse_tril")
+    def finish(self, kl_bar):
         mean_bar = w_bar = self.weights_bar(kl_bar)
         omega = N_omega = None
         if self.preconditioned:
             omega = times(self.L, w_bar, transpose=True)
             N_omega = kernels.matmul(omega, self.N)
             mean_bar = times(self.L, N_omega)
-        if not (need_blocks or need_variance or need_tril):
-            return mean_bar, None, None, None
+        if not (self.need_blocks or self.need_variance or self.need_tril):
+            return self.bars(mean_bar, None, None, inverse_tril=None)
         c = 0.5 * kl_bar * self.P
         C, self.C = self.C, None
         if c:
@@ -114,24 +125,24 @@ class RelaxedPass(Pass):
             kernels.add_scaled(C, kernels.tril_gram(self.L, self.s), -c)
             C.reshape(-1)[:: self.M + 1] += 3 * c
         if self.preconditioned:
-            add_symmetric_outer(C, -omega, self.whitened)
-        tril_bar = self._tril_bar(C, c, w_bar, N_omega) if need_tril else None
+            add_symmetric_outer(C, -omega, self.relaxation.whitened)
+        tril_bar = self._tril_bar(C, c, w_bar, N_omega) if self.need_tril else None
         variance_bar = Kuu_bar = None
-        if need_blocks:
+        if self.need_blocks:
             K_bar = kernels.tril_congruence(self.L, C)
             diagonal = K_bar.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(K_bar, 0.5 * kl_bar * self.w, self.w))
-        elif need_variance:
+        elif self.need_variance:
             diagonal = congruence_diagonal(self.L, C)
-        if need_variance:
-            variance_bar = diagonal + c * (self.P_diagonal - 1 / self.s)
-        return mean_bar, variance_bar, tril_bar, Kuu_bar
+        if self.need_variance:
+            variance_bar = diagonal + c * (self.relaxation.P_diagonal - 1 / self.s)
+        return self.bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=tril_bar)
 
     def _tril_bar(self, C, c, w_bar, N_omega):
         L, L_bar = self.L, self.L_bar
         LC = kernels.multiply_triangular(L, kernels.symmetrise(C))
         LC *= 2
-        kernels.tril_product(self.K, LC.T, out=L_bar, add=True)
+        kernels.tril_product(self.relaxation.K, LC.T, out=L_bar, add=True)
         if c:
             LN = kernels.tril(kernels.tril_multiply(L, self.N))
             LN *= (2 * c * self.s)[:, None]
@@ -146,22 +157,21 @@ class RelaxedPass(Pass):
 class DirectionPass(InversePass):
     """Forward the bound of a ``RelaxedPass``, in reverse the rule of L-SVGP with J := P = L N L'. 3 M^2 B + 3 M^3 flops."""
 
-    def __init__(self, exact):
-        for name in ("batch", "means", "s", "preconditioned", "w", "Kw", "Kuf_a", "clamped"):
-            setattr(self, name, getattr(exact, name))
-        self.exact, self.H = exact, None
-        self.J = kernels.symmetrise(kernels.tril_congruence(exact.L, exact.N))
-        self.J_diagonal = exact.P_diagonal = self.J.diagonal().copy()
+    def __init__(self, q, need, relaxation):
+        super().__init__(q, need)
+        self.relaxation = relaxation
+        self.J = kernels.symmetrise(kernels.tril_congruence(relaxation.L, relaxation.N))
+        self.J_diagonal = relaxation.P_diagonal = self.J.diagonal().copy()
+        self.set_weights(relaxation.w, relaxation.prior)
 
     def times_J(self, vectors):
         return kernels.matmul(vectors, self.J)
 
     def kl(self):
-        return self.exact.kl()
+        return self.relaxation.kl(self)
 
-    def finish(self, kl_bar, need):
-        mean_bar, variance_bar, Kuu_bar = super().finish(kl_bar, need)
-        return mean_bar, variance_bar, None, Kuu_bar
+    def bars(self, mean_bar, variance_bar, Kuu_bar):
+        return super().bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=None)
 
 
 def clean(L):

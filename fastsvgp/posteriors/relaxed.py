@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import check
+from ..kernels import verdicts
+from ..kernels.dispatch import one_device
 from ..records import leaf, record, static
-from .base import ALL, wanted
 from .pseudo_data import PseudoData, with_noise
-from .relaxation import DirectionPass, RelaxedPass
+from .relaxation import DirectionPass, Relaxation, RelaxedPass
 from .traces import SampledPass
-
-DIRECTIONS = ("exact", "likelihood")
 
 
 @record
@@ -29,18 +29,13 @@ class Relaxed(PseudoData):
         between. Shared by all outputs.
     preconditioned : bool
         Static.
-    direction : str
-        Static. "exact": gradients are those of the value. "likelihood": those of ``LikelihoodForm`` with P for the inverse. With
-        d = ||L' (Kuu + S~) L - I||_F these are off by d^2 from the gradients of ``LikelihoodForm``, where the exact ones are off
-        by d; they belong to no bound, and are taken only where d < 1 (else the exact ones are). They have none for
-        ``inverse_tril``. Measured while training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
 
     Notes
     -----
     The value is a lower bound of the evidence for every L, and that of ``LikelihoodForm`` at L L' = (Kuu + S~)^-1; there, with L
     held fixed, all other gradients are its gradients too. Value and gradients cost 5 M^2 B + 8/3 M^3 flops with exact traces
-    (plus M^2 B + 3 M^3 for ``inverse_tril``), 7 M^2 B + 9 M^2 K with K probes, 3 M^2 B + 3 M^3 in the direction "likelihood". By
-    flops that is more than ``LikelihoodForm``: it is meant for devices whose products are much faster than factorisations.
+    (plus M^2 B + 3 M^3 for ``inverse_tril``), 7 M^2 B + 9 M^2 K with K probes; ``likelihood_direction`` 3 M^2 B + 3 M^3. By flops
+    that is more than ``LikelihoodForm``: it is meant for devices whose products are much faster than factorisations.
 
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3), (4) and (7).
     """
@@ -49,10 +44,10 @@ class Relaxed(PseudoData):
     variance: Any = leaf("positive")
     inverse_tril: Any = leaf("tril")
     preconditioned: Any = static(default=True)
-    direction: Any = static(default="exact")
 
     inverse_field = "inverse_tril"
-    takes_probes = True
+    directions = ("likelihood",)
+    random_quantities = ("probes",)
 
     def check_size(self, M):
         batch = super().check_size(M)
@@ -61,24 +56,29 @@ class Relaxed(PseudoData):
                 f"`posterior` has inverse_tril {np.shape(self.inverse_tril)}, but there are {M} inducing inputs: use ({M}, {M}), "
                 "a factor of the inverse of Kuu + diag(variance) such as inverse_factor makes"
             )
-        if self.direction not in DIRECTIONS:
-            raise ValueError(f"`direction` of the posterior must be one of {', '.join(DIRECTIONS)}, got {self.direction!r}")
         return batch
 
-    def start(self, Kuu, jitter, columns=0, need=(), probes=None):
+    def begin(self, prior, columns=0, need=(), probes=None, direction=None):
         """As for every posterior; ``probes`` (M, K) of +-1 estimate the traces of the KL divergence."""
         if probes is not None:
-            return SampledPass(self, Kuu, jitter, need, probes)
-        work = RelaxedPass(self, Kuu, jitter, need)
-        if self.direction == "likelihood" and work.distance < 1 and need:
-            return DirectionPass(work)
-        return work
+            return SampledPass(self, prior, need, probes)
+        relaxation = Relaxation(self, prior, need)
+        if direction == "likelihood" and need and relaxation.distance < 1:
+            return DirectionPass(self, need, relaxation)
+        return RelaxedPass(self, need, relaxation)
 
-    def finish(self, work, kl_bar, need=ALL):
-        mean_bar, variance_bar, tril_bar, Kuu_bar = work.finish(kl_bar, need)
-        mean_bar = mean_bar.reshape(self.mean.shape) if wanted(need, "mean") else None
-        bar = Relaxed(mean_bar, variance_bar, tril_bar, preconditioned=self.preconditioned, direction=self.direction)
-        return bar, Kuu_bar
+    def draw(self, name, value, M, dtype, rng):
+        """``probes``: an (M, K) array of +-1, drawn where it is the number K."""
+        array = check.as_array(name, value)
+        if array.ndim == 0:
+            drawn = 2 * check.generator(rng).integers(0, 2, (M, check.whole(name, value))).astype(dtype) - 1
+            return np.asarray(drawn, like=self.mean)
+        if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
+            raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
+        one_device((name, array), ("posterior.mean", self.mean))
+        if not verdicts.none(abs(array) != 1):
+            raise ValueError("`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them")
+        return array.astype(dtype, copy=False)
 
     def inverse_of(self, Kuu, jitter):
         return with_noise(Kuu, self.variance, jitter), self.variance.min() + jitter

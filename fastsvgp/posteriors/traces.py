@@ -30,22 +30,21 @@ Flops: Lam 1, U 1, V 2, L' V 1, L of it 1, Gram matrix 1 M^2 B; u 1, v 2, r 1, r
 import numpy as np
 
 from .. import kernels
-from .base import wanted
-from .pseudo_data import Pass, add_symmetric_outer, mean_and_variance_bars
+from .pseudo_data import PseudoPass, add_symmetric_outer, mean_and_variance_bars
 from .relaxation import clean, log_dets, times
 
 
-class SampledPass(Pass):
+class SampledPass(PseudoPass):
     """One pass through a bound; arrays of the probes are (M, K)."""
 
-    def __init__(self, q, Kuu, jitter, need, Z):
-        super().__init__(q, Kuu, jitter)
-        self.need_tril = wanted(need, "inverse_tril")
-        self.L, self.Kuu, self.noise, self.Z = clean(q.inverse_tril), Kuu, self.s + self.s.dtype.type(jitter), Z
+    def __init__(self, q, prior, need, Z):
+        super().__init__(q, need)
+        self.L, self.Kuu, self.Z = clean(q.inverse_tril), prior.Kuu, Z
+        self.noise = self.s + self.s.dtype.type(prior.jitter)
         w = self.means
         if self.preconditioned:
             self.T_means, self.rest, w = self._preconditioned(self.means)
-        self.set_weights(w, Kuu, jitter)
+        self.set_weights(w, prior)
         self.u = self._times_L(Z)
         self.v = self._times_K(self.u)
         self.r, self.rho = self._side_by_side(self.v, self.s[:, None] * self.u, transpose=True)
@@ -71,30 +70,29 @@ class SampledPass(Pass):
         return T_x, rest, times(self.L, times(self.L, rest, transpose=True))
 
     def project(self, Kuf, kff):
-        """``(Marginals, (Kuf, Lam, T Kuf, K~ T Kuf))`` at the data behind these columns. 4 M^2 N flops."""
+        """Rows: Kuf, Lam, T Kuf, K~ T Kuf. 4 M^2 N flops."""
         Lam = self._times_L(Kuf, transpose=True)
         U = self._times_L(Lam)
         V = self._times_K(U)
         _, squares = kernels.column_moments(Lam, self.w[0])
         _, correction = kernels.column_moments(U, self.w[0], V)
-        f = self.marginals(kernels.matmul(self.w, Kuf), kff - 2 * squares + correction, kff)
-        return f, [Kuf, Lam if self.need_tril else None, U, V]
+        var, Lam = kff - 2 * squares + correction, Lam if self.need_tril else None
+        return self.projection(kernels.matmul(self.w, Kuf), var, kff, Kuf, Lam, U, V)
 
     def kl(self):
         z, r, rho = self.Z, self.r, self.rho
         f = np.sum((r - z) * r + (2 * z - r) * rho, dtype=float) / z.shape[1]
         return 0.5 * self.P * (f - self.M - log_dets(self.L, self.s)) + self.weights_kl()
 
-    def pull(self, part, f_bar, need):
-        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
-        Kuf, Lam, U, V = part
-        part.clear()
+    def pull(self, rows, f_bar):
+        Kuf, Lam, U, V = rows
+        rows.clear()
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        need_blocks, need_tril, first = "blocks" in need, wanted(need, "inverse_tril"), self.L_bar is None
+        need_blocks, need_tril, first = self.need_blocks, self.need_tril, self.L_bar is None
         if need_blocks:
             self.H = kernels.weighted_gram(U, b, out=self.H, add=self.H is not None)
-        elif wanted(need, "variance"):
+        elif self.need_variance:
             diagonal = kernels.matmul(np.square(U), b[:, None])[:, 0]
             self.H = diagonal if self.H is None else self.H + diagonal
         if not need_blocks and not need_tril:
@@ -109,9 +107,8 @@ class SampledPass(Pass):
         kernels.add_scaled(U, kernels.multiply_triangular(self.L, LV, overwrite_b=True), -1.0)
         return mean_and_variance_bars(self.w, a, U, b)
 
-    def finish(self, kl_bar, need):
-        """``(mean_bar (P, M), variance_bar, tril_bar, Kuu_bar)``; None for what is not needed. Consumes the sums."""
-        need_blocks, need_variance, need_tril = "blocks" in need, wanted(need, "variance"), wanted(need, "inverse_tril")
+    def finish(self, kl_bar):
+        need_blocks, need_variance, need_tril = self.need_blocks, self.need_variance, self.need_tril
         w_bar = mean_bar = self.weights_bar(kl_bar)
         left, right = [], []  # rows x and y of the terms sym(x y') of K~_bar
         if self.preconditioned:
@@ -119,7 +116,7 @@ class SampledPass(Pass):
             left.append(-T_bar)
             right.append(self.T_means)
         if not (need_blocks or need_variance or need_tril):
-            return mean_bar, None, None, None
+            return self.bars(mean_bar, None, None, inverse_tril=None)
         c = 0.5 * kl_bar * self.P
         weight = c / self.Z.shape[1]
         e = 2 * self.r - self.rho - self.Z
@@ -140,7 +137,7 @@ class SampledPass(Pass):
             left.append(0.5 * kl_bar * self.w)
             right.append(self.w)
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(self.H, np.concatenate(left), np.concatenate(right)))
-        return mean_bar, variance_bar, tril_bar, Kuu_bar
+        return self.bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=tril_bar)
 
     def _tril_bar(self, weight, e, Le, P_z, bars):
         s, Z = self.s[:, None], self.Z

@@ -3,8 +3,7 @@
 from typing import Any
 
 from ..records import leaf, record
-from .base import ALL, GaussianFactor, prior_factor, wanted
-from .whitening import whitening
+from .whitening import GaussianFactor
 
 
 @record
@@ -26,23 +25,3 @@ class Whitened(GaussianFactor):
 
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
-
-    natural_fields = ("mean", "scale_tril")
-
-    def start(self, Kuu, jitter, columns=0, need=()):
-        return whitening(prior_factor(Kuu, jitter), self.mean, self.scale_tril, columns, need)
-
-    def pull(self, work, part, f_bar, need=ALL):
-        return work.pull(part, f_bar, wanted(need, "scale_tril"), "blocks" in need)
-
-    def finish(self, work, kl_bar, need=ALL):
-        need_tril, need_blocks = wanted(need, "scale_tril"), "blocks" in need
-        mean_bar, tril_bar, _ = work.finish(kl_bar, need_tril, need_blocks)
-        posterior_bar = Whitened(
-            mean_bar.reshape(self.mean.shape) if wanted(need, "mean") else None,
-            tril_bar.reshape(self.scale_tril.shape) if need_tril else None,
-        )
-        return posterior_bar, work.Kuu_bar() if need_blocks else None
-
-    def natural_step(self, work, step_size):
-        return Whitened(*work.natural_step(step_size))

@@ -38,39 +38,76 @@ Up to M = 256 the solves with L are products with an explicit L^-1 (M^3 / 3): a 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from .. import kernels
+from ..records import Marginals, record
+from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, raise_to_floor, wanted
 
 INVERSE_UP_TO = 256
 LONG_FROM = 4  # data per inducing input and output
 
 
+@record
+class GaussianFactor(Posterior):
+    """Posteriors with a mean and a lower factor: the whitened algebra at parameters that may depend on L = chol(Kuu)."""
+
+    natural_fields = ("mean", "scale_tril")
+    whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
+
+    def check_size(self, M):
+        return check_mean_and_tril(self, M)
+
+    def begin(self, prior, columns=0, need=()):
+        """The pass in the form that suits what will be pulled."""
+        long = "blocks" in need and columns > LONG_FROM * self.mean.size
+        return (LongWhitening if long else Whitening)(self, prior, columns, need)
+
+    def whitened(self, L):
+        """``(m', W')`` (..., M), (..., M, M) of v = L^-1 u."""
+        return self.mean, self.scale_tril
+
+    def whitened_vjp(self, work, mean_bar, tril_bar, C):
+        """Cotangents of the fields from those of m' (P, M) and W' (P, M, M); C, where it is not None, takes in those of L."""
+        return mean_bar, tril_bar
+
+    def unwhitened(self, L, mean, tril):
+        """The posterior whose ``whitened`` are these. Overwrites ``tril``."""
+        return type(self)(mean, tril)
+
+
 @dataclass(slots=True)
-class Part:
-    """What the reverse pass needs of one part of the batch: Lam (M, N), and V (M, N) of each output (E in the long form)."""
-
-    Lam: Any
-    V: list
-
-
-class Whitening:
-    """One pass through a bound: the factor of Kuu, the whitened parameters, and the sums that ``pull`` collects.
-
-    L : (M, M); means : (P, M); trils : (P, M, M); batch : the leading axes of the parameters, (P,) or ()
-    columns : how many data will be pulled, which decides between the batch form and the Gram form
-    clamped : number of marginal variances that were raised to their floor so far
+class Rows:
+    """What one run of rows keeps: Kuf, kff, Lam (M, N), whatever the parameters are; of one pass, V (E in the long form) (M, N)
+    of each output. ``kept`` rows are not consumed: other passes with the same prior may take them up again.
     """
 
-    def __init__(self, L, mean, tril, columns):
+    Kuf: Any
+    kff: Any
+    Lam: Any
+    V: Any = None
+    kept: bool = False
+
+
+class Whitening(Pass):
+    """The factor of Kuu, the whitened parameters, and the sums that ``pull`` collects.
+
+    L : (M, M); means : (P, M); trils : (P, M, M); batch : the leading axes of the parameters, (P,) or ()
+    """
+
+    def __init__(self, q, prior, columns, need):
+        self.q, self.need, natural = q, need, "natural_step" in need
+        self.L = prior.L
+        mean, tril = q.whitened(self.L)
         M = mean.shape[-1]
-        self.L, self.batch = L, mean.shape[:-1]
+        self.batch = mean.shape[:-1]
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
-        self.gram_form = 2 * columns > 3 * self.means.size
-        self.inverse = kernels.inverse_triangular(L) if M <= min(INVERSE_UP_TO, columns) else None
-        self.clamped = 0
+        self.gram_form = natural or 2 * columns > 3 * self.means.size
+        self.inverse = prior.inverse if M <= INVERSE_UP_TO and (natural or M <= columns) else None
+        self.need_blocks = "blocks" in need
+        self.sum_trils = natural or wanted(need, "scale_tril") or (self.need_blocks and not q.whitening_is_fixed)
         self.Lam_a = self.tril_bar = self.G = self.C = None
 
     def _solve(self, B, transpose=False, overwrite_b=False):
@@ -79,8 +116,12 @@ class Whitening:
         return kernels.multiply_triangular(self.inverse, B, transpose, overwrite_b)
 
     def project(self, Kuf, kff):
-        """``(mean, var, Part)`` at the data behind these columns. 2 M^2 N flops for the first output, M^2 N for others."""
-        Lam = self._solve(Kuf)
+        """2 M^2 N flops for the first output, M^2 N for others."""
+        return self.project_rows(Rows(Kuf, kff, self._solve(Kuf)))
+
+    def project_rows(self, rows):
+        """``project`` for rows that another pass with the same prior may have seen before."""
+        Kuf, kff, Lam = rows.Kuf, rows.kff, rows.Lam
         P, N = len(self.means), Lam.shape[1]
         mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
         for p in range(P):
@@ -88,7 +129,8 @@ class Whitening:
             var[p] = kff + change
             V.append(product)
         self.clamped += raise_to_floor(var, kff)
-        return mean.reshape(*self.batch, N), var.reshape(*self.batch, N), Part(Lam, V)
+        rows.V = V
+        return Projection(Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)), rows)
 
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
@@ -97,7 +139,6 @@ class Whitening:
         return mean, kernels.column_moments(V, self.means[p])[1] - explained, V
 
     def joint(self, Kuf, Kff):
-        """``(mean (..., N), covariance (..., N, N))``, for predictions."""
         Lam = self._solve(Kuf)
         N = Lam.shape[1]
         prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
@@ -106,15 +147,14 @@ class Whitening:
             V = kernels.multiply_triangular(W, Lam, transpose=True)
             np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
         self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
-        return kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N)
+        return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
 
     def kl(self):
         squares = np.add.reduce(np.square(self.means, dtype=float), axis=None) + kernels.tril_sum_of_squares(self.trils)
         return 0.5 * (squares - self.means.size) - np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum()
 
-    def pull(self, part, f_bar, need_tril, need_blocks):
-        """Add one part to the sums; returns its ``Kuf_bar``, or None. Consumes ``part``."""
-        Lam, V = part.Lam, part.V
+    def pull(self, rows, f_bar):
+        Lam, V, need_tril, need_blocks = rows.Lam, rows.V, self.sum_trils, self.need_blocks
         P, (M, N) = len(self.means), Lam.shape
         a, b = f_bar.mean.reshape(P, N), f_bar.var.reshape(P, N)
         first = self.Lam_a is None
@@ -141,8 +181,10 @@ class Whitening:
             kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
         if self.G is not None:
             for p in range(P):
-                kernels.weighted_gram(Lam, 2 * b[p], out=self.G[p], add=not first, overwrite_a=p == P - 1)
-        part.Lam = part.V = None
+                kernels.weighted_gram(Lam, 2 * b[p], out=self.G[p], add=not first, overwrite_a=p == P - 1 and not rows.kept)
+        rows.V = None
+        if not rows.kept:
+            rows.Kuf = rows.Lam = None
         return self._Kuf_bar(Lam_bar) if need_blocks else None
 
     def _Lam_bar(self, p, V, Lam, a, b2):
@@ -155,8 +197,18 @@ class Whitening:
     def _Kuf_bar(self, Lam_bar):
         return self._solve(Lam_bar, transpose=True, overwrite_b=True)
 
-    def finish(self, kl_bar, need_tril, need_blocks):
+    def finish(self, kl_bar):
+        mean_bar, tril_bar = self.q.whitened_vjp(self, *self._whitened_bars(kl_bar))
+        shape, trils_shape = self.q.mean.shape, self.q.scale_tril.shape
+        posterior_bar = type(self.q)(
+            mean_bar.reshape(shape) if wanted(self.need, "mean") else None,
+            tril_bar.reshape(trils_shape) if wanted(self.need, "scale_tril") else None,
+        )
+        return Bars(posterior_bar, self._Kuu_bar() if self.need_blocks else None)
+
+    def _whitened_bars(self, kl_bar):
         """``(mean_bar (P, M), tril_bar (P, M, M), C)``; C is right in its lower triangle. Consumes the sums."""
+        need_tril, need_blocks = self.sum_trils, self.need_blocks
         if self.G is not None and need_tril:
             self.tril_bar = kernels.empty(self.trils.shape, self.L)
         for p, W in enumerate(self.trils):
@@ -174,7 +226,7 @@ class Whitening:
         self.G = None
         return self.Lam_a + kl_bar * self.means, self.tril_bar, self.C
 
-    def Kuu_bar(self):
+    def _Kuu_bar(self):
         """The whitening lemma applied to C, which it consumes."""
         C, self.C = self.C, None
         return kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
@@ -206,16 +258,16 @@ class Whitening:
             thetas[p] = theta[:, 0]
         trils = kernels.cholesky_of_inverse(precisions)  # all outputs at once: a device is waited for once
         means = kernels.multiply_triangular(trils, kernels.multiply_triangular(trils, thetas[..., None], transpose=True))
-        return means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M)
+        return self.q.unwhitened(self.L, means.reshape(*self.batch, M), trils.reshape(*self.batch, M, M))
 
 
 class LongWhitening(Whitening):
-    """The pass in the long form: ``Part.V`` holds E."""
+    """The pass in the long form: ``Rows.V`` holds E."""
 
-    def __init__(self, L, mean, tril, columns):
-        super().__init__(L, mean, tril, columns)
-        M = len(L)
-        self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=L), transpose=True).T
+    def __init__(self, q, prior, columns, need):
+        super().__init__(q, prior, columns, need)
+        M = len(self.L)
+        self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True).T
         H = kernels.cholesky_product(self.trils)
         H.reshape(-1, M * M)[:, :: M + 1] -= 1
         self.Q = self._solve(H, transpose=True, overwrite_b=True)
@@ -231,17 +283,3 @@ class LongWhitening(Whitening):
     def _Kuf_bar(self, Lam_bar):
         return Lam_bar  # E has been through L^-T already
 
-
-def whitening(L, mean, tril, columns, need):
-    """The pass in the form that suits what will be pulled."""
-    long = "blocks" in need and columns > LONG_FROM * mean.size
-    return (LongWhitening if long else Whitening)(L, mean, tril, columns)
-
-
-def raise_to_floor(var, kff):
-    """Raise variances below eps kff to that floor, in place; how many there were."""
-    floor = np.finfo(var.dtype).eps * kff
-    count = np.count_nonzero(var < floor)
-    if type(count) is not int or count:  # on a device the count stays there
-        np.maximum(var, floor, out=var)
-    return count

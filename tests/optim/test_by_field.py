@@ -21,7 +21,7 @@ class Place:
 
 
 @record
-class Hill:
+class Slope:
     """The top of -sum (log height)^2/2 - |place|^2/2."""
 
     height: Any = leaf("positive")
@@ -29,13 +29,13 @@ class Hill:
 
 
 def start():
-    return Hill(np.array([2.0, 0.5]), Place(np.array([1.0, -2.0, 0.5]), np.array([0.3])))
+    return Slope(np.array([2.0, 0.5]), Place(np.array([1.0, -2.0, 0.5]), np.array([0.3])))
 
 
 def value_and_grad(model):
     log = np.log(model.height)
     parts = (log, model.place.east, model.place.north)
-    bars = Hill(-log / model.height, Place(-model.place.east, -model.place.north))
+    bars = Slope(-log / model.height, Place(-model.place.east, -model.place.north))
     return -0.5 * float(sum((p**2).sum() for p in parts)), bars
 
 

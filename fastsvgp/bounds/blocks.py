@@ -1,0 +1,122 @@
+"""The bound and predictions at the level of covariance blocks: for covariances of the user's own, in any form."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import check
+from ..kernels import verdicts
+from ..posteriors.base import over_outputs
+from ..records import Blocks, record
+from .elbo import scaled
+from .predict import total, trailing
+
+
+@verdicts.retried
+def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None, **random):
+    """The bound at the level of covariance blocks, for covariances of your own.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        ``Kuu`` (M, M), ``Kuf`` (M, B), ``kff`` (B,), without jitter.
+    posterior : Posterior
+    likelihood : Likelihood
+    Y : (B,) or (B, P)
+    num_data, jitter, rng, **random
+        As in ``elbo``.
+
+    Returns
+    -------
+    value : float
+    bars : (Blocks, posterior record, likelihood record)
+        Gradients of the value; ``Kuu`` symmetric.
+    """
+    Y = check.as_array("Y", Y)
+    blocks, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
+    B = blocks.Kuf.shape[1]
+    given.likelihood.check_settings()
+    Y = check.targets(Y, B, outputs, given.likelihood, dtype)
+    scale = check.data_scale(num_data, B)
+    random = check.random(random, given, dtype, rng, len(blocks.Kuu))
+    work = given.posterior.start(blocks.Kuu, check.jitter_amount(jitter, dtype), B, ("posterior", "blocks"), **random)
+    f, rows = work.project(blocks.Kuf, blocks.kff)
+    check.report_clamped(work.clamped)
+    kl = work.kl()
+    ell, f_bar, likelihood_bar = given.likelihood.expected_log_prob(Y, f, rng)
+    f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
+    Kuf_bar = work.pull(rows, f_bar)
+    posterior_bar, Kuu_bar = work.finish(-1.0)
+    blocks_bar = Blocks(Kuu_bar, Kuf_bar, over_outputs(f_bar.var))
+    return check.result(scale * ell - kl, given), (blocks_bar, posterior_bar, likelihood_bar)
+
+
+@verdicts.retried
+def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
+    """Posterior mean and variance of the latent function, at the level of covariance blocks.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        ``Kuu`` (M, M), and ``Kuf`` (M, N), ``kff`` (N,) of new inputs, without jitter; with ``full_cov`` also ``Kff`` (N, N).
+    posterior : Posterior
+    full_cov : bool
+        Return covariance matrices.
+    jitter : float, optional
+        Added to the diagonal of Kuu, as in the bound: use the same.
+
+    Returns
+    -------
+    mean : (N,) or (N, P)
+        Without a mean function: add your own.
+    var : (N,) or (N, P); covariance (N, N) or (P, N, N) with ``full_cov``
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``elbo_and_grad_from_blocks``.
+
+    Notes
+    -----
+    2 M^2 N flops for the first output, M^2 N for others, and M^3 / 3.
+    """
+    full_cov = check.flag("full_cov", full_cov)
+    blocks, given, dtype, _ = _checked(blocks, _Model(posterior), full_cov=full_cov)
+    work = given.posterior.start(blocks.Kuu, check.jitter_amount(jitter, dtype), 0 if full_cov else blocks.Kuf.shape[1])
+    f = work.joint(blocks.Kuf, blocks.Kff) if full_cov else work.project(blocks.Kuf, blocks.kff).f
+    check.report_clamped(work.clamped)
+    var = f.cov if full_cov else f.var
+    check.result(total(var), given)
+    return trailing(f.mean), var if full_cov else trailing(var)
+
+
+@record
+class _Model:
+    """What of a model there is at this level."""
+
+    posterior: Any
+    likelihood: Any = None
+
+
+def _checked(blocks, given, Y=None, full_cov=False):
+    """``(blocks, given, dtype, leading axes of the posterior)``, all in the dtype that they share."""
+    if not isinstance(blocks, Blocks):
+        raise TypeError(f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}")
+    check.parts(given, ("posterior",) if Y is None else ("posterior", "likelihood"))
+    verdicts.begin(blocks.Kuu)
+    fields = ("Kuu", "Kuf", "kff", "Kff") if full_cov else ("Kuu", "Kuf", "kff")
+    names = tuple(f"blocks.{name}" for name in fields)
+    arrays = [check.as_array(name, getattr(blocks, field)) for name, field in zip(names, fields, strict=True)]
+    M, B = arrays[1].shape if arrays[1].ndim == 2 else (None, None)
+    shapes = dict(zip(fields, ((M, M), (M, B), (B,), (B, B)), strict=False))
+    if M is None or any(array.shape != shape for array, shape in zip(arrays, shapes.values(), strict=True)):
+        wanted = "Kuu (M, M), Kuf (M, B), kff (B,)" + (", Kff (B, B) for full_cov" if full_cov else "")
+        raise ValueError(f"`blocks` must hold {wanted}, got {', '.join(str(array.shape) for array in arrays)}")
+    for name, array in zip(names, arrays, strict=True):
+        check.finite(name, array)
+    if Y is not None:
+        check.one_device(*zip(names, arrays, strict=True), ("Y", Y))
+        arrays, names = [*arrays, *((Y,) if Y.dtype.kind == "f" else ())], (*names, "Y")
+    given, dtype = check.parameters(given, *arrays, names=names)
+    outputs = given.posterior.check_size(M)
+    return Blocks(*(np.ascontiguousarray(b, dtype, like=b) for b in arrays[: len(fields)])), given, dtype, outputs
