@@ -1,16 +1,13 @@
 """``fit``: train a model on data that may be larger than memory, stop early, save, resume, survive."""
 
-from .. import check, files
-from ..bounds.collapsed import SGPR
+from .. import check, files, models
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
-from ..records import as_json, is_record
-from . import digests
+from ..records import as_json
+from . import digests, sgpr, svgp  # noqa: F401, each registers how its kind of model is trained
 from .arguments import count, rows
 from .checkpoints import Checkpoints
 from .recorder import Plan
-from .sgpr import sgpr_training
-from .svgp import svgp_training
 
 
 def fit(
@@ -145,7 +142,8 @@ def fit(
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-    if not is_record(model) or not (isinstance(model, SGPR) or hasattr(model, "posterior")):
+    training = models.serving("fit", model)
+    if training is None:
         raise TypeError(f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {type(model).__name__}")
     for name, function in (("callback", callback), ("validate", validate)):
         if function is not None and not callable(function):
@@ -165,7 +163,6 @@ def fit(
     about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y)
-    training = sgpr_training if isinstance(model, SGPR) else svgp_training
     return training(
         model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, epochs=epochs, batch_size=batch_size,
         optimiser=optimiser, natural_step_size=natural_step_size, inverse_updates=inverse_updates, probes=probes,

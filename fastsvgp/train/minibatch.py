@@ -1,11 +1,12 @@
 """Steps of stochastic training: a first-order optimiser on minibatches, with natural-gradient steps for q(u) where asked."""
 
+import functools
 import logging
 import math
 
 import numpy as np
 
-from ..bounds.elbo import elbo_and_grad
+from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
 from ..optim.natural import natural_step
 from ..records import replace
@@ -52,7 +53,9 @@ class MinibatchSteps(Steps):
             if taken.backed_off:
                 log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, taken.step_size)
         if paths or value is None:
-            (value, grad), also_used = self._safely(elbo_and_grad, model, X, Y, wrt=paths, probes=self._probes, **shared)
+            exact = self._inverse is None or self._inverse.direction == "exact"
+            uphill = functools.partial(elbo_and_grad, probes=self._probes) if exact else likelihood_direction
+            (value, grad), also_used = self._safely(uphill, model, X, Y, wrt=paths, **shared)
             used = max(used, also_used)
         if not math.isfinite(value):
             raise Diverged(

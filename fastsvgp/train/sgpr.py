@@ -1,6 +1,7 @@
 """How ``fit`` trains an SGPR: what its arguments mean where there are no batches."""
 
-from .. import check, devices
+from .. import check, devices, models
+from ..bounds.collapsed import SGPR
 from ..optim.flat import free_paths
 from ..records import replace
 from .batches import whole
@@ -24,3 +25,6 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
     state = replace(state, model=settled(state.model, dtype))
     return Recorder(state, CollapsedSteps(state, X, Y, fixed, check.jitter_amount(jitter, dtype), dtype), plan)
+
+
+models.register(SGPR, fit=sgpr_training)

@@ -7,7 +7,6 @@ import numpy as np
 
 from .. import devices
 from ..errors import DataFileError
-from ..optim import by_field  # noqa: F401, its states lie in checkpoints, and `load` knows records of loaded modules only
 from ..optim.trend import Trend
 from ..records import is_record, leaf, load_with_extra, record, replace, static, tree_map
 from . import digests

@@ -3,7 +3,8 @@
 import math
 import numbers
 
-from .. import check, devices
+from .. import check, devices, models
+from ..bounds.elbo import SVGP
 from ..errors import BadEntry
 from ..kernels import verdicts
 from ..optim.base import begun, check_offered
@@ -23,12 +24,20 @@ def svgp_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
     epochs, batch_size, optimiser, natural_step_size, inverse_updates, probes,
 ):  # fmt: skip
-    """The ``Recorder`` of a training of an SVGP; arguments of ``fit`` as they came, ``about`` for the state, and a plan."""
+    """The ``Recorder`` of a training of an SVGP.
+
+    The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple; ``plan``, a ``Plan`` whose ``steps`` and
+    ``validate_every`` may be None; and ``about``, fields of ``TrainingState``. A kind of model refuses what it does not take.
+    """
+    check.parts(model)
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
     steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
     plan = replace(plan, steps=steps, validate_every=every)
     probes = count("probes", probes)
     optimiser, natural, inverse = _movers(model, optimiser, fixed, natural_step_size, inverse_updates)
+    if probes is not None and inverse is not None and inverse.direction != "exact":
+        asked = inverse.direction
+        raise ValueError(f"fit: `probes` estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
         model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, **about
@@ -46,6 +55,9 @@ def svgp_training(
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(jitter, dtype)
     return Recorder(state, MinibatchSteps(state, batches, optimiser, natural, inverse, probes, jitter, dtype), plan)
+
+
+models.register(SVGP, fit=svgp_training)
 
 
 def _movers(model, optimiser, fixed, natural_step_size, inverse_updates):

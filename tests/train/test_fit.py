@@ -713,8 +713,11 @@ def test_messages(rng):
         fs.fit(model, X, Y, steps=1, epochs=1)
     with pytest.raises(ValueError, match="same number of rows, at least one, got 60 and 59"):
         fs.fit(model, X, Y[:-1], steps=1)
-    with pytest.raises(TypeError, match="must be a fastsvgp.SVGP or SGPR, got RBF"):
-        fs.fit(model.covariance, X, Y, steps=1)
+    for wrong, name in ((model.covariance, "RBF"), (X, "ndarray"), (None, "NoneType"), (fs.SVGP, "type")):
+        with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {name}"):
+            fs.fit(wrong, X, Y, steps=1)
+    with pytest.raises(TypeError, match="`posterior` of the model must be a record such as fastsvgp.Whitened.*, got NoneType"):
+        fs.fit(fs.replace(model, posterior=None), X, Y, steps=1)
     with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, got 0"):
         fs.fit(model, X, Y, steps=1, batch_size=0)
     for name in ("steps", "batch_size", "patience", "validate_every", "checkpoint_every"):

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
+from fastsvgp import models
 from fastsvgp.records import leaf, record, replace
 from fastsvgp.train.checkpoints import Checkpoints
 from fastsvgp.train.recorder import Plan, Recorder
-from fastsvgp.train.state import TrainingState
+from fastsvgp.train.state import TrainingState, started
 from fastsvgp.train.steps import Snapshot, Steps
 
 
@@ -32,13 +33,14 @@ class InPlace(Steps):
 
     def __init__(self, state, limit=100, amid=lambda step: None):
         self._array, self._limit, self._amid, self._whole = np.array(state.model.count), limit, amid, True
+        self._kind = type(state.model)
         self.snapshot, self.copies = Snapshot(self._model, lambda: {"natural": Tally(self._array[:1].copy())}), 0
 
     def _model(self):
         if not self._whole:
             raise Torn
         self.copies += 1
-        return Tally(self._array.copy())
+        return self._kind(self._array.copy())
 
     def run(self, count, record):
         for step in range(min(count, self._limit)):
@@ -139,3 +141,27 @@ def test_errors_name_the_unit(tmp_path):
         training.run()
     assert caught.value.__notes__[0].startswith("fastsvgp.fit had done 2 of 9 rounds; ")
     np.testing.assert_array_equal(fs.load(tmp_path / "c.npz").model.count, [2, 2, 2])
+
+
+@record
+class Registered(Tally):
+    """A kind of its own."""
+
+
+def test_fit_trains_a_kind_that_registers_steps(tmp_path, monkeypatch):
+    def training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, epochs, **others):
+        assert fixed == ("count",) and epochs == 2 and set(others.values()) == {None}
+        state = started(TrainingState(model, natural=Tally(model.count[:1]), **about), resume)
+        return Recorder(state, InPlace(state), replace(plan, steps=int(epochs) * 3))
+
+    monkeypatch.setattr(models, "_SERVES", dict(models._SERVES))
+    models.register(Registered, fit=training)
+    data, path = (np.zeros((4, 1)), np.zeros(4)), tmp_path / "c.npz"
+    options = {"epochs": 2, "fixed": "count", "checkpoint": path}
+    seen = []
+    stopped, info = fs.fit(Registered(np.zeros(2)), *data, callback=lambda step, *_: seen.append(step) or step == 4, **options)
+    assert info.reason == "callback" and seen == [1, 2, 3, 4]
+    np.testing.assert_array_equal(stopped.count, [4, 4])
+    model, info = fs.fit(Registered(np.zeros(2)), *data, resume=path, note="on", **options)
+    np.testing.assert_array_equal(model.count, [6, 6])
+    assert info.steps == 6 and fs.load(path).note == "on"
