@@ -37,6 +37,7 @@ class Steps:
     A second Ctrl-C raises ``KeyboardInterrupt`` amid a step. The training then ends with the snapshot after the last whole step,
     which is true as long as its functions hold what no step writes to. A step object that was torn while it worked in place says
     so by letting these functions raise: ``fit`` ends in that error, and the last checkpoint stays what there is to go on from.
+    After errors of its own it has to stand where the last whole step left it, for ``fit`` saves that before it raises them.
     """
 
     unit = "step"

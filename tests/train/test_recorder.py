@@ -49,7 +49,7 @@ class InPlace(Steps):
             self._amid(step)
             self._array[1:] += 1
             self._whole = True
-            record(-float(self._array[0] - 6) ** 2, step == 1, epoch=step, step_size=None, natural_step_size=None, jitter=0.0)
+            record(-(float(self._array[0] - 6) ** 2), step == 1, epoch=step, step_size=None, natural_step_size=None, jitter=0.0)
 
 
 def recorder(start=None, path=None, resume=None, every=None, limit=100, amid=lambda step: None, **changes):
