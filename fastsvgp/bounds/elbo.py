@@ -173,11 +173,11 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
 
 
 def _elbo_and_grad(model, X, Y, **options):
-    return _value_and_grad(model, X, Y, kl_weight=1.0, **options)
+    return _value_and_grad(model, X, Y, 1.0, {}, **options)
 
 
 def _data_term_and_grad(model, X, Y, **options):
-    return _value_and_grad(model, X, Y, kl_weight=0.0, **options)
+    return _value_and_grad(model, X, Y, 0.0, {}, **options)
 
 
 def _likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None):
@@ -185,9 +185,8 @@ def _likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, 
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
         raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
-    return _value_and_grad(
-        model, X, Y, kl_weight=1.0, num_data=num_data, jitter=jitter, rng=rng, wrt=wrt, direction="likelihood"
-    )  # fmt: skip
+    direction = {"direction": "likelihood"}
+    return _value_and_grad(model, X, Y, 1.0, direction, num_data=num_data, jitter=jitter, rng=rng, wrt=wrt)
 
 
 def _kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random):
@@ -204,12 +203,12 @@ def _kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random):
 
 
 def _value_and_grad(
-    model, X, Y, *, kl_weight, num_data=None, jitter=None, rng=None, wrt=None, inputs=None, direction=None, **random
+    model, X, Y, kl_weight, direction, /, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=None, **random
 ):
     inputs = inputs is not None and check.flag("inputs", inputs)
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
-    more = check.random(random, model, dtype, rng) | ({} if direction is None else {"direction": direction})
+    more = check.random(random, model, dtype, rng) | direction
     need = (*wrt, "inputs") if inputs else wrt
     work = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
     data, likelihood_bar, X_bars = 0.0, None, []
