@@ -18,8 +18,8 @@ class Row(NamedTuple):
 
     make : (rng, A, batch) -> posterior, for the prior covariance A of u, jitter included; batch is () or (P,)
     certain : (M) -> posterior of u = 0 for A = I, its variance below rounding
-    plain : (A, Kuf, kff, q, f_bar) -> {name: array} of one output, in the dtype of the arguments: "mean" and "var", and by dotted
-        names any cotangents ("bar.posterior.mean", "bar.Kuu", "bar.Kuf") for f_bar of the marginals and -1 of the KL
+    plain : (A, Kuf, kff, q, f_bar) -> {name: array} of one output, in the dtype of the arguments: "mean", "var" and "bar.Kuf",
+        the cotangent for f_bar of the marginals; may have others ("bar.Kuu", "bar.posterior.mean"), for -1 of the KL
     probes : how many a bound is asked for
     """
 
@@ -81,7 +81,10 @@ def plain_whitened(A, Kuf, kff, q, f_bar, whiten=False):
     if whiten:
         m, W = np.linalg.solve(L, m), np.linalg.solve(L, W)
     Lam = np.linalg.solve(L, Kuf)
-    return {"mean": m @ Lam, "var": kff - (Lam**2).sum(0) + ((W.T @ Lam) ** 2).sum(0)}
+    V = W.T @ Lam
+    Lam_bar = np.outer(m, f_bar.mean) + 2 * (W @ V - Lam) * f_bar.var
+    var = kff - (Lam**2).sum(0) + (V**2).sum(0)
+    return {"mean": m @ Lam, "var": var, "bar.Kuf": np.linalg.solve(L.T, Lam_bar)}
 
 
 def plain_marginal(*arguments):
@@ -92,7 +95,8 @@ def plain_likelihood_form(A, Kuf, kff, q, f_bar):
     L = np.linalg.cholesky(A + np.diag(q.variance))
     Lam = np.linalg.solve(L, Kuf)
     w = np.linalg.solve(L.T, np.linalg.solve(L, q.mean)) if q.preconditioned else q.mean
-    return {"mean": w @ Kuf, "var": kff - (Lam**2).sum(0)}
+    Kuf_bar = np.outer(w, f_bar.mean) - 2 * np.linalg.solve(L.T, Lam) * f_bar.var
+    return {"mean": w @ Kuf, "var": kff - (Lam**2).sum(0), "bar.Kuf": Kuf_bar}
 
 
 def plain_relaxed(A, Kuf, kff, q, f_bar):
