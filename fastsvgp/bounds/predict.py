@@ -45,7 +45,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
 
 def _predict_f(model, Xs, *, full_cov, jitter=None, chunk_size=None):
     if not check.flag("full_cov", full_cov):
-        _, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+        _, _, f = _marginals(model, Xs, jitter, chunk_size)
         return trailing(f.mean), trailing(f.var)
     mean, cov, _ = _joint(model, Xs, jitter)
     return trailing(mean), cov
@@ -61,7 +61,7 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 
 
 def _predict_y(model, Xs, *, jitter=None, chunk_size=None):
-    model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+    model, _, f = _marginals(model, Xs, jitter, chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(f)
     return trailing(mean), trailing(var)
 
@@ -77,7 +77,7 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
 
 
 def _predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
-    model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
+    model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
     return model.likelihood.predict_log_density(Ys, f)
 
 
@@ -116,7 +116,7 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
 
 
 def _predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
-    model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
+    model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
     return trailing(model.likelihood.predict_cdf(Ys, f))
 
 
@@ -156,7 +156,7 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
 
 def _predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     levels = _levels(levels)
-    model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+    model, _, f = _marginals(model, Xs, jitter, chunk_size)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
     q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
     return q if levels.ndim else q[0]
@@ -207,9 +207,9 @@ def _sample_f(model, Xs, num_samples, *, rng=None, jitter=None):
     return np.ascontiguousarray(samples, like=mean)
 
 
-def _marginals(model, Xs, Ys, jitter, chunk_size):
+def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
     """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
-    model, Xs, Ys, dtype = check.svgp(model, Xs, check.ABSENT if Ys is None else Ys, NAMES)
+    model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(Xs))
     size = max(1, CHUNK_NUMBERS // layer.num_inducing) if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
