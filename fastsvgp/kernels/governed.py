@@ -62,7 +62,7 @@ def _sizes(arguments, joint):
             matrix = getattr(value, "inducing", None)
             if matrix is None:
                 matrix = getattr(value, "Kuu", None)
-                B = max(B, getattr(getattr(value, "Kuf", None), "shape", (0,))[-1])
+                B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
             if matrix is not None:
                 if type(matrix) is not ndarray or not matrix.ndim:
                     return None
