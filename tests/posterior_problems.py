@@ -174,6 +174,16 @@ def in_model(rng, name, model, batch=(), jitter=JITTER):
     return fs.replace(model, posterior=posterior), ROWS[name].random(rng, len(Kuu))
 
 
+@fs.record
+class StackedWhitened(fs.Whitened):
+    """``Whitened`` over the values at two sets of inducing inputs."""
+
+    num_sets = 2
+
+    def check_size(self, *sizes):
+        return super().check_size(sum(sizes))
+
+
 class Through(NamedTuple):
     """What a whole pass gives."""
 

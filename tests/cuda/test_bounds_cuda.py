@@ -6,7 +6,7 @@ Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from posterior_problems import JITTER, ROWS, in_model
+from posterior_problems import JITTER, ROWS, StackedWhitened, in_model
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
@@ -172,6 +172,23 @@ def test_predictions_of_every_posterior(one_gpu, rng, posterior, outputs):
     there = moved(one_gpu, *here)
     for full_cov in (False, True):
         assert_same(*(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9)
+
+
+def test_two_sets_of_inducing_inputs(one_gpu, rng):
+    model = small_model(rng)
+    q, Z = model.posterior, model.inducing
+    model = fs.replace(model, posterior=StackedWhitened(q.mean, q.scale_tril), inducing=fs.InducingPair(Z[:10], Z[10:]))
+    here = model, rng.standard_normal((B, D)), rng.standard_normal(B)
+    there = moved(one_gpu, *here)
+    check_bound(one_gpu, fs.elbo_and_grad, here, there, inputs=True)
+    check_bound(one_gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    with Copies(one_gpu, 1):
+        found = fs.predict_f(*there[:2])
+    assert_same(found, fs.predict_f(*here[:2]))
+    for wrong in (np.full((M - 10, D), np.nan), Z[10:, :2]):
+        bad = fs.replace_at(model, "inducing.O", wrong), *here[1:]
+        message, other = errors(fs.elbo_and_grad, bad, moved(one_gpu, *bad))
+        assert message == other
 
 
 @pytest.mark.parametrize("posterior", ROWS)
