@@ -323,6 +323,8 @@ def inducing(model, num_sets=1, user="collapsed"):
     ``num_sets`` is how many there must be for the ``user``, a posterior.
     """
     covariance, Z = model.covariance, model.inducing
+    if Z is None:
+        raise TypeError(f"`inducing` is None where a number or an array must be{PARTIAL}")
     own, kind = covariance.inducing_type, type(covariance).__name__
     if own is not None and type(Z) is not own:
         came = f"a {type(Z).__name__}" if is_record(Z) else "an array"

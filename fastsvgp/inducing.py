@@ -1,5 +1,6 @@
 """Inducing inputs in several sets: records of arrays that covariances see as one stack."""
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -40,5 +41,5 @@ def unstacked(Z_bar, inducing):
     """A cotangent of ``stacked(inducing)`` as one of ``inducing``; None stays None."""
     if Z_bar is None or not isinstance(inducing, InducingSets):
         return Z_bar
-    edges = np.cumsum([len(Z) for Z in sets_of(inducing)])[:-1]
-    return type(inducing)(*np.split(Z_bar, edges))
+    sizes = [len(Z) for Z in sets_of(inducing)]
+    return type(inducing)(*(Z_bar[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)))

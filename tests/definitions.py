@@ -45,6 +45,23 @@ def moments(posterior, blocks, **probes):
     return *(np.stack(x) for x in zip(*f, strict=True)), kl
 
 
+def q_of_u(posterior, Kuu):
+    """Means (P, M) and covariances (P, M, M) of u under the q(u) whose marginals those of the bound are."""
+    M, kind = len(Kuu), type(posterior).__name__
+    means = posterior.mean.reshape(-1, M)
+    if kind in ("LikelihoodForm", "Relaxed"):
+        L = np.tril(posterior.inverse_tril) if kind == "Relaxed" else None
+        mean, S = inverse_free.q_of_u(Kuu, means, posterior.variance, posterior.preconditioned, None if L is None else L @ L.T)
+        return mean, np.stack([S] * len(mean))
+    q = zip(means, np.tril(posterior.scale_tril).reshape(-1, M, M), strict=True)
+    if kind == "InverseFreeWhitened":
+        T = inverse_free_whitened.implicit_step(Kuu, np.tril(posterior.inverse_root))
+        of_each = [inverse_free_whitened.q_of_u(Kuu, T, m, W @ W.T) for m, W in q]
+    else:
+        of_each = [gp.unwhitened(Kuu, m, W) if kind == "Whitened" else (m, W @ W.T) for m, W in q]
+    return tuple(np.stack(x) for x in zip(*of_each, strict=True))
+
+
 def prior_mean(mean, X):
     """(1 or P, N)."""
     match type(mean).__name__:
@@ -72,14 +89,14 @@ def expected_log_prob(likelihood, Y, mean, var):
     return value + 1j * ((a * mean.imag + b * var.imag).sum() + moved)
 
 
-def elbo(model, X, Y, scale, jitter):
+def elbo(model, X, Y, scale, jitter, **probes):
     """Of targets (N,), (N, P), or (N,) classes."""
-    mean, var, kl = moments(model.posterior, blocks(model.covariance, model.inducing, X, jitter))
+    mean, var, kl = moments(model.posterior, blocks(model.covariance, model.inducing, X, jitter), **probes)
     return scale * expected_log_prob(model.likelihood, Y.T, mean + prior_mean(model.mean, X), var) - kl
 
 
-def kl_term(model, jitter):
-    return moments(model.posterior, blocks(model.covariance, model.inducing, model.inducing[:0], jitter))[-1]
+def kl_term(model, jitter, **probes):
+    return moments(model.posterior, blocks(model.covariance, model.inducing, model.inducing[:0], jitter), **probes)[-1]
 
 
 def collapsed(sgpr, X, Y, jitter):

@@ -44,6 +44,7 @@ def check_products(rng, gpu, M, N, dtype):
     both(gpu, lambda A, w: (kernels.scale_columns(A, w),), lambda A, w: (A * w,), A, w)
     both(gpu, lambda A, w: (kernels.scale_columns(A, w, out=A),), lambda A, w: (A * w,), A, w)
     both(gpu, lambda A, B: (kernels.matmul(A, B, transpose_b=True),), lambda A, B: (A @ B.T,), A, B)
+    both(gpu, lambda A, B: (kernels.matmul(A, B, transpose_b=True),), lambda A, B: (A @ B.T,), A[:, :0], B[:, :0])
     both(gpu, lambda A, B: (kernels.matmul(A.T, B, True, True),), lambda A, B: (A @ B.T,), A, B)
     both(gpu, lambda A, B: (kernels.matmul(A, B[:, ::2], transpose_a=True),), lambda A, B: (A.T @ B[:, ::2],), A, B)
     both(gpu, lambda T, x, a: (kernels.add_outer(T, x, a),), lambda T, x, a: (T + np.outer(x, a),), A, x, a)

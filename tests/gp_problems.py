@@ -95,9 +95,9 @@ def lower_factor(rng, *shape, off=0.3):
     return W
 
 
-def factor(rng, *shape):
+def factor(rng, *shape, off=0.3):
     """The same with NaN where nobody may look: above the diagonal."""
-    return lower_factor(rng, *shape) + np.triu(np.full((shape[-1], shape[-1]), np.nan), 1)
+    return lower_factor(rng, *shape, off=off) + np.triu(np.full((shape[-1], shape[-1]), np.nan), 1)
 
 
 def problem(rng, name="rbf", M=7, N=23, D=2):

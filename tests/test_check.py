@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from posterior_problems import ROWS
 
 import fastsvgp as fs
 
@@ -359,6 +360,150 @@ def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
         fs.predict_f((1, 2), X)
     with pytest.raises(TypeError, match="got TrainingState: give its .model"):
         fs.predict_f(fs.TrainingState(model=good(rng)), X)
+
+
+SVGP_ONLY = {  # name: arguments beside the model
+    "elbo": (X, Y), "elbo_and_grad": (X, Y), "data_term_and_grad": (X, Y), "likelihood_direction": (X, Y), "kl_term_and_grad": (),
+    "natural_step": (X, Y), "refresh_inverse": (), "predict_f": (X,), "predict_y": (X,), "predict_log_density": (X, Y),
+    "predict_cdf": (X, Y), "predict_quantiles": (X, 0.5), "sample_f": (X,),
+}  # fmt: skip
+SGPR_ONLY = {"collapsed_bound": (X, Y), "collapsed_bound_and_grad": (X, Y), "optimal_svgp": (X, Y)}
+
+
+@pytest.mark.parametrize("name", SVGP_ONLY)
+def test_what_an_sgpr_does_not_offer(name):
+    sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
+    message = rf"{name}: `model` must be a fastsvgp.SVGP, got SGPR: its bound is collapsed_bound\(model, X, Y\)"
+    with pytest.raises(TypeError, match=message):
+        getattr(fs, name)(sgpr, *SVGP_ONLY[name])
+
+
+@pytest.mark.parametrize("name", SGPR_ONLY)
+def test_what_an_svgp_does_not_offer(rng, name):
+    message = f"{name}: `sgpr` must be a fastsvgp.SGPR, got SVGP, which offers data_term_and_grad, elbo"
+    with pytest.raises(TypeError, match=message):
+        getattr(fs, name)(good(rng), *SGPR_ONLY[name])
+
+
+@pytest.mark.parametrize("name", SVGP_ONLY | SGPR_ONLY)
+def test_what_is_no_model_at_all(rng, name):
+    """Not even where it has the parts of one."""
+    m = good(rng)
+
+    class Parts:
+        covariance, inducing, posterior, likelihood, mean = m.covariance, m.inducing, m.posterior, m.likelihood, None
+
+    for wrong, kind in ((Parts(), "Parts"), (m.posterior, "Whitened"), (None, "NoneType"), (fs.SVGP, "type")):
+        with pytest.raises(TypeError, match=rf"{name}: `(model|sgpr)` must be a fastsvgp.S(VGP|GPR), got {kind}$"):
+            getattr(fs, name)(wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
+
+
+def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
+    monkeypatch.setattr(fs.models, "_SERVES", {kind: dict(offers) for kind, offers in fs.models._SERVES.items()})
+    monkeypatch.setattr(fs.models, "_INSTEAD", dict(fs.models._INSTEAD))
+
+    class Kind:
+        pass
+
+    class Finer(Kind):
+        pass
+
+    fs.models.register(Kind, elbo=lambda model, X, Y, *, jitter=None: (type(model), jitter))
+    fs.models.register(Kind, kl_term_and_grad=lambda model: "no options")
+    fs.models.register(Finer, predict_f=lambda model, Xs, **options: options)
+    assert fs.elbo(Finer(), X, Y, jitter=0.1) == (Finer, 0.1) and fs.elbo(Kind(), X, Y) == (Kind, None)
+    assert fs.predict_f(Finer(), X, chunk_size=3) == {"full_cov": False, "chunk_size": 3}
+    with pytest.raises(TypeError, match="elbo: `num_data` is nothing that a Kind takes; it takes `jitter`"):
+        fs.elbo(Finer(), X, Y, num_data=9)
+    with pytest.raises(TypeError, match="kl_term_and_grad: `wrt` is nothing that a Kind takes; it takes no options"):
+        fs.kl_term_and_grad(Kind(), wrt=("inducing",))
+    with pytest.raises(TypeError, match="predict_f: `model` must be .*got Kind, which offers elbo, kl_term_and_grad"):
+        fs.predict_f(Kind(), X)
+    fs.models.register(Kind, instead="ask its maker")
+    with pytest.raises(TypeError, match="predict_y: `model` must be a fastsvgp.SVGP, got Kind: ask its maker"):
+        fs.predict_y(Kind(), X)
+
+
+def test_keywords_that_nobody_knows(rng):
+    m = good(rng)
+    unknown = "is no argument here, and no random quantity of a Whitened posterior, which has none"
+    for call in (
+        lambda **more: fs.elbo(m, X, Y, **more),
+        lambda **more: fs.elbo_and_grad(m, X, Y, **more),
+        lambda **more: fs.data_term_and_grad(m, X, Y, **more),
+        lambda **more: fs.kl_term_and_grad(m, **more),
+        lambda **more: fs.elbo_and_grad_from_blocks(m.covariance.blocks(m.inducing, X), m.posterior, m.likelihood, Y, **more),
+    ):
+        for name in ("probes", "jiter", "direction", "kl_weight"):
+            with pytest.raises(TypeError, match=f"`{name}` {unknown}"):
+                call(**{name: 3})
+        call(probes=None)  # is not given
+    for call in (fs.predict_f, fs.natural_step, fs.likelihood_direction, fs.collapsed_bound):
+        with pytest.raises(TypeError, match="jiter"):
+            call(m, X, Y, jiter=3)
+
+
+@fs.record
+class Beacons:
+    """Inducing inputs of a covariance of its own."""
+
+    where: np.ndarray = fs.leaf()
+    width: np.ndarray = fs.leaf("positive")
+
+
+@fs.record
+class Lighthouse(fs.RBF):
+    """Takes these, and has blocks of its own."""
+
+    inducing_type = Beacons
+
+    def num_inducing(self, inducing):
+        return (len(inducing.where),)
+
+    def num_columns(self, inducing):
+        return inducing.where.shape[1]
+
+    def Kuf(self, inducing, X):
+        return super().Kuf(inducing.where, X) / inducing.width
+
+    def Kuu(self, inducing, other=None):
+        return super().Kuu(inducing.where, None if other is None else other.where) / inducing.width**2
+
+
+def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
+    m, beacons = good(rng), Beacons(np.ones((3, 2)), 1.0)
+    pair = fs.InducingPair(m.inducing[:2], m.inducing[2:])
+    lighthouse = Lighthouse(1.0, np.ones(2))
+    assert fs.predict_f(fs.replace(m, covariance=lighthouse, inducing=beacons), X)[0].shape == (5,)
+    for covariance, inducing, message in (
+        (m.covariance, beacons, r"`inducing` must be an array \(M, D\), which a RBF covariance takes, got a Beacons"),
+        (m.covariance, fs.Gaussian(0.1), r"`inducing` must be an array \(M, D\), which a RBF covariance takes, got a Gaussian"),
+        (m.covariance + fs.Constant(), beacons, r"`inducing` must be an array .*, which a Sum covariance takes, got a Beacons"),
+        (lighthouse, m.inducing, "`inducing` must be a Beacons, which a Lighthouse covariance takes, got an array"),
+        (lighthouse, pair, "`inducing` must be a Beacons, which a Lighthouse covariance takes, got a InducingPair"),
+        (lighthouse + m.covariance, m.inducing, r"Sum.parts.0: a Lighthouse has inducing variables of its own \(it defines Kuu, "
+         r"Kuf\), and Sum combines those that are values of the function; use it alone"),
+        (fs.Product((m.covariance, lighthouse)), m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its own"),
+        (fs.Constant() + m.covariance * lighthouse, m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its"),
+        (m.covariance, pair, "`inducing` is a record InducingPair of 2 sets of inducing inputs, and a (Whitened|collapsed) "
+         "posterior takes one"),
+    ):  # fmt: skip
+        model, sgpr = fs.replace(m, covariance=covariance, inducing=inducing), fs.SGPR(covariance, inducing, 0.1)
+        calls = [(fs.elbo, model, X, Y), (fs.natural_step, model, X, Y), (fs.predict_f, model, X), (fs.kl_term_and_grad, model)]
+        for function, *arguments in (*calls, (fs.collapsed_bound, sgpr, X, Y), (fs.fit, sgpr, X, Y)):
+            with pytest.raises(TypeError, match=message):
+                function(*arguments)
+        with pytest.raises(TypeError, match=message):
+            fs.fit(model, X, Y, steps=1)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_two_sets_for_a_posterior_of_one(rng, name):
+    pair = fs.InducingPair(rng.standard_normal((3, 2)), rng.standard_normal((2, 2)))
+    q = ROWS[name].make(rng, np.eye(5))
+    message = f"`inducing` is a record InducingPair of 2 sets of inducing inputs, and a {type(q).__name__} posterior takes one"
+    with pytest.raises(TypeError, match=message):
+        fs.elbo_and_grad(fs.SVGP(fs.RBF(1.0, np.ones(2)), pair, q, fs.Gaussian(0.1)), X, Y)
 
 
 class Frame:

@@ -31,13 +31,15 @@ def cases():
     A, L = np.eye(M) + 0.1, np.eye(M)
     return {
         "elbo": (fs.elbo, sums),
-        "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",))),
-        "data_term_and_grad": (fs.data_term_and_grad, dict(sums, wrt="inducing")),
+        "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",), inputs=True)),
+        "data_term_and_grad": (fs.data_term_and_grad, dict(sums, wrt="inducing", inputs=False)),
+        "likelihood_direction": (fs.likelihood_direction, dict(bound, model=relaxed, wrt="posterior")),
         "kl_term_and_grad": (fs.kl_term_and_grad, dict(model=relaxed, jitter=1e-6, wrt=None, probes=2, rng=0)),
         "elbo_and_grad_from_blocks": (
             fs.elbo_and_grad_from_blocks,
             dict(blocks=blocks, posterior=q, likelihood=model.likelihood, Y=Y, num_data=None, jitter=None, rng=None),
         ),
+        "predict_from_blocks": (fs.predict_from_blocks, dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
         "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
         "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
@@ -67,7 +69,7 @@ def cases():
         "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
         "to_host": (fs.to_host, dict(tree=model)),
         "set_num_threads": (fs.set_num_threads, dict(count=None)),
-        "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3)),
+        "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),
         "fit": (
             fs.fit,
             dict(shared, steps=1, batch_size=5, natural_step_size=0.1, optimiser=fs.adam(), fixed=(), tolerance=0.1,

@@ -42,7 +42,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     results stay there, and one copy to the host says whether all is well.
     """
     if not check.flag("full_cov", full_cov):
-        _, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+        _, _, f = _marginals(model, Xs, jitter, chunk_size)
         return trailing(f.mean), trailing(f.var)
     mean, cov, _ = _joint(model, Xs, jitter)
     return trailing(mean), cov
@@ -55,7 +55,7 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 
     Arguments as in ``predict_f``. Returns (N,) or (N, P) arrays; for classes probabilities (N, C) and p (1 - p).
     """
-    model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+    model, _, f = _marginals(model, Xs, jitter, chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(f)
     return trailing(mean), trailing(var)
 
@@ -68,7 +68,7 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``. On a device ``StudentT``
     copies the largest residual to the host beside what ``predict_f`` does, once for every 2^15 targets: it decides on the nodes.
     """
-    model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
+    model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
     return model.likelihood.predict_log_density(Ys, f)
 
 
@@ -104,7 +104,7 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     (23 or 112, over the rate or over a gamma variable). On a device what decides on the nodes is copied to the host, some numbers
     for each piece of the data.
     """
-    model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
+    model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
     return trailing(model.likelihood.predict_cdf(Ys, f))
 
 
@@ -141,7 +141,7 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     for Gaussian noise. On a device each evaluation copies a few numbers to the host.
     """
     levels = _levels(levels)
-    model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
+    model, _, f = _marginals(model, Xs, jitter, chunk_size)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
     q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
     return q if levels.ndim else q[0]
@@ -189,9 +189,9 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     return np.ascontiguousarray(samples, like=mean)
 
 
-def _marginals(model, Xs, Ys, jitter, chunk_size):
+def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
     """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
-    model, Xs, Ys, dtype = check.svgp(model, Xs, check.ABSENT if Ys is None else Ys, NAMES)
+    model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(Xs))
     size = max(1, CHUNK_NUMBERS // layer.num_inducing) if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]

@@ -63,7 +63,7 @@ def _sizes(arguments, joint):
             matrix = getattr(value, "inducing", None)
             if matrix is None:
                 matrix = getattr(value, "Kuu", None)
-                B = max(B, getattr(getattr(value, "Kuf", None), "shape", (0,))[-1])
+                B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
             if matrix is not None:
                 sets = vars(matrix).values() if hasattr(matrix, "_record_fields") else (matrix,)
                 if not all(type(one) is ndarray and one.ndim for one in sets):

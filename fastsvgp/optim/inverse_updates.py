@@ -87,7 +87,7 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100,
             raise ValueError(f"inverse_updates: `{name}` must be positive, got {value:g}")
     if nats is None:
         tolerance = 1e-3 if tolerance is None else float(tolerance)
-    if direction not in DIRECTIONS:
+    if not isinstance(direction, str) or direction not in DIRECTIONS:
         raise ValueError(f"inverse_updates: `direction` must be one of {', '.join(map(repr, DIRECTIONS))}, got {direction!r}")
     schedule, max_steps = None if step_size is None else as_schedule(step_size), check.whole("max_steps", max_steps, 0)
     return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, max_steps, direction)

@@ -10,12 +10,13 @@ import pytest
 from budgets import assert_within_budget
 from definitions import blocks, data_term
 from oracles import covariances, gp_gradients
-from test_elbo import COVARIANCES, LIKELIHOODS, problem
+from posterior_problems import ROWS
+from test_elbo import COVARIANCES, LIKELIHOODS, full_problem, problem
 
 import fastsvgp as fs
 
 JITTER = 1e-3
-POSTERIORS = {"whitened": fs.Whitened, "marginal": fs.Marginal}
+POSTERIORS = ("whitened", "marginal")
 
 
 def cast(problem, dtype):
@@ -45,7 +46,7 @@ def plain_elbo(posterior, model, X, Y, scale):
     M = len(model.inducing)
     bars = getattr(gp_gradients, posterior + "_bars")
     value, *blocks_bar, mean_bar, tril_bar, own = bars(
-        *plain_blocks(model, X), q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M), term, X.dtype.type(scale)
+        *plain_blocks(model, X), q.mean.reshape(-1, M), np.tril(q.scale_tril).reshape(-1, M, M), term, X.dtype.type(scale)
     )
     grad = plain_inputs_bar(model, X, *blocks_bar) | {f"likelihood.{name}": bar for name, bar in own.items()}
     grad["posterior.mean"], grad["posterior.scale_tril"] = mean_bar.reshape(q.mean.shape), tril_bar.reshape(q.scale_tril.shape)
@@ -79,7 +80,7 @@ def check(posterior, rng, **options):
         return fs.elbo_and_grad(model, X, Y, num_data=scale * len(X), jitter=JITTER)
 
     judge(
-        lambda: problem(rng, POSTERIORS[posterior], **options), ours, partial(plain_elbo, posterior, scale=scale)
+        lambda: full_problem(rng, posterior, **options)[:3], ours, partial(plain_elbo, posterior, scale=scale)
     )
 
 
@@ -100,10 +101,40 @@ def test_more_inducing_inputs(rng, posterior):
     check(posterior, rng, covariance="rbf", likelihood="gaussian", M=33, B=130)
 
 
+INPUTS = [*(("whitened", covariance) for covariance in COVARIANCES), *((posterior, "matern32") for posterior in ROWS)]
+
+
+@pytest.mark.parametrize("posterior, covariance", INPUTS)
+def test_the_gradient_in_the_inputs(rng, posterior, covariance):
+    scale, jitter = 2.5, 1e-2
+
+    def plain(model, X, Y):
+        b = blocks(model.covariance, model.inducing, X, jitter)
+        q = fs.tree_map(np.nan_to_num, model.posterior)
+        nothing = fs.Marginals(np.zeros_like(Y), np.zeros_like(Y))
+        f = ROWS[posterior].plain(b.Kuu, b.Kuf, b.kff, q, nothing)
+        _, a, c, _ = data_term(model.likelihood, Y)(f["mean"][None], f["var"][None])
+        f_bar = fs.Marginals(*(X.dtype.type(scale) * bar[0] for bar in (a, c)))
+        Kuf_bar = ROWS[posterior].plain(b.Kuu, b.Kuf, b.kff, q, f_bar)["bar.Kuf"]
+        X_bar = covariances.matrix_vjp(Kuf_bar, model.covariance, model.inducing, X)[2]
+        _, left, right = covariances.matrix_vjp(np.diag(f_bar.var), model.covariance, X, X)
+        return X_bar + left + right + np.outer(f_bar.mean, model.mean.weights)
+
+    def draw():
+        model, X, Y, random = full_problem(rng, posterior, covariance=covariance, mean="linear", M=17, B=20)
+        model, X, Y = cast((model, X, Y - 0.1 - X.sum(axis=1)), np.float32)
+        shifted = Y + model.mean(X)  # the residuals that the plain recipe sees are those of the bound
+        ours = fs.elbo_and_grad(model, X, shifted, num_data=scale * len(X), jitter=jitter, wrt=(), inputs=True, **random)[2]
+        assert ours.dtype == np.float32
+        return {"inputs": (ours, plain(model, X, Y), plain(*cast((model, X, Y), np.float64)))}
+
+    assert_within_budget(draw)
+
+
 @pytest.mark.parametrize("covariance, M, N", [*((name, 10, 60) for name in COVARIANCES), ("rbf", 33, 130)])
 def test_collapsed_bound(rng, covariance, M, N):
     def make():
-        model, X, Y = problem(rng, fs.Whitened, covariance, "gaussian", M=M, B=N)
+        model, X, Y, _ = problem(rng, covariance, M=M, B=N)
         return fs.SGPR(model.covariance, model.inducing, 0.3), X, Y
 
     def ours(model, X, Y):

@@ -96,6 +96,9 @@ def test_bad_arguments_are_named(rng):
                 predict(m, Xs)
         with pytest.raises(TypeError, match="`Xs` must hold real numbers"):
             predict(m, np.full((3, 2), "a"))
+    for predict in (fs.predict_log_density, fs.predict_cdf):
+        with pytest.raises(TypeError, match="`Ys` must hold real numbers"):
+            predict(m, X, None)
     for Ys, message in (
         (Y[:2], r"`Ys` must have one row for each of the 3 rows of `Xs`, got shape \(2,\)"),
         (X, r"`Ys` has shape \(3, 2\) and .* use Ys \(N,\) with"),

@@ -7,6 +7,7 @@ from oracles import covariances as oracle
 
 from fastsvgp import kernels
 from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
+from fastsvgp.inducing import InducingPair
 from fastsvgp.records import Blocks, is_record, leaves, matches, replace, replace_at, tree_map
 
 # name: a covariance for inputs with D columns
@@ -26,7 +27,7 @@ TABLE = {
     "nested": lambda rng, D: (RBF(0.5, 1.5) + Constant(0.3) * Matern12(1.1, np.sqrt(D))) * (Linear(0.4) + Matern32()),
     "sum of one": lambda rng, D: Sum((Product((Matern52(1.2, np.sqrt(D)),)),)),
 }
-NEED = ("covariance", "Z", "X")
+NEED = ("covariance", "inducing", "X")
 DIMENSIONS = (1, 3, 8, 40)
 everything = pytest.mark.parametrize("name", TABLE)
 
@@ -143,7 +144,7 @@ def test_single_fields(rng, name):
     complete = {path: value for path, _, value in leaves(complete)}
     above = {path.rsplit(".", 1)[0] for path in complete if "." in path} | ({"parts"} if hasattr(covariance, "parts") else set())
     for field in (*complete, *above):
-        for more in ((), ("Z",)):
+        for more in ((), ("inducing",)):
             covariance_bar, some_Z_bar, X_bar = covariance.blocks_vjp(bar, blocks, Z, X, (f"covariance.{field}", *more))
             got = {path: value for path, _, value in leaves(covariance_bar) if value is not None}
             assert set(got) == {path for path in complete if matches(path, (field,))}
@@ -173,11 +174,11 @@ def asked(monkeypatch):
     "need, kernels_do",
     [
         (("covariance.parts.0.parts.0.variance",), [{"variance"}]),
-        (("covariance.parts.0.parts.0.lengthscales", "Z"), [{"X1", "lengthscales"}, {"X1"}, {"X1"}]),
+        (("covariance.parts.0.parts.0.lengthscales", "inducing"), [{"X1", "lengthscales"}, {"X1"}, {"X1"}]),
         (("covariance.parts.0.parts.1",), [{"variance", "lengthscales"}]),
         (("covariance.parts.1.variance", "covariance.parts.0.parts.1.variance"), [{"variance"}, {"weights"}]),
         (("covariance.parts.2",), []),
-        (("Z",), [{"X1"}, {"X1"}, {"X1"}]),
+        (("inducing",), [{"X1"}, {"X1"}, {"X1"}]),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
 )
@@ -196,6 +197,129 @@ def test_matrix_reversed_without_the_matrix(rng, name):
     K, K_bar = covariance.matrix(X1, X2), rng.standard_normal((5, 7))
     for a, b in zip(covariance.matrix_vjp(K_bar, None, X1, X2), covariance.matrix_vjp(K_bar, K, X1, X2), strict=True):
         assert_same(a, b)
+
+
+# --- blocks by name -------------------------------------------------------------------------------------------------------
+
+
+def pair_of(Z, first):
+    return InducingPair(Z[:first].copy(), Z[first:].copy())
+
+
+def both(pair):
+    return np.vstack([pair.Z, pair.O])
+
+
+@everything
+def test_blocks_by_name_are_those_of_matrix_and_diag(rng, name):
+    covariance = TABLE[name](rng, 3)
+    (Z, X), (Z2, X2) = inputs(rng, 5, 7, 3), inputs(rng, 4, 6, 3)
+    assert covariance.num_inducing(Z) == (5,) and covariance.num_columns(Z) == 3
+    for ours, theirs in (
+        (covariance.Kuu(Z), covariance.matrix(Z)),
+        (covariance.Kuu(Z, Z2), covariance.matrix(Z, Z2)),
+        (covariance.Kuf(Z, X), covariance.matrix(Z, X)),
+        (covariance.kff(X), covariance.diag(X)),
+        (covariance.Kff(X), covariance.matrix(X)),
+        (covariance.Kff(X, X2), covariance.matrix(X, X2)),
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    blocks = covariance.blocks(Z, X, full_cov=True)
+    for ours, theirs in ((blocks.Kuu, covariance.Kuu(Z)), (blocks.Kuf, covariance.Kuf(Z, X)), (blocks.kff, covariance.kff(X)),
+                         (blocks.Kff, covariance.Kff(X))):  # fmt: skip
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@everything
+def test_each_block_reversed(rng, name):
+    """With other inputs too: every field and every input, by differences of the dense definition."""
+    covariance = TABLE[name](rng, 3)
+    (Z, Z2), (X, X2) = (np.split(A, [n]) for A, n in zip(inputs(rng, 9, 13, 3), (5, 7), strict=True))
+    paths = [path for path, _, _ in leaves(covariance)]
+
+    def moved(fields):
+        result = covariance
+        for path, field in zip(paths, fields, strict=True):
+            result = replace_at(result, path, field)
+        return result
+
+    def check(bars, K_bar, *arguments, of):
+        fields = [value for _, _, value in leaves(covariance)]
+        field_bars = [value for _, _, value in leaves(bars[0])]
+
+        def f(*values):
+            return of(moved(values[: len(fields)]), *values[len(fields) :])
+
+        assert_adjoint(f, exactly(*fields, *arguments), (*field_bars, *bars[1:]), K_bar, rng, h=1e-4)
+
+    cross, square = oracle.matrix, lambda k, A: oracle.matrix(k, A, A)
+    for K_bar, vjp, arguments, of in (
+        (symmetric(rng, 5), covariance.Kuu_vjp, (Z,), square),
+        (rng.standard_normal((5, 4)), covariance.Kuu_vjp, (Z, Z2), cross),
+        (rng.standard_normal((5, 7)), covariance.Kuf_vjp, (Z, X), cross),
+        (symmetric(rng, 7), covariance.Kff_vjp, (X,), square),
+        (rng.standard_normal((7, 6)), covariance.Kff_vjp, (X, X2), cross),
+    ):
+        for K in (None, covariance.matrix(*arguments)):
+            bars = vjp(K_bar, K, *arguments)
+            if len(arguments) == 1:
+                assert bars[2] is None
+            check(bars[: 1 + len(arguments)], K_bar, *arguments, of=of)
+    k_bar = rng.standard_normal(7)
+    check(covariance.kff_vjp(k_bar, X), k_bar, X, of=lambda k, X: np.diag(oracle.matrix(k, X, X)))
+
+
+@everything
+def test_each_block_gives_what_is_needed_alone(rng, name):
+    covariance = TABLE[name](rng, 3)
+    (Z, X), (Z2, X2) = inputs(rng, 5, 7, 3), inputs(rng, 4, 6, 3)
+    for vjp, names, K_bar, *arguments in (
+        (covariance.Kuu_vjp, ("covariance", "inducing", "other"), rng.standard_normal((5, 4)), Z, Z2),
+        (covariance.Kuf_vjp, ("covariance", "inducing", "X"), rng.standard_normal((5, 7)), Z, X),
+        (covariance.Kff_vjp, ("covariance", "X", "other"), rng.standard_normal((7, 6)), X, X2),
+    ):
+        whole = vjp(K_bar, None, *arguments)
+        for i, need in enumerate(names):
+            some = vjp(K_bar, None, *arguments, need=(need,))
+            assert [bar is None for bar in some] == [j != i for j in range(3)]
+            assert_same(some[i], whole[i])
+
+
+@everything
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_pair_of_inducing_inputs_is_stacked(rng, name, first):
+    """Kuu and Kuf are those of one array, and their reverse rules give a pair."""
+    covariance = TABLE[name](rng, 3)
+    (Z, X), (Z2, _) = inputs(rng, 5, 7, 3), inputs(rng, 4, 0, 3)
+    pair, other = pair_of(Z, first), pair_of(Z2, 2)
+    assert covariance.num_inducing(pair) == (first, 5 - first) and covariance.num_columns(pair) == 3
+    np.testing.assert_array_equal(covariance.Kuu(pair), covariance.Kuu(Z))
+    np.testing.assert_array_equal(covariance.Kuf(pair, X), covariance.Kuf(Z, X))
+    for left, right in ((pair, other), (pair, Z2), (Z, other)):
+        np.testing.assert_array_equal(covariance.Kuu(left, right), covariance.Kuu(Z, Z2))
+    K_bar = symmetric(rng, 5)
+    bars, truth = covariance.Kuu_vjp(K_bar, None, pair), covariance.Kuu_vjp(K_bar, None, Z)
+    assert type(bars[1]) is InducingPair and bars[1].Z.shape == (first, 3) and bars[2] is None
+    assert_same(both(bars[1]), truth[1])
+    assert_same(bars[0], truth[0])
+    K_bar = rng.standard_normal((5, 4))
+    truth = covariance.Kuu_vjp(K_bar, None, Z, Z2)
+    for left, right in ((pair, other), (pair, Z2), (Z, other)):
+        bars = covariance.Kuu_vjp(K_bar, None, left, right)
+        assert [type(bar) for bar in bars[1:]] == [type(left), type(right)]
+        for bar, one in zip(bars, truth, strict=True):
+            assert_same(both(bar) if type(bar) is InducingPair else bar, one)
+    K_bar = rng.standard_normal((5, 7))
+    bars, truth = covariance.Kuf_vjp(K_bar, None, pair, X), covariance.Kuf_vjp(K_bar, None, Z, X)
+    for bar, one in zip(bars, truth, strict=True):
+        assert_same(both(bar) if type(bar) is InducingPair else bar, one)
+    assert covariance.Kuf_vjp(K_bar, None, pair, X, ("covariance",))[1] is None
+    bar = Blocks(symmetric(rng, 5), K_bar, rng.standard_normal(7))
+    bars = covariance.blocks_vjp(bar, covariance.blocks(pair, X), pair, X, NEED)
+    for mine, one in zip(bars, covariance.blocks_vjp(bar, covariance.blocks(Z, X), Z, X, NEED), strict=True):
+        assert_same(both(mine) if type(mine) is InducingPair else mine, one)
+    zero = covariance.blocks_vjp(Blocks(None, None, None), None, pair, X, NEED)[1]
+    assert type(zero) is InducingPair and not both(zero).any()
 
 
 @everything

@@ -6,6 +6,7 @@ Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
+from posterior_problems import JITTER, ROWS, StackedWhitened, in_model
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
@@ -77,24 +78,67 @@ def moved(gpu, model, *arrays):
 
 
 def check_bound(gpu, bound, here, there, **settings):
-    value, grad = bound(*here, **settings)
+    """The value and what comes with it: the gradient, and with ``inputs`` that in X."""
+    value, *bars = bound(*here, **settings)
     with Copies(gpu, 1):
-        other_value, other_grad = bound(*there, **settings)
+        other_value, *other_bars = bound(*there, **settings)
     assert type(other_value) is float and abs(other_value - value) <= 1e-10 * max(1, abs(value))
-    assert_same(other_grad, grad)
+    assert_same(tuple(other_bars), tuple(bars))
+
+
+def model_of_row(rng, name, outputs=(), jitter=JITTER):
+    """A model with the posterior of a row, and what a bound of it is asked for."""
+    model, random = in_model(rng, name, small_model(rng), outputs, jitter)
+    return model, {"jitter": jitter, **{quantity: 4 for quantity in random}, **({"rng": 1} if random else {})}
 
 
 @pytest.mark.parametrize("batch", [B, 8], ids=["long", "short"])
-@pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
+@pytest.mark.parametrize("posterior", ["whitened", "marginal"])
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_elbo_and_grad(gpu, rng, posterior, outputs, batch):
-    here = small_model(rng, outputs, posterior), rng.standard_normal((batch, D)), rng.standard_normal((batch, *outputs))
+    assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, batch)
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize("posterior", ROWS)
+def test_every_posterior(one_gpu, rng, posterior, outputs):
+    assert_bounds_of_the_cpu(one_gpu, rng, posterior, outputs, B)
+
+
+def assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, batch):
+    model, settings = model_of_row(rng, posterior, outputs)
+    here = model, rng.standard_normal((batch, D)), rng.standard_normal((batch, *outputs))
     there = moved(gpu, *here)
-    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000)
-    check_bound(gpu, fs.data_term_and_grad, here, there, wrt=("inducing", "covariance.variance", "posterior.mean"))
-    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    for inputs in (True, None):
+        check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=inputs, **settings)
+    check_bound(gpu, fs.elbo_and_grad, here, there, wrt=(), inputs=True, **settings)
+    some = ("inducing", "covariance.variance", "posterior.mean")
+    check_bound(gpu, fs.data_term_and_grad, here, there, wrt=some, inputs=True, **settings)
+    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], **settings)
     with Copies(gpu, 1):
-        assert abs(fs.elbo(*there) - fs.elbo(*here)) < 1e-9
+        assert abs(fs.elbo(*there, **settings) - fs.elbo(*here, **settings)) < 1e-9
+
+
+def test_the_inputs_alone_are_on_the_device(one_gpu, rng):
+    model, X, Y = small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
+    _, grad, X_bar = fs.elbo_and_grad(*moved(one_gpu, model, X, Y), wrt=(), inputs=True)
+    assert not [path for path, _, bar in fs.leaves(grad) if bar is not None]
+    assert X_bar.shape == X.shape and hasattr(X_bar, "__cuda_array_interface__")
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize("posterior", [name for name in ROWS if name.startswith("relaxed") and "probe" not in name])
+def test_likelihood_direction(one_gpu, rng, posterior, outputs):
+    model, settings = model_of_row(rng, posterior, outputs)
+    for scale in (1.0, 2.0):  # near the inverse, and far from it, where the direction is the gradient
+        there_tril = scale * np.tril(model.posterior.inverse_tril)
+        here = fs.replace_at(model, "posterior.inverse_tril", there_tril), rng.standard_normal((B, D))
+        here = *here, rng.standard_normal((B, *outputs))
+        there = moved(one_gpu, *here)
+        value, grad = fs.likelihood_direction(*here, num_data=1000, **settings)
+        found, found_grad = fs.likelihood_direction(*there, num_data=1000, **settings)
+        assert found == pytest.approx(value, rel=1e-10)
+        assert_same(found_grad, grad)
 
 
 @pytest.mark.parametrize("likelihood, kind, outputs", LIKELIHOODS, ids=lambda x: type(x).__name__)
@@ -102,7 +146,7 @@ def test_likelihoods(one_gpu, rng, likelihood, kind, outputs):
     gpu = one_gpu
     here = small_model(rng, outputs, likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
     there = moved(gpu, *here)
-    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000)
+    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
     for predict, count in ((fs.predict_f, 2), (fs.predict_y, 2), (fs.predict_log_density, 3)):
         expected = predict(*here[:count])
         nodes = isinstance(likelihood, fs.StudentT) and count == 3  # their number depends on the data
@@ -121,52 +165,67 @@ def test_quantiles(one_gpu, rng, likelihood, kind):
     assert_same(fs.predict_quantiles(*there[:2], (0.05, 0.5, 0.9)), fs.predict_quantiles(*here[:2], (0.05, 0.5, 0.9)))
 
 
-def models_with_factors(rng, outputs):
-    """Models whose posteriors approximate an inverse, or see pseudo-data, and what else their bound is asked for."""
-    model = small_model(rng, outputs)
-    K, s = model.covariance.matrix(model.inducing) + 1e-6 * np.eye(M), rng.uniform(0.5, 1, M)
-    R, T = (fs.inverse_factor(A)[0] for A in (K, K + np.diag(s)))
-    mean = model.posterior.mean
-    for posterior, settings in [
-        (fs.LikelihoodForm(mean, s), {}),
-        (fs.LikelihoodForm(mean, s, preconditioned=False), {}),
-        (fs.Relaxed(mean, s, T), {}),
-        (fs.Relaxed(mean, s, T), {"probes": 4, "rng": 1}),
-        (fs.InverseFreeWhitened(mean, model.posterior.scale_tril, R), {}),
-    ]:
-        yield fs.replace(model, posterior=posterior), settings
-
-
 @pytest.mark.parametrize("outputs", [(), (2,)])
-def test_other_posteriors(one_gpu, rng, outputs):
-    X, Y = rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
-    for model, settings in models_with_factors(rng, outputs):
-        here, there = (model, X, Y), moved(one_gpu, model, X, Y)
-        check_bound(one_gpu, fs.elbo_and_grad, here, there, num_data=1000, **settings)
-        assert_same(fs.predict_f(*there[:2]), fs.predict_f(*here[:2]), 1e-9)
-        if not settings:
-            assert_same(fs.predict_f(*there[:2], full_cov=True), fs.predict_f(*here[:2], full_cov=True), 1e-9)
+@pytest.mark.parametrize("posterior", ROWS)
+def test_predictions_of_every_posterior(one_gpu, rng, posterior, outputs):
+    here = model_of_row(rng, posterior, outputs)[0], rng.standard_normal((B, D))
+    there = moved(one_gpu, *here)
+    for full_cov in (False, True):
+        assert_same(*(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9)
+
+
+def test_two_sets_of_inducing_inputs(one_gpu, rng):
+    model = small_model(rng)
+    q, Z = model.posterior, model.inducing
+    model = fs.replace(model, posterior=StackedWhitened(q.mean, q.scale_tril), inducing=fs.InducingPair(Z[:10], Z[10:]))
+    here = model, rng.standard_normal((B, D)), rng.standard_normal(B)
+    there = moved(one_gpu, *here)
+    check_bound(one_gpu, fs.elbo_and_grad, here, there, inputs=True)
+    check_bound(one_gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    with Copies(one_gpu, 1):
+        found = fs.predict_f(*there[:2])
+    assert_same(found, fs.predict_f(*here[:2]))
+    for wrong in (np.full((M - 10, D), np.nan), Z[10:, :2]):
+        bad = fs.replace_at(model, "inducing.O", wrong), *here[1:]
+        message, other = errors(fs.elbo_and_grad, bad, moved(one_gpu, *bad))
+        assert message == other
+
+
+@pytest.mark.parametrize("posterior", ROWS)
+def test_every_posterior_there_and_back(one_gpu, rng, posterior):
+    model, _ = model_of_row(rng, posterior, (2,))
+    there = fs.to_device(model)
+    assert type(there.posterior) is type(model.posterior)
+    assert all(hasattr(leaf, "__cuda_array_interface__") for _, _, leaf in fs.leaves(there.posterior))
+    for (path, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(there)), fs.leaves(model), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=path)
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
 def test_covariances_and_mean_functions(one_gpu, rng, covariance):
     for mean in MEANS:
         here = small_model(rng, covariance=covariance, mean=mean), rng.standard_normal((B, D)), rng.standard_normal(B)
-        check_bound(one_gpu, fs.elbo_and_grad, here, moved(one_gpu, *here), num_data=1000)
+        check_bound(one_gpu, fs.elbo_and_grad, here, moved(one_gpu, *here), num_data=1000, inputs=True)
     sgpr = fs.SGPR(covariance, here[0].inducing, f8(0.3), mean)
     check_bound(one_gpu, fs.collapsed_bound_and_grad, (sgpr, *here[1:]), moved(one_gpu, sgpr, *here[1:]))
 
 
-def test_from_blocks(one_gpu, rng):
-    gpu, model, X, Y = one_gpu, small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
-    blocks = model.covariance.blocks(model.inducing, X)
-    value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y)
-    there = fs.to_device(model)
-    blocks = fs.Blocks(*map(gpu.there, (blocks.Kuu, blocks.Kuf, blocks.kff)))
+@pytest.mark.parametrize("posterior", ROWS)
+def test_from_blocks(one_gpu, rng, posterior):
+    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+    model, settings = model_of_row(rng, posterior)
+    blocks = model.covariance.blocks(model.inducing, X, full_cov=True)
+    value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, **settings)
+    there, on_device = fs.to_device(model), fs.tree_map(gpu.there, blocks)
     with Copies(gpu, 1):
-        found, found_bars = fs.elbo_and_grad_from_blocks(blocks, there.posterior, there.likelihood, gpu.there(Y))
+        found, found_bars = fs.elbo_and_grad_from_blocks(on_device, there.posterior, there.likelihood, gpu.there(Y), **settings)
     assert abs(found - value) < 1e-9
     assert_same(found_bars, bars)
+    for full_cov in (False, True):
+        expected = fs.predict_from_blocks(blocks, model.posterior, full_cov=full_cov, jitter=JITTER)
+        with Copies(gpu, 1):
+            found = fs.predict_from_blocks(on_device, there.posterior, full_cov=full_cov, jitter=JITTER)
+        assert_same(found, expected, 1e-9)
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])

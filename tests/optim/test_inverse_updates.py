@@ -94,8 +94,22 @@ def test_bad_arguments(rng):
         fs.inverse_updates(max_steps=-1)
     with pytest.raises(ValueError, match="step_size"):
         fs.inverse_updates(step_size=-1.0)
+    for direction in ("best", None, "Likelihood", np.ones(2)):
+        with pytest.raises(ValueError, match="inverse_updates: `direction` must be one of 'exact', 'likelihood', got"):
+            fs.inverse_updates(direction=direction)
     model, _, _ = problem(rng, "Relaxed")
     with pytest.raises(ValueError, match="kind Whitened holds no factor of an inverse"):
         fs.refresh_inverse(fs.replace(model, posterior=fs.Whitened(np.zeros(M), np.eye(M))))
     with pytest.raises(ValueError, match="`nats` counts.*likelihood is StudentT; give `tolerance`"):
         fs.inverse_updates(nats=0.1).check_model(fs.replace(model, likelihood=fs.StudentT(0.1, df=4.0)))
+
+
+def test_the_direction_is_one_that_the_posterior_has(rng):
+    updates = fs.inverse_updates(direction="likelihood")
+    updates.check_model(problem(rng, "Relaxed")[0])
+    model, X, Y = problem(rng, "InverseFreeWhitened")
+    fs.inverse_updates(direction="exact").check_model(model)
+    message = "inverse_updates: a InverseFreeWhitened posterior has no direction 'likelihood'; leave `direction` out"
+    for call in (lambda: updates.check_model(model), lambda: fs.fit(model, X, Y, steps=1, inverse_updates=updates)):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -3,23 +3,24 @@
 import definitions
 import numpy as np
 from derivatives import assert_gradient
+from posterior_problems import through
 
 import fastsvgp as fs
 
 
-def assert_reverse_rule(rng, posterior, blocks, jitter, **probes):
+def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
     """Cotangents of every field and block, for cotangents of both signs of the marginals and one of the KL term."""
-    f, _, saved = posterior.forward(blocks, jitter, **probes)
-    f_bar, kl_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape))), -0.7
-    posterior_bar, blocks_bar = posterior.vjp(f_bar, kl_bar, saved)
-    np.testing.assert_array_equal(blocks_bar.Kuu, blocks_bar.Kuu.T)
-    for path, kind, bar in fs.leaves(posterior_bar):
+    shape, kl_bar = (*posterior.mean.shape[:-1], len(blocks.kff)), -0.7
+    f_bar = fs.Marginals(*rng.standard_normal((2, *shape)))
+    back = through(posterior, blocks, f_bar, kl_bar, jitter=jitter, **random)
+    np.testing.assert_array_equal(back.Kuu, back.Kuu.T)
+    for path, kind, bar in fs.leaves(back.posterior):
         assert kind != "tril" or not np.triu(bar, 1).any(), path
 
     def value(q, b):
-        mean, var, kl = definitions.moments(q, fs.replace(b, Kuu=b.Kuu + jitter * np.eye(len(b.Kuu))), **probes)
-        return (f_bar.mean * mean.reshape(f.mean.shape)).sum() + (f_bar.var * var.reshape(f.var.shape)).sum() + kl_bar * kl
+        mean, var, kl = definitions.moments(q, fs.replace(b, Kuu=b.Kuu + jitter * np.eye(len(b.Kuu))), **random)
+        return (f_bar.mean * mean.reshape(shape)).sum() + (f_bar.var * var.reshape(shape)).sum() + kl_bar * kl
 
-    blocks = fs.replace(blocks, Kff=None)
-    assert_gradient(lambda q: value(q, blocks), posterior, posterior_bar, rng)
-    assert_gradient(lambda b: value(posterior, b), blocks, blocks_bar, rng)
+    blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
+    assert_gradient(lambda q: value(q, blocks), posterior, back.posterior, rng)
+    assert_gradient(lambda b: value(posterior, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng)

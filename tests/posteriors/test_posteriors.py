@@ -1,235 +1,304 @@
-"""The contract of every posterior: marginals and KL by their definitions, exact reverse rules, predictions, natural steps."""
+"""The contract of every posterior, over one table: definitions, exact reverse rules, passes in pieces and side by side."""
 
+import definitions
 import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
-from gp_problems import lower_factor
+from oracles import gp
+from posterior_problems import JITTER, ROWS, back_and_forth, bars_of, joint_blocks, problem, through
 from reverse_rule import assert_reverse_rule
 
 import fastsvgp as fs
-from fastsvgp.posteriors import whitening
+from fastsvgp.posteriors.base import ALL, Prior
 
-POSTERIORS = [fs.Whitened, fs.Marginal]
 SHAPES = [
     (1, 1, None),
     (5, 3, None),
     (3, 40, None),
     (4, 7, 2),
     (4, 20, 2),
-    (66, 150, None),
-    (3, 50, 2),
+    (17, 5, 3),
     (2, 3, 1),
+    (3, 50, 2),
     (5, 0, None),
+    (4, 0, 2),
     (70, 66, None),
+    (66, 150, 2),
     (66, 300, None),
 ]
-JITTER = 1e-3
 
-each_posterior = pytest.mark.parametrize("cls", POSTERIORS, ids=lambda c: c.__name__)
+each_posterior = pytest.mark.parametrize("name", ROWS)
 each_shape = pytest.mark.parametrize("M, N, P", SHAPES)
+each_length = pytest.mark.parametrize("N", [5, 20, 60])  # of a batch: where an algebra has several forms, each is taken
+one_or_two = pytest.mark.parametrize("P", [None, 2])
 
 
-def problem(rng, M, N, P, full=False):
-    """Blocks of a positive definite joint covariance, and parameters with NaN in the unread triangle."""
-    A = rng.standard_normal((M + N, M + N + 3)) / np.sqrt(M + N)
-    K = A @ A.T + 0.2 * np.eye(M + N)
-    Kff = K[M:, M:]
-    batch = () if P is None else (P,)
-    mean = rng.standard_normal((*batch, M))
-    tril = lower_factor(rng, *batch, M, off=0.3 / np.sqrt(M))
-    return fs.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy() if full else None), mean, tril
+def fields_of(posterior):
+    return [field for field, kind in posterior._record_fields if kind != "static"]
 
 
-def holey(tril):
-    return tril + np.triu(np.full(tril.shape[-2:], np.nan), 1)
+def assert_close(a, b, tolerance=1e-10, name=""):
+    assert (a is None) == (b is None), name
+    if a is not None:
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1, np.abs(b).max(initial=0)), err_msg=name)
 
 
-def q_of_u(cls, mean, tril, Kuu):
-    """Mean and covariance of u."""
-    if cls is fs.Whitened:
-        L = np.linalg.cholesky(Kuu)
-        return mean @ L.T, L @ tril @ tril.swapaxes(-1, -2) @ L.T
-    return mean, tril @ tril.swapaxes(-1, -2)
+def assert_same_pass(ours, theirs, but=()):
+    """Two results of ``through``, or of one in pieces."""
+    for name in set(ours._fields) - {"f", "posterior"} - set(but):
+        assert_close(getattr(ours, name), getattr(theirs, name), name=name)
+    for mine, other in ((ours.f, theirs.f), (ours.posterior, theirs.posterior)):
+        for (path, _, a), (_, _, b) in zip(fs.leaves(mine), fs.leaves(other), strict=True):
+            assert_close(a, b, name=path)
 
 
-@each_shape
-@each_posterior
-def test_marginals_and_kl_by_definition(rng, cls, M, N, P):
-    blocks, mean, tril = problem(rng, M, N, P, full=True)
-    Kuu = blocks.Kuu + JITTER * np.eye(M)
-    m, S = q_of_u(cls, mean, tril, Kuu)
-    A = np.linalg.solve(Kuu, blocks.Kuf)
-    truth_mean = m @ A
-    truth_cov = blocks.Kff - blocks.Kuf.T @ A + A.T @ S @ A
-    inverse = np.linalg.inv(Kuu)
-    each = [
-        0.5 * (np.trace(inverse @ s) + v @ inverse @ v - M + np.linalg.slogdet(Kuu)[1] - np.linalg.slogdet(s)[1])
-        for v, s in zip(np.atleast_2d(m), S.reshape(-1, M, M), strict=True)
-    ]
-    posterior = cls(mean, holey(tril))
-    f, kl, saved = posterior.forward(blocks, JITTER)
-    np.testing.assert_allclose(f.mean, truth_mean, atol=1e-10)
-    np.testing.assert_allclose(f.var, np.diagonal(truth_cov, axis1=-2, axis2=-1), atol=1e-10)
-    np.testing.assert_allclose(kl, sum(each), rtol=1e-10, atol=1e-10)
-    assert saved[0].clamped == 0
-    work = posterior.start(blocks.Kuu, JITTER)
-    got_mean, got_cov = posterior.joint(work, blocks.Kuf, blocks.Kff)
-    np.testing.assert_allclose(got_mean, truth_mean, atol=1e-10)
-    np.testing.assert_allclose(got_cov, truth_cov, atol=1e-10)
+# --- values and gradients ---------------------------------------------------------------------------------------------
 
 
 @each_shape
 @each_posterior
-def test_reverse_rule_of_every_field(rng, cls, M, N, P):
-    blocks, mean, tril = problem(rng, M, N, P)
-    assert_reverse_rule(rng, cls(mean, holey(tril)), blocks, JITTER)
+def test_marginals_joint_and_kl_by_definition(rng, name, M, N, P):
+    q, blocks, random = problem(rng, name, M, N, P)
+    A, batch = blocks.Kuu + JITTER * np.eye(M), () if P is None else (P,)
+    mean, var, kl = definitions.moments(q, fs.replace(blocks, Kuu=A), **random)
+    work = q.start(blocks.Kuu, JITTER, N, **random)
+    f, _ = work.project(blocks.Kuf, blocks.kff)
+    np.testing.assert_allclose(f.mean, mean.reshape(*batch, N), atol=1e-10)
+    np.testing.assert_allclose(f.var, var.reshape(*batch, N), atol=1e-10)
+    np.testing.assert_allclose(work.kl(), kl, rtol=1e-10, atol=1e-10)
+    joint = q.start(blocks.Kuu, JITTER).joint(blocks.Kuf, blocks.Kff)
+    assert joint.mean.shape == (*batch, N) and joint.cov.shape == (*batch, N, N) and work.clamped == 0
+    np.testing.assert_allclose(joint.cov, joint.cov.swapaxes(-1, -2), rtol=0, atol=1e-14)
+    ours = zip(joint.mean.reshape(P or 1, N), joint.cov.reshape(P or 1, N, N), *definitions.q_of_u(q, A), strict=True)
+    least = 0.0
+    for mean, cov, m, S in ours:  # the marginals are those of one q(u), and the KL term is its own, or above it
+        for a, b in zip((mean, cov), gp.joint(A, blocks.Kuf, blocks.Kff, m, S), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-10)
+        least += gp.kl_gaussians(m, S, np.zeros(M), A)
+    assert random or kl >= least - 1e-9 * max(1, abs(least))
+
+
+@each_shape
+@each_posterior
+def test_reverse_rule_of_every_field_and_block(rng, name, M, N, P):
+    q, blocks, random = problem(rng, name, M, N, P)
+    assert_reverse_rule(rng, q, blocks, JITTER, **random)
+
+
+@one_or_two
+@each_length
+@each_posterior
+def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P):
+    q, blocks, random = problem(rng, name, 6, N, P)
+    whole = through(q, blocks, **random)
+    work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars_of(whole.f)
+    runs = [slice(0, 3), slice(3, 3), slice(3, N)]
+    parts = [work.project(blocks.Kuf[:, run], blocks.kff[run]) for run in runs]
+    f = fs.Marginals(*(np.concatenate([getattr(part.f, name) for part in parts], axis=-1) for name in ("mean", "var")))
+    pulled = [work.pull(part.rows, fs.tree_map(lambda x, run=run: x[..., run], f_bar))
+              for part, run in reversed(list(zip(parts, runs, strict=True)))]  # fmt: skip
+    kl = work.kl()
+    assert_same_pass(type(whole)(f, kl, *work.finish(-0.7), np.hstack(pulled[::-1]), work.clamped), whole)
+
+
+@pytest.mark.parametrize("kl_bar", [-1.0, 0.0])
+@each_length
+@each_posterior
+def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_bar):
+    q, blocks, random = problem(rng, name, 6, N, 2)
+    whole, fields = through(q, blocks, kl_bar=kl_bar, **random), fields_of(q)
+    for need in (*((f"posterior.{field}",) for field in fields), ("posterior",), ("blocks",),
+                 ("blocks", f"posterior.{fields[0]}"), (f"posterior.{fields[0]}", f"posterior.{fields[-1]}")):  # fmt: skip
+        some = through(q, blocks, kl_bar=kl_bar, need=need, **random)
+        assert_same_pass(some, whole, but=("Kuu", "Kuf")) if need == ("posterior",) else None
+        for field in fields:
+            asked = "posterior" in need or f"posterior.{field}" in need
+            assert_close(getattr(some.posterior, field), getattr(whole.posterior, field) if asked else None, name=field)
+        assert_close(some.Kuu, whole.Kuu if "blocks" in need else None, name=f"Kuu for {need}")
+        assert_close(some.Kuf, whole.Kuf if "blocks" in need else None, name=f"Kuf for {need}")
+    forward = q.start(blocks.Kuu, JITTER, N, **random)
+    assert_close(forward.project(blocks.Kuf, blocks.kff).f.var, whole.f.var)
+    assert_close(forward.kl(), whole.kl)
 
 
 @each_posterior
-@pytest.mark.parametrize("P", [None, 2])
-@pytest.mark.parametrize("N", [7, 60])  # the batch form and the Gram form
-def test_parts_add_up_to_the_whole(rng, cls, N, P):
-    blocks, mean, tril = problem(rng, 6, N, P)
-    posterior = cls(mean, holey(tril))
-    f, kl, saved = posterior.forward(blocks, JITTER)
-    f_bar = fs.Marginals(*rng.standard_normal((2, *f.mean.shape)))
-    whole, whole_blocks = posterior.vjp(f_bar, -0.7, saved)
-    work = posterior.start(blocks.Kuu, JITTER, N)
-    np.testing.assert_allclose(posterior.kl(work), kl, rtol=1e-13)
-    Kuf_bars = []
-    for cols in (slice(0, 3), slice(3, 3), slice(3, N)):
-        part_f, part = posterior.project(work, blocks.Kuf[:, cols], blocks.kff[cols])
-        np.testing.assert_allclose(part_f.var, f.var[..., cols], rtol=1e-12)
-        Kuf_bars.append(posterior.pull(work, part, fs.tree_map(lambda x, c=cols: x[..., c], f_bar)))
-    posterior_bar, Kuu_bar = posterior.finish(work, -0.7)
-    np.testing.assert_allclose(np.hstack(Kuf_bars), whole_blocks.Kuf, rtol=1e-10, atol=1e-11)
-    np.testing.assert_allclose(Kuu_bar, whole_blocks.Kuu, rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(posterior_bar.mean, whole.mean, rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(posterior_bar.scale_tril, whole.scale_tril, rtol=1e-10, atol=1e-11)
+def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
+    q, blocks, random = problem(rng, name, 6, 20, 2)
+    f_bar = fs.Marginals(*rng.standard_normal((2, 2, 20)))
+    given = [*fs.leaves(q), *fs.leaves(blocks), *fs.leaves(f_bar), *(("probes", "", a) for a in random.values())]
+    before = [a.copy() for _, _, a in given]
+    first = through(q, blocks, f_bar, **random)
+    q.start(blocks.Kuu, JITTER).joint(blocks.Kuf, blocks.Kff)
+    for (path, _, a), b in zip(given, before, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=path)
+    results = [*fs.leaves(first.f), *fs.leaves(first.posterior), ("Kuu", "", first.Kuu), ("Kuf", "", first.Kuf)]
+    for path, _, result in results:
+        assert not any(np.shares_memory(result, a) for _, _, a in given), path
 
 
-@each_posterior
-@pytest.mark.parametrize("N", [4, 60])  # the batch form and the Gram form
-def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, cls, N):
-    blocks, mean, tril = problem(rng, 6, N, 2)
-    posterior = cls(mean, tril)
-
-    def bars(*need):
-        f, _, saved = posterior.forward(blocks, JITTER)
-        f_bar = fs.Marginals(np.sin(f.mean), -np.cos(f.var))
-        return posterior.vjp(f_bar, -1.0, saved, need) if need else posterior.vjp(f_bar, -1.0, saved)
-
-    whole, whole_blocks = bars()
-    only_mean, nothing = bars("posterior.mean")
-    assert only_mean.scale_tril is None and nothing is None
-    np.testing.assert_allclose(only_mean.mean, whole.mean, rtol=1e-12, atol=1e-12)
-    only_tril, nothing = bars("posterior.scale_tril")
-    assert only_tril.mean is None and nothing is None
-    np.testing.assert_allclose(only_tril.scale_tril, whole.scale_tril, rtol=1e-12, atol=1e-12)
-    nothing, only_blocks = bars("blocks")
-    assert nothing.mean is None and nothing.scale_tril is None
-    for name in ("Kuu", "Kuf", "kff"):
-        np.testing.assert_allclose(getattr(only_blocks, name), getattr(whole_blocks, name), rtol=1e-11, atol=1e-11)
+# --- float32, floors, sizes -------------------------------------------------------------------------------------------
 
 
-@each_posterior
 @pytest.mark.parametrize("M, N", [(6, 4), (6, 60), (70, 90)])
-def test_float32_is_as_accurate_as_numpy(rng, cls, M, N):
-    """Plain NumPy in float32, by the definition with triangular whitening, sets the budget."""
-    def plain(dtype, blocks, mean, tril):
-        b = fs.tree_map(lambda a: a.astype(dtype), blocks)
-        m, W = mean.astype(dtype), tril.astype(dtype)
-        L = np.linalg.cholesky(b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype))
-        if cls is fs.Marginal:
-            m, W = np.linalg.solve(L, m), np.linalg.solve(L, W)
-        Lam = np.linalg.solve(L, b.Kuf)
-        V = W.T @ Lam
-        return m @ Lam, b.kff - (Lam**2).sum(0) + (V**2).sum(0)
+@each_posterior
+def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
+    """Plain NumPy in float32 sets the budget, by the definition or the plain recipe."""
+    def plain(dtype, q, blocks, f_bar):
+        q, b, f_bar = (fs.tree_map(lambda a: a.astype(dtype), tree) for tree in (q, blocks, f_bar))
+        A = b.Kuu + dtype(JITTER) * np.eye(M, dtype=dtype)
+        return ROWS[name].plain(A, b.Kuf, b.kff, fs.tree_map(lambda a: np.nan_to_num(a), q), f_bar)
 
     def draw():
-        p = problem(rng, M, N, None)
-        single = [fs.tree_map(lambda a: a.astype(np.float32), p[0]), *(a.astype(np.float32) for a in p[1:])]
-        posterior = cls(*single[1:])
-        f, _, saved = posterior.forward(single[0], JITTER)
-        trees = (f, *posterior.vjp(f, -1.0, saved))
-        assert {a.dtype for tree in trees for _, _, a in fs.leaves(tree) if a is not None} == {np.dtype(np.float32)}
-        return by_name(("mean", "var"), (f.mean, f.var), plain(np.float32, *p), plain(np.float64, *p))
+        q, blocks, random = problem(rng, name, M, N)
+        f_bar = fs.Marginals(rng.standard_normal(N), -rng.random(N))
+        single, narrow, bar = (fs.tree_map(lambda a: a.astype(np.float32), tree) for tree in (q, blocks, f_bar))
+        back = through(single, narrow, bar, -1.0, **{key: a.astype(np.float32) for key, a in random.items()})
+        fast = {"mean": back.f.mean, "var": back.f.var, "bar.Kuu": back.Kuu, "bar.Kuf": back.Kuf}
+        fast |= {f"bar.posterior.{path}": bar for path, _, bar in fs.leaves(back.posterior)}
+        assert {a.dtype for a in fast.values()} == {np.dtype(np.float32)}
+        double = through(*(fs.tree_map(lambda a: a.astype(float), tree) for tree in (single, narrow, bar)), -1.0, **random)
+        assert abs(back.kl - double.kl) <= 1e-5 * (M + abs(double.kl))  # M terms that cancel
+        rough, truth = plain(np.float32, q, blocks, f_bar), plain(np.float64, q, blocks, f_bar)
+        return by_name(truth, [fast[key] for key in truth], [rough[key] for key in truth], truth.values())
 
     assert_within_budget(draw, problems=9)
 
 
 @each_posterior
-def test_variances_below_rounding_are_raised_and_counted(rng, cls):
-    M = 4
-    Kuu = np.eye(M)
-    tiny = 1e-12 * np.eye(M)
-    blocks = fs.Blocks(Kuu, np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))  # the first two are inducing inputs
-    f, _, saved = cls(np.zeros(M), tiny).forward(blocks, 0.0)
-    assert saved[0].clamped == 2
-    np.testing.assert_array_equal(f.var, [np.finfo(float).eps, np.finfo(float).eps, 1.0])
+def test_variances_below_rounding_are_raised_and_counted(name, rng):
+    M, eps = 4, np.finfo(float).eps
+    q, random = ROWS[name].certain(M), ROWS[name].random(rng, M)
+    blocks = fs.Blocks(np.eye(M), np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))  # the first two are inducing inputs
+    work = q.start(blocks.Kuu, 0.0, 3, **random)
+    np.testing.assert_array_equal(work.project(blocks.Kuf, blocks.kff).f.var, [eps, eps, 1.0])
+    assert work.clamped == 2
+    work.project(blocks.Kuf[:, :1], blocks.kff[:1])
+    assert work.clamped == 3
+    joint = q.start(blocks.Kuu, 0.0)
+    np.testing.assert_array_equal(joint.joint(blocks.Kuf, np.diag(blocks.kff)).cov, np.diag([eps, eps, 1.0]))
+    assert joint.clamped == 2
 
 
 @each_posterior
-@pytest.mark.parametrize("P", [None, 2])
+def test_sizes_are_checked(rng, name):
+    M = 4
+    for P in (None, 1, 3):
+        batch = () if P is None else (P,)
+        q = ROWS[name].make(rng, np.eye(M), batch)
+        assert q.check_size(M) == batch
+        for size in (1, M - 1, M + 1):
+            with pytest.raises(ValueError, match="`posterior` has mean .* but there are|`posterior` has .* but there are"):
+                q.check_size(size)
+        for field in fields_of(q):
+            value = getattr(q, field)
+            for wrong in (value[..., 1:], np.stack([np.stack([value] * 2)] * 2), np.zeros(()), value[:0]):
+                with pytest.raises(ValueError, match="`posterior` has "):
+                    fs.replace(q, **{field: wrong}).check_size(M)
+
+
+# --- passes side by side ----------------------------------------------------------------------------------------------
+
+
+@one_or_two
+@each_length
+@each_posterior
+def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
+    """Interleaved, with other parameters and other rows."""
+    one, blocks, random = problem(rng, name, 6, N, P)
+    A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
+    two = ROWS[name].make(rng, A, () if P is None else (P,))
+    first, second = (q.begin(prior, N, ALL, **random) for q in (one, two))
+    (f, rows), (g, others) = (work.project(blocks.Kuf, blocks.kff) for work in (first, second))
+    kls = first.kl(), second.kl()
+    Kuf_bars = first.pull(rows, bars_of(f)), second.pull(others, bars_of(g))
+    ends = first.finish(-0.7), second.finish(-0.7)
+    for q, got, kl, Kuf_bar, end, work in zip((one, two), (f, g), kls, Kuf_bars, ends, (first, second), strict=True):
+        separate = through(q, blocks, **random)
+        assert_same_pass(type(separate)(got, kl, *end, Kuf_bar, work.clamped), separate)
+    third = one.begin(prior, N, ALL, **random)  # the prior has been left as it was
+    assert_same_pass(back_and_forth(third, blocks), through(one, blocks, **random))
+
+
+KEEP_ROWS = [name for name in ROWS if hasattr(ROWS[name].make(np.random.default_rng(0), np.eye(2)).start(np.eye(2), 0.0),
+                                              "project_rows")]  # fmt: skip
+
+
+@pytest.mark.parametrize("need", [ALL, ("posterior",), ("blocks",)], ids="+".join)
+@one_or_two
+@each_length
+@pytest.mark.parametrize("name", KEEP_ROWS)
+def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need):
+    one, blocks, random = problem(rng, name, 6, N, P)
+    A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
+    work = one.begin(prior, N, need, **random)
+    f, rows = work.project(blocks.Kuf, blocks.kff)
+    rows.kept = True
+    kept = rows.Kuf.copy(), rows.kff.copy(), rows.Lam.copy()
+    work.pull(rows, bars_of(f))
+    work.finish(-0.7)
+    for _ in range(2):
+        two = ROWS[name].make(rng, A, () if P is None else (P,))
+        work = two.begin(prior, N, need, **random)
+        f, rows = work.project_rows(rows)
+        kl = work.kl()
+        Kuf_bar = work.pull(rows, bars_of(f))
+        for before, after in zip(kept, (rows.Kuf, rows.kff, rows.Lam), strict=True):
+            np.testing.assert_array_equal(after, before)
+        separate = through(two, blocks, need=need, **random)
+        assert_same_pass(type(separate)(f, kl, *work.finish(-0.7), Kuf_bar, work.clamped), separate)
+    rows.kept = False
+    work.project_rows(rows)
+    work.pull(rows, bars_of(f))
+    assert rows.Lam is None  # consumed
+
+
+# --- natural steps ----------------------------------------------------------------------------------------------------
+
+
+def symmetric_behind(W_bar, W):
+    """The symmetric X with tril(2 X W) = W_bar."""
+    H = np.tril(W.T @ W_bar)
+    inverse = np.linalg.inv(W)
+    return inverse.T @ (H + np.tril(H, -1).T) @ inverse / 2
+
+
+NATURAL = [name for name in ROWS if ROWS[name].make(np.random.default_rng(0), np.eye(2)).natural_fields]
+
+
 @pytest.mark.parametrize("step", [1.0, 0.3])
-def test_natural_step_by_definition(rng, cls, P, step):
+@one_or_two
+@pytest.mark.parametrize("name", NATURAL)
+def test_natural_step_by_definition(rng, name, P, step):
     """theta_new = theta + step * dBound/d(expectation parameters), with gradients taken from the reverse rule."""
     M, N = 5, 9
-    blocks, mean, tril = problem(rng, M, N, P)
-    posterior = cls(mean, holey(tril))
-    f, _, saved = posterior.forward(blocks, JITTER)
-    f_bar = fs.Marginals(rng.standard_normal(f.mean.shape), -rng.random(f.var.shape))
-    work = posterior.start(blocks.Kuu, JITTER, np.inf)
-    for cols in (slice(0, 4), slice(4, N)):
-        _, part = posterior.project(work, blocks.Kuf[:, cols], blocks.kff[cols])
-        posterior.pull(work, part, fs.tree_map(lambda x, c=cols: x[..., c], f_bar), ("posterior",))
-    stepped = posterior.natural_step(work, step)
-    bar, _ = posterior.vjp(f_bar, -1.0, saved)
-    for p in np.ndindex(mean.shape[:-1]):
-        W, m = tril[p], mean[p]
-        S = W @ W.T
-        # W_bar = tril(2 S_bar W): solve for the symmetric S_bar
-        rows = [(i, j) for i in range(M) for j in range(i + 1)]
-        basis = [np.eye(M)[[i]].T @ np.eye(M)[[j]] for i, j in rows]
-        basis = [b + b.T if i != j else b for b, (i, j) in zip(basis, rows, strict=True)]
-        system = np.array([[np.tril(2 * b @ W)[r] for b in basis] for r in rows])
-        S_bar = sum(c * b for c, b in zip(np.linalg.solve(system, [bar.scale_tril[p][r] for r in rows]), basis, strict=True))
+    q, blocks, random = problem(rng, name, M, N, P)
+    shape = (*q.mean.shape[:-1], N)
+    f_bar = fs.Marginals(rng.standard_normal(shape), -rng.random(shape))
+    work = q.start(blocks.Kuu, JITTER, N, ("natural_step",), **random)
+    for run in (slice(0, 4), slice(4, N)):
+        rows = work.project(blocks.Kuf[:, run], blocks.kff[run]).rows
+        assert work.pull(rows, fs.tree_map(lambda x, run=run: x[..., run], f_bar)) is None
+    work.natural_step(0.1)  # the sums stay
+    stepped = work.natural_step(step)
+    bar = through(q, blocks, f_bar, -1.0, need=("posterior",), **random).posterior
+    for field in set(fields_of(q)) - set(q.natural_fields):
+        np.testing.assert_array_equal(getattr(stepped, field), getattr(q, field))
+    for p in np.ndindex(shape[:-1]):
+        W, m = np.tril(q.scale_tril[p]), q.mean[p]
+        S, S_bar = W @ W.T, symmetric_behind(bar.scale_tril[p], W)
         precision = np.linalg.inv(S) - 2 * step * S_bar
         theta = np.linalg.solve(S, m) + step * (bar.mean[p] - 2 * S_bar @ m)
-        np.testing.assert_allclose(stepped.scale_tril[p] @ stepped.scale_tril[p].T, np.linalg.inv(precision), atol=1e-9)
+        V = np.tril(stepped.scale_tril[p])
+        np.testing.assert_allclose(V @ V.T, np.linalg.inv(precision), atol=1e-9)
         np.testing.assert_allclose(stepped.mean[p], np.linalg.solve(precision, theta), atol=1e-9)
 
 
-@each_posterior
-def test_sizes_are_checked(rng, cls):
-    for mean, tril in [((3,), (4, 4)), ((4,), (4, 3)), ((2, 4), (4, 4)), ((4, 4), (4, 4)), ((), (4, 4))]:
-        with pytest.raises(ValueError, match="`posterior` has mean"):
-            cls(np.zeros(mean), np.zeros(tril)).check_size(4)
-    assert cls(np.zeros((2, 4)), np.zeros((2, 4, 4))).check_size(4) == (2,)
-
-
-@pytest.mark.parametrize("inverse_up_to", [0, 256])
-@pytest.mark.parametrize("P", [None, 2])
-def test_three_forms_agree(rng, monkeypatch, P, inverse_up_to):
-    M, N = 12, 40
-    monkeypatch.setattr(whitening, "INVERSE_UP_TO", inverse_up_to)
-    blocks, mean, tril = problem(rng, M, N, P)
-    f_bar = fs.Marginals(rng.standard_normal((P or 1, N)), rng.standard_normal((P or 1, N)))
-    L = np.linalg.cholesky(blocks.Kuu)
-    results = []
-    for form, columns in [(whitening.Whitening, N), (whitening.Whitening, 10**6), (whitening.LongWhitening, 10**6)]:
-        work = form(L, mean, holey(tril), columns)
-        first, second = slice(0, 25), slice(25, N)  # in two parts
-        values, Kuf_bar = [], []
-        for part in (first, second):
-            *moments, saved = work.project(np.ascontiguousarray(blocks.Kuf[:, part]), blocks.kff[part])
-            values += moments
-            bar = fs.Marginals(np.ascontiguousarray(f_bar.mean[:, part]), np.ascontiguousarray(f_bar.var[:, part]))
-            Kuf_bar.append(work.pull(saved, bar, True, True))
-        mean_bar, tril_bar, _ = work.finish(-1.0, True, True)
-        results.append([*values, *Kuf_bar, mean_bar, tril_bar, work.Kuu_bar()])
-    assert whitening.whitening(L, mean, tril, 50 * M, ("blocks",)).__class__ is whitening.LongWhitening
-    assert whitening.whitening(L, mean, tril, 50 * M, ("posterior",)).__class__ is whitening.Whitening
-    for others in zip(*results, strict=True):
-        for other in others[1:]:
-            np.testing.assert_allclose(other, others[0], rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("name", [name for name in ROWS if name not in NATURAL])
+def test_posteriors_without_natural_steps_say_why(rng, name):
+    q = ROWS[name].make(rng, np.eye(4))
+    model = fs.SVGP(fs.RBF(), rng.standard_normal((4, 2)), q, fs.Gaussian(0.1))
+    message = f"natural_step: a {type(q).__name__} posterior can not take natural-gradient steps, because it would .*adam"
+    with pytest.raises(TypeError, match=message):
+        fs.natural_step(model, rng.standard_normal((3, 2)), np.zeros(3))
+    with pytest.raises(NotImplementedError):
+        q.start(joint_blocks(rng, 4, 0).Kuu, JITTER).natural_step(0.1)

@@ -56,7 +56,10 @@ def gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
     if C.size == 0:
         return C
     if k == 0:
-        C *= beta
+        if beta:
+            C *= beta
+        else:
+            C.fill(0)  # new memory may hold NaN
         return C
     (A, transpose_a), (B, transpose_b) = _operand(A, transpose_a), _operand(B, transpose_b)
     device, cublas, _ = libraries()

@@ -1,0 +1,171 @@
+"""The gradient in the inputs, for networks and layers below: every posterior, covariance, likelihood and mean function."""
+
+import definitions
+import numpy as np
+import pytest
+from derivatives import assert_derivative, extended
+from numerics import five_point
+from test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_problem
+
+import fastsvgp as fs
+from fastsvgp import kernels
+from fastsvgp.bounds import elbo as bound
+
+SCALE, JITTER = 3.5, 1e-2
+
+
+def check(rng, **options):
+    model, X, Y, random = full_problem(rng, **options)
+    arguments = {"num_data": SCALE * len(X), "jitter": JITTER, **random}
+    value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments)
+    assert X_bar.shape == X.shape and X_bar.dtype == X.dtype and not np.shares_memory(X_bar, X)
+
+    def definition(X):
+        return definitions.elbo(model, X, Y, SCALE, JITTER, **random)
+
+    for _ in range(2):
+        assert_derivative(definition, extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+    one = np.zeros(X.shape)
+    one[rng.integers(len(X))] = rng.standard_normal(X.shape[1])  # a single row, which no other hides
+    assert_derivative(definition, extended(X), X_bar, one, name="a row of X")
+    without, same = fs.elbo_and_grad(model, X, Y, **arguments)
+    assert without == pytest.approx(value, rel=1e-13)
+    for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(same), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=path)
+
+
+@each_posterior
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_every_posterior_and_covariance(rng, posterior, covariance):
+    check(rng, posterior=posterior, covariance=covariance, mean="linear")
+
+
+@each_posterior
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_every_posterior_and_likelihood(rng, posterior, likelihood):
+    check(rng, posterior=posterior, likelihood=likelihood)
+
+
+@pytest.mark.parametrize("P", [None, 1, 2])
+@pytest.mark.parametrize("mean", MEANS)
+def test_every_mean_function(rng, mean, P):
+    check(rng, mean=mean, P=P, covariance="tree")
+
+
+@each_posterior
+@pytest.mark.parametrize("M, B, D, P", [(1, 1, 1, None), (6, 1, 3, 2), (3, 40, 2, 2), (2, 130, 1, None)])
+def test_odd_shapes(rng, posterior, M, B, D, P):
+    check(rng, posterior=posterior, likelihood="student", mean="constant", M=M, B=B, D=D, P=P)
+
+
+@each_posterior
+def test_several_runs_of_rows_with_outputs(rng, monkeypatch, posterior):
+    monkeypatch.setattr(bound, "PART_COLUMNS", 5)
+    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+    check(rng, posterior=posterior, covariance="tree", likelihood="poisson", mean="linear", B=23, P=2)
+
+
+@each_posterior
+def test_the_data_term_has_the_same_one_and_needs_nothing_else(rng, posterior):
+    """The KL term does not depend on X; ``wrt=()`` leaves X_bar alone."""
+    model, X, Y, random = full_problem(rng, posterior, mean="linear", P=2)
+    arguments = {"num_data": 40, "jitter": JITTER, **random}
+    value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments)
+    data, data_grad, other = fs.data_term_and_grad(model, X, Y, inputs=True, **arguments)
+    assert data == pytest.approx(fs.data_term_and_grad(model, X, Y, **arguments)[0], rel=1e-13)
+    np.testing.assert_allclose(other, X_bar, rtol=1e-11, atol=1e-11)
+    for function, whole in ((fs.elbo_and_grad, value), (fs.data_term_and_grad, data)):
+        for wrt in ((), ("likelihood",), ("posterior.mean",), "mean.weights"):
+            got, some, alone = function(model, X, Y, wrt=wrt, inputs=True, **arguments)
+            assert got == pytest.approx(whole, rel=1e-12)
+            np.testing.assert_allclose(alone, X_bar, rtol=1e-10, atol=1e-11)
+            names = (wrt,) if isinstance(wrt, str) else wrt
+            found = {path for path, _, bar in fs.leaves(some) if bar is not None}
+            assert found == {path for path, _, _ in fs.leaves(grad) if any(f"{path}.".startswith(f"{n}.") for n in names)}
+
+
+def test_of_the_data_set_as_a_whole(rng):
+    """``num_data`` scales it; batches that share no row have each their own."""
+    model, X, Y, _ = full_problem(rng, B=12)
+    X_bar = fs.elbo_and_grad(model, X, Y, inputs=True)[2]
+    np.testing.assert_allclose(fs.elbo_and_grad(model, X, Y, num_data=30, inputs=True)[2], 2.5 * X_bar, rtol=1e-12)
+    halves = [fs.elbo_and_grad(model, X[half], Y[half], wrt=(), inputs=True)[2] for half in (slice(0, 5), slice(5, 12))]
+    np.testing.assert_allclose(np.concatenate(halves), X_bar, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("wrt, kernel_does", [
+    ((), [{"X2"}]),
+    (("posterior",), [{"X2"}]),
+    ("covariance.variance", [{"X2", "variance"}, {"variance"}]),
+    (None, [{"X1", "X2", "variance", "lengthscales"}, {"X1", "variance", "lengthscales"}]),
+])  # fmt: skip
+def test_what_nobody_asked_for_is_not_computed(rng, monkeypatch, wrt, kernel_does):
+    """For X alone nothing goes back through Kuu."""
+    asked, plain = [], kernels.stationary_vjp
+    monkeypatch.setattr(kernels, "stationary_vjp", lambda *a, need, **k: asked.append(set(need)) or plain(*a, need=need, **k))
+    model, X, Y, _ = full_problem(rng)
+    fs.elbo_and_grad(model, X, Y, wrt=wrt, inputs=True)
+    assert asked == kernel_does
+
+
+def assert_differences(bar, f, x, rng):
+    """Five points of the public bound itself."""
+    d = rng.standard_normal(x.shape)
+    difference = five_point(lambda s: f(x + s * d))
+    assert abs(np.vdot(bar, d) - difference) <= 1e-8 * max(1, np.linalg.norm(bar) * np.linalg.norm(d))
+
+
+@each_posterior
+def test_of_points_and_probes_that_are_drawn(rng, posterior):
+    """Of the estimate that the value is: the same seed gives the same points."""
+    model, X, Y, random = full_problem(rng, posterior, likelihood="softmax")
+    arguments = {"jitter": JITTER, "rng": 3, **{name: 2 for name in random}}
+    _, _, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **arguments)
+    assert_differences(X_bar, lambda X: fs.elbo(model, X, Y, **arguments), X, rng)
+
+
+@each_posterior
+def test_a_layer_below(rng, posterior):
+    """The weights of a linear map under the process, by the chain rule."""
+    model, X, Y, random = full_problem(rng, posterior, covariance="matern52", likelihood="logit", mean="linear")
+    W = rng.standard_normal((X.shape[1], 2))
+    W_bar = X.T @ fs.elbo_and_grad(model, X @ W, Y, wrt=(), inputs=True, **random)[2]
+    assert_differences(W_bar, lambda W: fs.elbo(model, X @ W, Y, **random), W, rng)
+
+
+@each_posterior
+@pytest.mark.parametrize("covariance", ["matern12", "tree"])
+def test_inputs_at_inducing_inputs_are_no_trouble(rng, posterior, covariance):
+    model, X, Y, random = full_problem(rng, posterior, covariance=covariance)
+    X[:3] = model.inducing[:3]
+    assert np.isfinite(fs.elbo_and_grad(model, X, Y, inputs=True, **random)[2]).all()
+
+
+@each_posterior
+def test_dtypes(rng, posterior):
+    model, X, Y, random = full_problem(rng, posterior, dtype=np.float32, mean="linear", covariance="tree")
+    narrow = fs.elbo_and_grad(model, X, Y, jitter=JITTER, inputs=True, **random)[2]
+    wide = fs.tree_map(lambda a: np.float64(a), model), X.astype(float), Y.astype(float)
+    truth = fs.elbo_and_grad(*wide, jitter=JITTER, inputs=True, **random)[2]
+    assert narrow.dtype == np.float32 and truth.dtype == np.float64
+    np.testing.assert_allclose(narrow, truth, rtol=0, atol=1e-3 * np.abs(truth).max())
+    whole = fs.elbo_and_grad(wide[0], np.arange(12).reshape(6, 2), wide[2], inputs=True, **random)[2]
+    assert whole.dtype == np.float64
+
+
+@pytest.mark.parametrize("function", [fs.elbo_and_grad, fs.data_term_and_grad], ids=lambda f: f.__name__)
+def test_without_inputs_two_results_come_back(rng, function):
+    model, X, Y, _ = full_problem(rng)
+    for options in ({}, {"inputs": None}, {"inputs": False}, {"inputs": np.False_}):
+        assert len(function(model, X, Y, **options)) == 2
+    assert len(function(model, X, Y, inputs=np.True_)) == 3
+    for wrong in ("yes", 1, 0, [], "X", np.ones(1, bool)):
+        with pytest.raises(TypeError, match="`inputs` must be True or False, got"):
+            function(model, X, Y, inputs=wrong)
+
+
+def test_functions_that_have_no_inputs_say_so(rng):
+    model, X, Y, _ = full_problem(rng)
+    for call in (lambda: fs.kl_term_and_grad(model, inputs=True), lambda: fs.elbo(model, X, Y, inputs=True)):
+        with pytest.raises(TypeError, match="`inputs` is no argument here"):
+            call()

@@ -1,0 +1,213 @@
+"""Every posterior is a row of one table, over which the tests of all rooms run; its definition is in ``definitions``."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from gp_problems import factor
+from oracles import inverse_free_whitened
+
+import fastsvgp as fs
+from fastsvgp.posteriors.base import ALL
+
+JITTER = 1e-3
+
+
+class Row(NamedTuple):
+    """A posterior: a random one, one of no width, and its marginals by plain formulas.
+
+    make : (rng, A, batch) -> posterior, for the prior covariance A of u, jitter included; batch is () or (P,)
+    certain : (M) -> posterior of u = 0 for A = I, its variance below rounding
+    plain : (A, Kuf, kff, q, f_bar) -> {name: array} of one output, in the dtype of the arguments: "mean", "var" and "bar.Kuf",
+        the cotangent for f_bar of the marginals; may have others ("bar.Kuu", "bar.posterior.mean"), for -1 of the KL
+    probes : how many a bound is asked for
+    """
+
+    make: Callable
+    certain: Callable
+    plain: Callable
+    probes: int | None = None
+
+    def random(self, rng, M, dtype=float):
+        """Random quantities, as passes and bounds take them."""
+        return {} if self.probes is None else {"probes": rng.choice([-1.0, 1.0], (M, self.probes)).astype(dtype)}
+
+
+# --- random ones, with NaN where nobody may look: above the diagonals of factors ----------------------------------------
+
+
+def near_inverse_factor(rng, A, error=0.15):
+    """A lower factor near that of the inverse of A."""
+    M = len(A)
+    noise = np.tril(rng.standard_normal((M, M)), -1) + np.diag(rng.uniform(-1, 1, M))
+    return np.linalg.cholesky(np.linalg.inv(A)) @ (np.eye(M) + error / M * noise) + np.triu(np.full((M, M), np.nan), 1)
+
+
+def gaussian_factor(kind):
+    def make(rng, A, batch=()):
+        M = len(A)
+        return kind(rng.standard_normal((*batch, M)), factor(rng, *batch, M, off=0.3 / np.sqrt(M)))
+
+    return make
+
+
+def likelihood_form(preconditioned):
+    def make(rng, A, batch=()):
+        M = len(A)
+        return fs.LikelihoodForm(rng.standard_normal((*batch, M)), rng.uniform(0.2, 1.5, M), preconditioned=preconditioned)
+
+    return make
+
+
+def relaxed(preconditioned):
+    def make(rng, A, batch=()):
+        q = likelihood_form(preconditioned)(rng, A, batch)
+        L = near_inverse_factor(rng, A + np.diag(q.variance))
+        return fs.Relaxed(q.mean, q.variance, L, preconditioned=preconditioned)
+
+    return make
+
+
+def inverse_free(rng, A, batch=()):
+    q = gaussian_factor(fs.Whitened)(rng, A, batch)
+    return fs.InverseFreeWhitened(q.mean, q.scale_tril, near_inverse_factor(rng, A))
+
+
+# --- plain formulas -----------------------------------------------------------------------------------------------------
+
+
+def plain_whitened(A, Kuf, kff, q, f_bar, whiten=False):
+    L, m, W = np.linalg.cholesky(A), q.mean, np.tril(q.scale_tril)
+    if whiten:
+        m, W = np.linalg.solve(L, m), np.linalg.solve(L, W)
+    Lam = np.linalg.solve(L, Kuf)
+    V = W.T @ Lam
+    Lam_bar = np.outer(m, f_bar.mean) + 2 * (W @ V - Lam) * f_bar.var
+    var = kff - (Lam**2).sum(0) + (V**2).sum(0)
+    return {"mean": m @ Lam, "var": var, "bar.Kuf": np.linalg.solve(L.T, Lam_bar)}
+
+
+def plain_marginal(*arguments):
+    return plain_whitened(*arguments, whiten=True)
+
+
+def plain_likelihood_form(A, Kuf, kff, q, f_bar):
+    L = np.linalg.cholesky(A + np.diag(q.variance))
+    Lam = np.linalg.solve(L, Kuf)
+    w = np.linalg.solve(L.T, np.linalg.solve(L, q.mean)) if q.preconditioned else q.mean
+    Kuf_bar = np.outer(w, f_bar.mean) - 2 * np.linalg.solve(L.T, Lam) * f_bar.var
+    return {"mean": w @ Kuf, "var": kff - (Lam**2).sum(0), "bar.Kuf": Kuf_bar}
+
+
+def plain_relaxed(A, Kuf, kff, q, f_bar):
+    L = np.tril(q.inverse_tril)
+    T, B = L @ L.T, A + np.diag(q.variance)
+    P = 2 * T - T @ B @ T
+    w, Psi = P @ q.mean if q.preconditioned else q.mean, P @ Kuf
+    Kuf_bar = np.outer(w, f_bar.mean) - 2 * Psi * f_bar.var
+    return {"mean": w @ Kuf, "var": kff - (Kuf * Psi).sum(0), "bar.Kuf": Kuf_bar}
+
+
+def plain_inverse_free(A, Kuf, kff, q, f_bar):
+    m, W, R = q.mean, np.tril(q.scale_tril), np.tril(q.inverse_root)
+    T = inverse_free_whitened.implicit_step(A, R).astype(A.dtype)
+    mean, var = inverse_free_whitened.marginals(A, T, m, W @ W.T, Kuf, kff)
+    bars = inverse_free_whitened.cotangents(A, R, m, W, Kuf, f_bar.mean, f_bar.var, A.dtype.type(-1))
+    names = ("bar.posterior.mean", "bar.posterior.scale_tril", "bar.Kuu", "bar.Kuf")
+    return {"mean": mean, "var": var} | dict(zip(names, bars, strict=True))
+
+
+# --- the table ----------------------------------------------------------------------------------------------------------
+
+
+def _likelihood_row(preconditioned):
+    def certain(M):
+        return fs.LikelihoodForm(np.zeros(M), np.full(M, 1e-17), preconditioned=preconditioned)
+
+    return Row(likelihood_form(preconditioned), certain, plain_likelihood_form)
+
+
+def _relaxed_row(preconditioned, probes=None):
+    def certain(M):
+        return fs.Relaxed(np.zeros(M), np.full(M, 1e-17), np.eye(M), preconditioned=preconditioned)
+
+    return Row(relaxed(preconditioned), certain, plain_relaxed, probes)
+
+
+ROWS = {
+    "whitened": Row(gaussian_factor(fs.Whitened), lambda M: fs.Whitened(np.zeros(M), 1e-12 * np.eye(M)), plain_whitened),
+    "marginal": Row(gaussian_factor(fs.Marginal), lambda M: fs.Marginal(np.zeros(M), 1e-12 * np.eye(M)), plain_marginal),
+    "likelihood": _likelihood_row(True),
+    "likelihood-plain": _likelihood_row(False),
+    "relaxed": _relaxed_row(True),
+    "relaxed-plain": _relaxed_row(False),
+    "relaxed-1-probe": _relaxed_row(True, 1),
+    "relaxed-plain-6-probes": _relaxed_row(False, 6),
+    "inverse-free": Row(
+        inverse_free, lambda M: fs.InverseFreeWhitened(np.zeros(M), 1e-12 * np.eye(M), np.eye(M)), plain_inverse_free
+    ),
+}
+
+
+# --- problems -----------------------------------------------------------------------------------------------------------
+
+
+def joint_blocks(rng, M, N):
+    """Blocks of a positive definite joint covariance."""
+    A = rng.standard_normal((M + N, M + N + 3)) / np.sqrt(M + N)
+    K = A @ A.T + 0.2 * np.eye(M + N)
+    Kff = K[M:, M:]
+    return fs.Blocks(K[:M, :M].copy(), K[:M, M:].copy(), Kff.diagonal().copy(), Kff.copy())
+
+
+def problem(rng, name, M, N, P=None):
+    """``(posterior, blocks, random quantities)``."""
+    blocks = joint_blocks(rng, M, N)
+    posterior = ROWS[name].make(rng, blocks.Kuu + JITTER * np.eye(M), () if P is None else (P,))
+    return posterior, blocks, ROWS[name].random(rng, M)
+
+
+def in_model(rng, name, model, batch=(), jitter=JITTER):
+    """``(model, random quantities)``: the same model with a posterior of this row, which fits its covariance."""
+    Kuu = model.covariance.Kuu(model.inducing)
+    posterior = ROWS[name].make(rng, Kuu + jitter * np.eye(len(Kuu)), batch)
+    return fs.replace(model, posterior=posterior), ROWS[name].random(rng, len(Kuu))
+
+
+@fs.record
+class StackedWhitened(fs.Whitened):
+    """``Whitened`` over the values at two sets of inducing inputs."""
+
+    num_sets = 2
+
+    def check_size(self, *sizes):
+        return super().check_size(sum(sizes))
+
+
+class Through(NamedTuple):
+    """What a whole pass gives."""
+
+    f: Any
+    kl: float
+    posterior: Any
+    Kuu: Any
+    Kuf: Any
+    clamped: int
+
+
+def bars_of(f):
+    """Cotangents of marginals, of both signs."""
+    return fs.Marginals(np.sin(3 * f.mean), -np.cos(5 * f.var))
+
+
+def through(posterior, blocks, f_bar=bars_of, kl_bar=-0.7, need=ALL, jitter=JITTER, columns=None, **more):
+    """All of ``blocks`` forward and back; ``f_bar`` may be a function of the marginals."""
+    columns = blocks.Kuf.shape[1] if columns is None else columns
+    return back_and_forth(posterior.start(blocks.Kuu, jitter, columns, need, **more), blocks, f_bar, kl_bar)
+
+
+def back_and_forth(work, blocks, f_bar=bars_of, kl_bar=-0.7):
+    f, rows = work.project(blocks.Kuf, blocks.kff)
+    kl = work.kl()
+    Kuf_bar = work.pull(rows, f_bar(f) if callable(f_bar) else f_bar)
+    return Through(f, kl, *work.finish(kl_bar), Kuf_bar, work.clamped)
