@@ -93,7 +93,10 @@ class Likelihood:
 
 
 def _no_order(likelihood):
-    return f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities"
+    return (
+        f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities "
+        "(a likelihood of numbers has quantiles where it defines predict_cdf and predict_quantiles)"
+    )
 
 
 def total(values):
