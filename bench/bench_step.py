@@ -68,6 +68,25 @@ def bench_step(benchmark, posterior, M, B, dtype):
     )
 
 
+@every_dtype
+@every_posterior
+def bench_step_with_inputs(benchmark, posterior, dtype, M=512, B=1024):
+    """The gradient in the inputs too; the error is that of the gradients in the fields, which it must leave alone."""
+    model, X, y, truth = model_and_batch(posterior, M, B, dtype)
+
+    def step():
+        return fs.elbo_and_grad(model, X, y, num_data=10.0 * B, jitter=JITTER[dtype], inputs=True)
+
+    record(
+        benchmark,
+        step,
+        floor_flops=step_flops(M, B),
+        error=worst_error(*step()[:2], *truth),
+        gemm=(M, B, dtype),
+        unit=(M * M + M * B) * np.dtype(dtype).itemsize,
+    )
+
+
 @device.needs_device
 @every_dtype
 @pytest.mark.parametrize("M, B", [(1000, 1000), (1000, 10_000), (4000, 1000)])

@@ -1,5 +1,7 @@
 """The public names, for type checkers and editors; at run time they load lazily (see __init__.py)."""
 
+from typing import Any, Literal, overload
+
 from . import kernels as kernels
 from . import models as models
 from .bounds.blocks import (
@@ -24,13 +26,7 @@ from .bounds.elbo import (
     SVGP as SVGP,
 )
 from .bounds.elbo import (
-    data_term_and_grad as data_term_and_grad,
-)
-from .bounds.elbo import (
     elbo as elbo,
-)
-from .bounds.elbo import (
-    elbo_and_grad as elbo_and_grad,
 )
 from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
@@ -261,5 +257,59 @@ from .train import (
 from .train.state import (
     TrainingState as TrainingState,
 )
+
+# with ``inputs=True`` a third result comes
+@overload
+def elbo_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[False] = ...,
+    **random: Any,
+) -> tuple[float, SVGP]: ...
+@overload
+def elbo_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[True],
+    **random: Any,
+) -> tuple[float, SVGP, Any]: ...
+@overload
+def data_term_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[False] = ...,
+    **random: Any,
+) -> tuple[float, SVGP]: ...
+@overload
+def data_term_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: Literal[True],
+    **random: Any,
+) -> tuple[float, SVGP, Any]: ...
 
 __version__: str

@@ -330,11 +330,11 @@ def inducing(model, num_sets=1, user="collapsed"):
     if own is None:
         if is_record(Z) and not isinstance(Z, InducingSets):
             raise TypeError(f"`inducing` must be an array (M, D), which a {kind} covariance takes, got a {type(Z).__name__}")
-        sets = sets_of(Z)
-        first = next(iter(sets.values()))
-        for name, one in sets.items():
+        first, *_ = sets = sets_of(Z)
+        for i, one in enumerate(sets):
             if np.ndim(one) != 2 or 0 in one.shape or one.shape[1] != first.shape[1]:
-                other = "" if one is first else f", D the {first.shape[1]} columns of the first set"
+                name = f"inducing.{Z._record_fields[i][0]}" if is_record(Z) else "inducing"
+                other = f", D the {first.shape[1]} columns of the first set" if i else ""
                 raise ValueError(f"`{name}` must have shape (M, D) with M and D > 0{other}, got {np.shape(one)}")
     D, sizes = covariance.num_columns(Z), covariance.num_inducing(Z)
     if len(sizes) != num_sets:

@@ -23,16 +23,16 @@ class InducingPair(InducingSets):
 
 
 def sets_of(inducing):
-    """``{name: set}`` with what messages call each of them; an array is one set."""
+    """The arrays in a tuple; an array is one set."""
     if isinstance(inducing, InducingSets):
-        return {f"inducing.{name}": getattr(inducing, name) for name, _ in inducing._record_fields}
-    return {"inducing": inducing}
+        return tuple(getattr(inducing, name) for name, _ in inducing._record_fields)
+    return (inducing,)
 
 
 def stacked(inducing):
     """One array (M_1 + M_2 + ..., D) of all sets; an array as it is."""
     if isinstance(inducing, InducingSets):
-        return np.concatenate(list(sets_of(inducing).values()))
+        return np.concatenate(sets_of(inducing))
     return inducing
 
 
@@ -40,5 +40,5 @@ def unstacked(Z_bar, inducing):
     """A cotangent of ``stacked(inducing)`` as one of ``inducing``; None stays None."""
     if Z_bar is None or not isinstance(inducing, InducingSets):
         return Z_bar
-    edges = np.cumsum([len(Z) for Z in sets_of(inducing).values()])[:-1]
+    edges = np.cumsum([len(Z) for Z in sets_of(inducing)])[:-1]
     return type(inducing)(*np.split(Z_bar, edges))

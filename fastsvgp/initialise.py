@@ -113,14 +113,14 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     X, dtype, home = _rows("greedy_variance_inducing", X, M, rng, 10_000 if subset is None else subset)
     covariance, _ = check.parameters(devices.to_host(covariance), X, prefix="covariance.")
     covariance.check_dim(X.shape[1])
-    variance = np.array(covariance.diag(X), np.float64)
+    variance = np.array(covariance.kff(X), np.float64)
     floor = M * np.finfo(np.float64).eps * variance.max()
     factor, chosen = np.empty((len(X), M)), []
     for j in range(M):
         pivot = int(variance.argmax())
         if not variance[pivot] > floor:
             break
-        column = np.asarray(covariance.matrix(X[pivot : pivot + 1], X))[0]
+        column = np.asarray(covariance.Kff(X[pivot : pivot + 1], X))[0]
         kernels.deflate(factor, j, pivot, column, variance)
         variance[pivot] = -np.inf
         chosen.append(pivot)

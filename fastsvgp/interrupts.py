@@ -9,24 +9,28 @@ ENDING = tuple(number for number in (signal.SIGTERM, HANGUP) if number is not No
 
 
 class _Watch:
-    """A handler of signals: notes them in ``asked``, and raises ``KeyboardInterrupt``."""
+    """A handler of signals: notes them in ``asked`` and raises ``KeyboardInterrupt``, but for the first while it ``waits``."""
 
     def __init__(self, hung_up):
-        self.asked, self._hung_up = [], hung_up
+        self.asked, self.waits, self._hung_up = [], False, hung_up
 
     def __call__(self, number, frame):
         first = not self.asked
         self.asked.append(number)
         if number == HANGUP and self._hung_up is not None:
             self._hung_up()
-        if first or number == signal.SIGINT:
+        if not self.waits if first else number == signal.SIGINT:
             raise KeyboardInterrupt
 
 
-def _outer():
-    """The handler of a ``remembered`` that is open already, or None."""
+def _watch():
+    """The handler of the ``remembered`` that is open, or None."""
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, *ENDING)]
     return next((handler for handler in handlers if isinstance(handler, _Watch)), None)
+
+
+def _in_main_thread():
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
@@ -42,8 +46,8 @@ def remembered(ending=False, hung_up=None):
     ignored. Inside another ``remembered`` this is the list of that one. At the end all handlers are as they were. ``hung_up`` is
     called first at a SIGHUP.
     """
-    outer = _outer()
-    if outer is not None or threading.current_thread() is not threading.main_thread():
+    outer = _watch()
+    if outer is not None or not _in_main_thread():
         yield [] if outer is None else outer.asked
         return
     watch = _Watch(hung_up)
@@ -60,11 +64,21 @@ def remembered(ending=False, hung_up=None):
 
 @contextmanager
 def obeyed(ending):
-    """``remembered`` for a training: in the end SIGTERM and SIGHUP do what they would have done at once."""
-    nested, asked = _outer() is not None, []
+    """``remembered`` for a training: the first signal waits; in the end SIGTERM and SIGHUP do what they would have done at once.
+
+    The first is noted and no more: a loop that looks at the list after each step ends with all of that step done. From the
+    second signal on Ctrl-C raises, wherever it lands. Inside a ``remembered`` the first signal waits for as long as this is open.
+    """
+    nested, asked = _watch() is not None, []
     try:
         with remembered(ending) as asked:
-            yield asked
+            # one of no signal where others handle them all, and in threads that get none
+            watch = (_watch() if _in_main_thread() else None) or _Watch(None)
+            before, watch.waits = watch.waits, True
+            try:
+                yield asked
+            finally:
+                watch.waits = before
     finally:
         for number in asked:
             if number in ENDING and not nested:

@@ -1,8 +1,14 @@
 """One table: what serves each public function for each kind of model. A kind is a record whose file registers what it offers."""
 
+import functools
 import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
-_SERVES: dict[type, dict] = {}  # kind: {public function: (what serves it, the keywords that it takes, or None for any)}
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SERVES: dict[type, dict] = {}  # kind: {public function: (what serves it, the options that it takes, or None for any)}
 _INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a function
 
 
@@ -16,38 +22,59 @@ def register(kind, *, instead=None, **functions):
     instead : str, optional
         What an error tells those who ask for a function that this kind does not offer.
     **functions
-        By the names of the public functions: what serves them. Each is called with the model and the other positional arguments,
-        and with those keywords alone that the caller gave; options are keyword-only.
+        By the names of the public functions: what serves them. Each is called as the public function was; its options are
+        keyword-only.
     """
     if instead is not None:
         _INSTEAD[kind] = instead
     for name, function in functions.items():
         parameters = inspect.signature(function).parameters.values()
-        any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        keywords = None if any_keyword else frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
-        _SERVES.setdefault(kind, {})[name] = function, keywords
+        any_option = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        options = None if any_option else frozenset(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
+        _SERVES.setdefault(kind, {})[name] = function, options
 
 
-def call(name, model, *args, argument="model", **keywords):
-    """Call the public function ``name`` as the model's kind serves it; keywords that are None count as not given.
+def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a public function of one that serves models of ``kind``; what is called goes by the kind of the first argument.
 
-    Raises ``TypeError`` where the kind, which the message calls ``argument``, does not offer the function or a keyword.
+    ``TypeError`` where a kind does not offer the function, or an option that is given.
     """
-    for kind in type(model).__mro__:
-        function, known = _SERVES.get(kind, {}).get(name, (None, None))
-        if function is not None:
-            break
-    else:
-        raise TypeError(_unknown(name, model, argument))
-    given = {key: value for key, value in keywords.items() if value is not None}
-    if known is not None and not given.keys() <= known:
-        wrong = next(key for key in given if key not in known)
-        takes = ", ".join(f"`{key}`" for key in sorted(known)) or "no options"
-        raise TypeError(f"{name}: `{wrong}` is nothing that a {kind.__name__} takes; it takes {takes}")
-    return function(model, *args, **given)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name, argument = function.__name__, next(iter(inspect.signature(function).parameters))
+        register(kind, **{name: function})
+
+        @functools.wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            if not args and argument in options:
+                args = (options.pop(argument),)
+            if not args:
+                return function(**options)  # Python says what is missing
+            for own in type(args[0]).__mro__:
+                serves, known = _SERVES.get(own, {}).get(name, (None, None))
+                if serves is not None:
+                    if known is not None and not options.keys() <= known:
+                        _refuse(name, own, options, known - {argument})
+                    return serves(*args, **options)
+            raise TypeError(_not_offered(name, args[0], argument))
+
+        return call
+
+    return decorate
 
 
-def _unknown(name, model, argument):
+def serving(name, model):
+    """What serves a public function for this model; None where nothing does."""
+    found = (_SERVES.get(kind, {}).get(name) for kind in type(model).__mro__)
+    return next((serves for serves, _ in filter(None, found)), None)
+
+
+def _refuse(name, kind, options, known):
+    wrong = next(option for option in options if option not in known)
+    raise TypeError(f"{name}: `{wrong}` is nothing that a {kind.__name__} takes; it takes {', '.join(sorted(known))}")
+
+
+def _not_offered(name, model, argument):
     """What to say where no kind of model that is known, or not this one, offers the function."""
     ours = [kind.__name__ for kind, functions in _SERVES.items() if name in functions and kind.__module__.startswith("fastsvgp.")]
     said = f"{name}: `{argument}` must be a fastsvgp.{' or '.join(ours)}, got {type(model).__name__}"
@@ -56,6 +83,6 @@ def _unknown(name, model, argument):
             return f"{said}: {_INSTEAD[kind]}"
         if kind in _SERVES:
             return f"{said}, which offers {', '.join(sorted(_SERVES[kind]))}"
-    if isinstance(model, tuple) and model and any(kind in _SERVES for kind in type(model[0]).__mro__):
+    if isinstance(model, tuple) and model and type(model[0]) in _SERVES:
         return f"{said}: fit gives the model and what is to say about the training, model, info = fastsvgp.fit(...)"
     return f"{said}: give its .model" if hasattr(model, "model") else said

@@ -17,14 +17,17 @@ from typing import Any, dataclass_transform
 
 import numpy as np
 
+from .catalogue import GONE, OURS
 from .errors import DataFileError, warn
 from .files import as_path, write_atomically
 
-FORMAT = "fastsvgp-record-1"
+FORMAT = "fastsvgp-record-2"
+READABLE = ("fastsvgp-record-1", FORMAT)  # the first one does not say which modules define records that are not ours
 COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
 DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
            TypeError, ValueError, RuntimeError)  # fmt: skip
+SCRIPTS = {"__main__", "__mp_main__"}  # what Python calls the module of a script or notebook; the other in processes of its own
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
 
@@ -44,7 +47,18 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
 def record(cls):
-    """Turn a class into a frozen record and make its name known to ``load``."""
+    """Turn a class into a frozen record and make its name known to ``load``.
+
+    ``TypeError`` where a record of that name belongs to another module already, ours that nobody imported yet included: a file
+    knows records by their names. The same module may define it again, as a reload or the cell of a notebook does.
+    """
+    name, module = cls.__name__, cls.__module__
+    known = f"{__package__}.{OURS[name]}" if name in OURS else REGISTRY[name].__module__ if name in REGISTRY else module
+    if known != module:
+        raise TypeError(
+            f"record: the module {known!r} has a record {name!r}, and {module!r} defines another of that name, by which files "
+            "know it; give one of them a new name, or, where both modules are one file, import it under one name only"
+        )
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
@@ -58,13 +72,16 @@ def is_record(x):
     return type(x) in _TYPES
 
 
-def _is_parts(value):
+def is_parts(value):
     """Whether this is a tuple of records; any other tuple holds numbers, as a list does."""
     return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
 
 
 def leaves(tree, prefix=""):
-    """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too."""
+    """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
+
+    Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None`` there that is no default.
+    """
     for name, kind in tree._record_fields:
         value = getattr(tree, name)
         if kind == "static":
@@ -73,10 +90,10 @@ def leaves(tree, prefix=""):
             yield prefix + name, kind, value
         elif is_record(value):
             yield from leaves(value, f"{prefix}{name}.")
-        elif _is_parts(value):
+        elif is_parts(value):
             for i, part in enumerate(value):
                 yield from leaves(part, f"{prefix}{name}.{i}.")
-        elif value is not None:
+        elif value is not None or name not in tree._optional_fields:
             yield prefix + name, "real", value
 
 
@@ -86,10 +103,10 @@ def missing(tree, prefix=""):
         value = getattr(tree, name)
         if is_record(value):
             yield from missing(value, f"{prefix}{name}.")
-        elif kind == "record" and _is_parts(value):
+        elif kind == "record" and is_parts(value):
             for i, part in enumerate(value):
                 yield from missing(part, f"{prefix}{name}.{i}.")
-        elif value is None and kind not in ("static", "record") and name not in tree._optional_fields:
+        elif value is None and kind != "static" and name not in tree._optional_fields:
             yield prefix + name
 
 
@@ -109,7 +126,7 @@ def _mapped(f, value, rest):
         return None
     if type(value) in _TYPES:
         return tree_map(f, value, *rest)
-    if _is_parts(value):
+    if is_parts(value):
         return tuple(tree_map(f, part, *(r[i] for r in rest)) for i, part in enumerate(value))
     return f(value, *rest)
 
@@ -146,7 +163,7 @@ def replace_at(tree, path, value):
 
 def _changed(tree, path, value):
     head, _, rest = path.partition(".")
-    if _is_parts(tree):
+    if is_parts(tree):
         parts = dict(zip(map(str, range(len(tree))), tree, strict=True))
         parts[head] = _changed(parts[head], rest, value) if rest else parts[head] and value
         return tuple(parts.values())
@@ -163,7 +180,8 @@ def matches(path, names):
 def restricted(tree, names):
     """``tree`` with ``None`` in place of every field, and of every leaf below a field, outside the dotted ``names``."""
     roots = {name.partition(".")[0] for name in names}
-    others = [name for name, _ in tree._record_fields if name not in roots and getattr(tree, name) is not None]
+    fields = [name for name, kind in tree._record_fields if kind != "static" and name not in roots]
+    others = [name for name in fields if getattr(tree, name) is not None]
     if others:
         tree = replace(tree, **dict.fromkeys(others))
     if any("." in name for name in names):
@@ -210,8 +228,9 @@ class Marginals:
 
 def _header(value):
     if is_record(value):
-        return {"type": type(value).__name__, "fields": {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}}
-    if _is_parts(value):
+        name, fields = type(value).__name__, {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}
+        return {"type": name, "fields": fields} | ({} if name in OURS else {"module": type(value).__module__})
+    if is_parts(value):
         return {"parts": [_header(v) for v in value]}
     if value is None:
         return None
@@ -240,11 +259,27 @@ def as_json(name, value):
         raise TypeError(f"{name} can not be stored ({error}); it must be numbers, text, or lists and dicts of these") from error
 
 
-def _resolve(name):
+def _resolve(header):
+    """The class of a record in a file. Modules of ours are imported for it and no others: what a file names must not run."""
+    name, module = header["type"], header.get("module")
+    if name in OURS and name not in REGISTRY:
+        importlib.import_module(f"{__package__}.{OURS[name]}")
     if name not in REGISTRY:
-        getattr(importlib.import_module(__package__), name, None)  # public names load lazily
-    if name not in REGISTRY:
-        raise DataFileError(f"the file holds a record of type {name!r}, which this version of fastsvgp does not know")
+        if module is None:
+            whose = "which this version of fastsvgp does not know; if a module of yours defines it, import that"
+        elif module in SCRIPTS:
+            whose = "which the script defined that wrote it; define it, or import a module that does,"
+        else:
+            whose = f"which the module {module!r} defines; import it"
+        raise DataFileError(f"the file holds a record of type {name!r}, {whose} first, then load again")
+    # A class may have moved since, and there is one of a name at a time, so that the one at hand is most likely meant; its fields
+    # must be those of the file. A script is known by other names where it is imported, and that goes without a word.
+    here = REGISTRY[name].__module__
+    if module not in (None, here) and SCRIPTS.isdisjoint((module, here)):
+        warn(
+            f"the file holds a record of type {name!r} of the module {module!r}, and is loaded with the one of {here!r}; if "
+            "these are not the same, do not use it, and import the other module in place of this one"
+        )
     return REGISTRY[name]
 
 
@@ -256,13 +291,30 @@ def _build(header, arrays, path):
         return float(value) if header == "float" else value[()] if value.ndim == 0 else value
     if "parts" in header:
         return tuple(_build(h, arrays, f"{path}.{i}") for i, h in enumerate(header["parts"]))
-    cls, fields = _resolve(header["type"]), {}  # outer types first: their modules know the inner ones
+    cls, fields = _resolve(header), {}
+    known = dict(cls._record_fields)
     for name, h in header["fields"].items():
         if isinstance(h, dict) and "static" in h:
-            fields[name] = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
+            value = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
         else:
-            fields[name] = _build(h, arrays, f"{path}.{name}" if path else name)
+            value = _build(h, arrays, f"{path}.{name}" if path else name)
+        if name in known:
+            fields[name] = value
+        else:
+            _drop(cls, name, value)
     return cls(**fields)
+
+
+def _drop(cls, name, value):
+    """Pass over a setting that this record had in an earlier version, and warn where it mattered; refuse any other field."""
+    if name not in GONE.get(cls.__name__, {}):
+        raise DataFileError(
+            f"the file holds a record of type {cls.__name__!r} with a field {name!r}, which the one of the module "
+            f"{cls.__module__!r} does not have; load it with the version of that module that wrote it"
+        )
+    silent, advice = GONE[cls.__name__][name]
+    if value != silent:
+        warn(f"the file holds a {cls.__name__} with {name}={value!r}, which is no field of it any more: {advice}")
 
 
 def save(path, tree, **extra):
@@ -292,6 +344,9 @@ def as_npz(tree, extra):
     """A function that writes a record, and what is stored beside it, to an open file."""
     header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
+    for path, array in arrays.items():
+        if array.dtype == object:  # NumPy would store a pickle, which nobody loads
+            raise TypeError(f"save: `{path}` can not be stored; it must be numbers, a record or a tuple of records")
     return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
 
 
@@ -334,7 +389,8 @@ def load_with_extra(path):
     OSError
         No such file, or it cannot be opened.
     DataFileError
-        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds.
+        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds; or it holds a
+        record of a module that was not imported, which the message names.
     """
     with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
         try:
@@ -343,8 +399,9 @@ def load_with_extra(path):
                 if "__fastsvgp__" not in file:
                     raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
                 header = json.loads(str(file["__fastsvgp__"]))
-                if header.get("format") != FORMAT:
-                    raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {FORMAT!r}")
+                if header.get("format") not in READABLE:
+                    reads = " and ".join(map(repr, READABLE))
+                    raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {reads}")
                 tree, extra = _build(header["tree"], file, ""), header["extra"]
                 if not is_record(tree) or not isinstance(extra, dict):
                     raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")

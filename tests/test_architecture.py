@@ -3,7 +3,8 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> train, distributed, sklearn -> cli
             -> posteriors  -+      optim -----------^
-    records, transforms, check, errors, files, interrupts: below everything; they import nothing of ours but each other
+    records, catalogue, inducing, models, transforms, check, errors, files, interrupts: below everything; they import nothing of
+    ours but each other
 """
 
 import ast
@@ -17,7 +18,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
-FLOOR = {"records", "transforms", "check", "errors", "files", "interrupts"}
+FLOOR = {"records", "catalogue", "inducing", "models", "transforms", "check", "errors", "files", "interrupts"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
     "kernels": {"errors"},
@@ -156,6 +157,22 @@ def test_cupy_stays_in_the_kernels(path):
     if name_of(path).startswith("kernels/cuda") or room_of(path) == "cli":
         return
     assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(path)
+
+
+def looks_into_inducing(node):
+    """``len(x.inducing)``, ``x.inducing[...]``, ``x.inducing.shape`` and the like; and blocks that are not asked for by name."""
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "").removesuffix("_vjp") in ("matrix", "diag"):
+        return "covariance" in ast.unparse(node.func.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+        return ast.unparse(node.args[0]).endswith(".inducing")
+    return isinstance(node, (ast.Subscript, ast.Attribute)) and ast.unparse(node.value).endswith(".inducing")
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if room_of(p) in ("posteriors", "bounds", "optim", "train")], ids=name_of)
+def test_inducing_inputs_are_the_business_of_covariances(path):
+    """They may be an array or any record: the covariance says how many there are, and gives the blocks by name."""
+    for node in ast.walk(parse(path)):
+        assert not looks_into_inducing(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
 
 
 # what serves the families; on the CPU, checks are NumPy's

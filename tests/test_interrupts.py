@@ -63,26 +63,63 @@ def test_what_others_handle_or_ignore_is_left_to_them(usual):
     assert seen == [signal.SIGTERM] and asked == []
 
 
+@pytest.mark.parametrize("number", ALL)
+def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(usual, monkeypatch, number):
+    delivered = []
+    with obeyed(ending=True) as asked:
+        monkeypatch.setattr(interrupts.signal, "raise_signal", delivered.append)
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked == [number, signal.SIGTERM]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert delivered == [] and handlers() != usual
+    assert asked == [number, signal.SIGTERM, signal.SIGINT] and handlers() == usual
+    assert delivered == [n for n in (number, signal.SIGTERM) if n != signal.SIGINT]
+
+
 def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, monkeypatch):
     delivered = []
     with remembered(ending=True) as outer:
         monkeypatch.setattr(interrupts.signal, "raise_signal", delivered.append)
-        with pytest.raises(KeyboardInterrupt), obeyed(ending=True) as inner:
+        with obeyed(ending=True) as inner:
             os.kill(os.getpid(), signal.SIGTERM)
-    assert inner is outer and outer == [signal.SIGTERM] and delivered == [] and handlers() == usual
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+    assert inner is outer and outer == [signal.SIGTERM, signal.SIGINT] and delivered == [] and handlers() == usual
+
+
+def test_after_a_training_inside_another_the_first_signal_raises_again(usual):
+    with pytest.raises(KeyboardInterrupt), remembered(ending=True) as asked:
+        with obeyed(ending=True):
+            with obeyed(ending=True):  # a callback that trains another model
+                pass
+            waited = signal.getsignal(signal.SIGTERM).waits
+        assert waited and asked == []
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert asked == [signal.SIGTERM] and handlers() == usual
 
 
 def test_in_another_thread_nothing_is_touched(usual):
     found = []
 
-    def look():
-        with remembered(ending=True) as asked:
+    def look(which):
+        with which(ending=True) as asked:
             found.append((asked, handlers()))
+            waits.append(getattr(signal.getsignal(signal.SIGINT), "waits", None))
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert found == [([], usual)]
+    def elsewhere(which):
+        thread = threading.Thread(target=look, args=(which,))
+        thread.start()
+        thread.join()
+
+    waits = []
+    elsewhere(remembered)
+    elsewhere(obeyed)
+    assert found == [([], usual)] * 2 and waits == [None, None]
+    with remembered():
+        elsewhere(obeyed)
+    assert waits[-1] is False  # signals come to the main thread, which does not train: they do not wait
 
 
 def test_a_terminal_that_goes_is_told_first(usual):
@@ -101,17 +138,15 @@ def test_a_training_obeys_when_it_is_done(number):
 import os, signal
 from fastsvgp.interrupts import obeyed
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-with obeyed(ending=True):
-    try:
-        os.kill(os.getpid(), {int(number)})
-        for _ in range(10):
-            print("went on", flush=True)
-    except KeyboardInterrupt:
-        print("saved", flush=True)
+with obeyed(ending=True) as asked:
+    os.kill(os.getpid(), {int(number)})
+    while not asked:
+        pass
+    print("saved", flush=True)
 print("never", flush=True)
 """
     root = pathlib.Path(interrupts.__file__).resolve().parents[1]
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
     )
-    assert done.returncode == -number and done.stdout.splitlines()[-1] == "saved", done
+    assert done.returncode == -number and done.stdout.splitlines() == ["saved"], done

@@ -1,18 +1,24 @@
 """Records: leaves, maps, and files that are whole or absent."""
 
 import copy
+import importlib
 import io
 import json
 import os
 import pickle
+import pkgutil
+import subprocess
+import sys
+import warnings
 import zipfile
 from typing import Any
 
+import format_1
 import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import records
+from fastsvgp import catalogue, means, records
 
 
 def model():
@@ -224,6 +230,15 @@ def test_save_takes_records_only(tmp_path):
         fs.save(tmp_path / "x.npz", {"a": 1})
 
 
+@pytest.mark.parametrize("wrong", [[fs.RBF(), fs.RBF()], object()])
+def test_what_is_no_number_and_no_record_is_not_saved(tmp_path, wrong):
+    with pytest.raises(TypeError, match="save: `inducing` can not be stored; it must be numbers, a record or a tuple of records"):
+        fs.save(tmp_path / "x.npz", fs.replace(model(), inducing=wrong))
+    with pytest.raises(TypeError, match="save: `variance` can not be stored"):
+        fs.save(tmp_path / "x.npz", fs.RBF(variance=wrong))
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_default_may_be_given_by_position_or_by_name():
     @records.record
     class ByPosition:
@@ -311,3 +326,256 @@ def test_a_plain_array_that_claims_to_be_huge(tmp_path):
     path.write_bytes(with_shape(b"\0" * 8, (10**11,)))
     with pytest.raises(fs.DataFileError, match="array.npy is not a fastsvgp model"):
         fs.load(path)
+
+
+# --- the names of records --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """The records that are known by name, for one test to change."""
+    monkeypatch.setattr(records, "REGISTRY", dict(records.REGISTRY))
+    return records.REGISTRY
+
+
+def boulder(module):
+    """A record as a module of that name would define it."""
+
+    @records.record
+    class Boulder:
+        __module__ = module
+        size: Any = records.leaf("positive")
+        shade: Any = records.static(default="grey")
+
+    return Boulder
+
+
+def header_of(path):
+    with np.load(path, allow_pickle=False) as file:
+        return json.loads(str(file["__fastsvgp__"]))
+
+
+def write(path, tree, version=records.FORMAT, **arrays):
+    """A file with any header."""
+    with open(path, "wb") as file:
+        np.savez(file, __fastsvgp__=np.array(json.dumps({"format": version, "tree": tree, "extra": {}})), **arrays)
+
+
+def test_the_catalogue_holds_our_records_and_no_others():
+    for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
+        if module.name != "fastsvgp.__main__":
+            importlib.import_module(module.name)
+    ours = {name: cls.__module__ for name, cls in records.REGISTRY.items() if cls.__module__.startswith("fastsvgp.")}
+    assert ours == {name: f"fastsvgp.{module}" for name, module in catalogue.OURS.items()}
+
+
+def test_a_name_belongs_to_one_module(registry):
+    first, again = boulder("my_rocks"), boulder("my_rocks")  # by a reload, or in the cell of a notebook
+    assert registry["Boulder"] is again and records.is_record(first(1.0)) and records.is_record(again(1.0))
+    for other in ("her_rocks", "__main__"):
+        taken = f"module 'my_rocks' has a record 'Boulder', and '{other}' defines another.*new name.*under one name only"
+        with pytest.raises(TypeError, match=taken):
+            boulder(other)
+    assert registry["Boulder"] is again
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_our_names_are_taken_whether_or_not_they_are_imported(registry, imported):
+    ours = means.ZeroMean
+    if not imported:
+        del registry["ZeroMean"]
+
+    def zero_mean(module):
+        @records.record
+        class ZeroMean:
+            __module__ = module
+
+        return ZeroMean
+
+    with pytest.raises(TypeError, match="module 'fastsvgp.means' has a record 'ZeroMean', and 'my_means' defines another"):
+        zero_mean("my_means")
+    assert registry.get("ZeroMean") is (ours if imported else None)
+    assert zero_mean("fastsvgp.means") is registry["ZeroMean"]  # as a reload of that module does
+
+
+def test_our_records_load_whatever_was_imported(tmp_path):
+    """In a process that has imported nothing else: the last ones bring along what the first ones need, and the reverse."""
+    optimiser = fs.by_field(fs.adam(fs.schedules.plateau(0.1)), {"variance": fs.sgd(0.1)})
+    state = optimiser.init(fs.RBF(1.5, 2.0))
+    training = fs.TrainingState(model(), state)
+    trees = (state.parts[1].schedules[0], training.trend, state.parts[0], state, model().posterior, model(), training)
+    for tree in trees:
+        fs.save(tmp_path / type(tree).__name__, tree)
+    names = [type(tree).__name__ for tree in trees]
+    assert names == ["PlateauState", "Trend", "OptimiserState", "ByFieldState", "Whitened", "SVGP", "TrainingState"]
+    program = "import sys; from fastsvgp.records import load; print(*(type(load(name)).__name__ for name in sys.argv[1:]))"
+    for order in (names, names[::-1]):
+        done = subprocess.run([sys.executable, "-c", program, *order], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == order
+
+
+@pytest.mark.parametrize("name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"])
+@pytest.mark.parametrize("module", [None, "os", "fastsvgp.cli", "marked"])
+@pytest.mark.parametrize("version", records.READABLE)
+def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, module, version):
+    (tmp_path / "marked.py").write_text("import pathlib\npathlib.Path(__file__).with_name('mark').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    write(tmp_path / "model.npz", {"type": name, "module": module, "fields": {}}, version)
+    fs.save(tmp_path / "fine.npz", fs.RBF(1.5, 2.0))
+    fs.load(tmp_path / "fine.npz")  # whatever NumPy needs for it is there from now on
+    before = set(sys.modules)
+    with pytest.raises(fs.DataFileError, match=f"the file holds a record of type {name!r}, which .* first, then load again"):
+        fs.load(tmp_path / "model.npz")
+    assert set(sys.modules) == before and not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("tree", [{"type": "RBF"}, {"type": ["RBF"], "fields": {}}, {"type": "No", "module": [1], "fields": {}}])
+def test_headers_of_no_sense_are_damage(tmp_path, tree):
+    write(tmp_path / "model.npz", tree)
+    with pytest.raises(fs.DataFileError, match="model.npz is not a fastsvgp model, or it is damaged"):
+        fs.load(tmp_path / "model.npz")
+
+
+def test_a_file_says_which_module_to_import(tmp_path, registry):
+    path = tmp_path / "rocks.npz"
+    Boulder = boulder("my_rocks")
+    fs.save(path, fs.Sum((fs.RBF(variance=1.5), Boulder(np.array([2.0, 3.0]), shade="red"))))
+    header = header_of(path)
+    assert header["format"] == records.FORMAT == "fastsvgp-record-2"
+    rbf, own = header["tree"]["fields"]["parts"]["parts"]
+    assert own["module"] == "my_rocks" and "module" not in rbf and "module" not in header["tree"]
+    assert type(fs.load(path).parts[1]) is Boulder and fs.load(path).parts[1].shade == "red"
+    del registry["Boulder"]
+    message = "the file holds a record of type 'Boulder', which the module 'my_rocks' defines; import it first, then load again"
+    with pytest.raises(fs.DataFileError, match=f"^{message}$"):
+        fs.load(path)
+    assert "my_rocks" not in sys.modules
+    fs.save(path, boulder("__main__")(1.0))
+    del registry["Boulder"]
+    with pytest.raises(fs.DataFileError, match="'Boulder', which the script defined that wrote it; define it, or import"):
+        fs.load(path)
+
+
+@pytest.mark.parametrize("script", ["__main__", "__mp_main__"])
+@pytest.mark.parametrize("saved_by_the_script", [True, False])
+def test_a_script_may_be_imported_later(tmp_path, registry, script, saved_by_the_script):
+    writer, reader = (script, "my_rocks") if saved_by_the_script else ("my_rocks", script)
+    fs.save(tmp_path / "rock.npz", boulder(writer)(1.5))
+    del registry["Boulder"]
+    Boulder = boulder(reader)
+    with warnings.catch_warnings(action="error"):
+        rock = fs.load(tmp_path / "rock.npz")
+    assert type(rock) is Boulder and rock.size == 1.5
+
+
+def test_a_class_that_has_moved_loads_with_a_warning_where_its_fields_fit(tmp_path, registry):
+    fs.save(tmp_path / "rock.npz", boulder("my_rocks")(1.5, shade="red"))
+    del registry["Boulder"]
+    Boulder = boulder("her_rocks")
+    moved = "type 'Boulder' of the module 'my_rocks', and is loaded with the one of 'her_rocks'"
+    with pytest.warns(UserWarning, match=moved):
+        rock = fs.load(tmp_path / "rock.npz")
+    assert type(rock) is Boulder and rock.size == 1.5 and rock.shade == "red"
+    header = header_of(tmp_path / "rock.npz")["tree"]
+    header["fields"]["weight"] = "float"
+    write(tmp_path / "rock.npz", header, size=1.5, weight=2.0)
+    lacks = "type 'Boulder' with a field 'weight', which the one of the module 'her_rocks' does not have; load it with"
+    with pytest.warns(UserWarning, match=moved), pytest.raises(fs.DataFileError, match=lacks):
+        fs.load(tmp_path / "rock.npz")
+
+
+# --- files of format 1 -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A function that writes one of them and gives its path."""
+
+    def write(name):
+        (tmp_path / name).write_bytes(format_1.content(name))
+        assert header_of(tmp_path / name)["format"] == "fastsvgp-record-1"
+        return tmp_path / name
+
+    return write
+
+
+def assert_leaves(tree, **expected):
+    found = {path.replace(".", "_"): value for path, _, value in fs.leaves(tree) if value is not None}
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        np.testing.assert_array_equal(found[path], value, err_msg=path, strict=isinstance(value, np.ndarray))
+        assert type(found[path]) is type(value), path
+
+
+COMMON = {"covariance_variance": 1.5, "covariance_lengthscales": np.array([0.5]), "inducing": np.array([[-0.5], [0.75]])}
+MEAN, TRIL = np.array([0.5, -1.0]), np.array([[0.5, 0.0], [-0.25, 1.0]])
+
+
+def test_models_of_format_1(tmp_path, old):
+    expected = {**COMMON, "posterior_mean": MEAN, "posterior_scale_tril": TRIL, "likelihood_variance": 0.25, "mean_value": 0.125}
+    svgp = fs.load(old("SVGP"))
+    kinds = [type(part) for part in (svgp, svgp.covariance, svgp.posterior, svgp.likelihood, svgp.mean)]
+    assert kinds == [fs.SVGP, fs.RBF, fs.Whitened, fs.Gaussian, fs.ConstantMean]
+    assert_leaves(svgp, **expected)
+    fs.save(tmp_path / "again", svgp)
+    assert header_of(tmp_path / "again")["format"] == records.FORMAT
+    assert_leaves(fs.load(tmp_path / "again"), **expected)
+    sgpr = fs.load(old("SGPR"))
+    assert type(sgpr) is fs.SGPR and sgpr.mean is None
+    assert_leaves(sgpr, **COMMON, noise_variance=0.25)
+
+
+def test_training_goes_on_from_a_checkpoint_of_format_1(old):
+    path = old("TrainingState")
+    state = fs.load(path)
+    assert type(state) is fs.TrainingState and type(state.model) is fs.SVGP and type(state.model.posterior) is fs.Whitened
+    assert (state.step, state.seed, state.num_data, state.batch_size) == (2, 3, 4, 2)
+    assert state.optimiser.count == 2 and state.optimiser.first.shape == (11,) and state.values.shape == (2,)
+    start, optimiser = fs.load(old("SVGP")), fs.adam(0.125)
+    model, info = fs.fit(start, format_1.X, format_1.Y, steps=4, optimiser=optimiser, resume=path, **format_1.OPTIONS)
+    np.testing.assert_array_equal(info.values[:2], state.values)
+    straight, _ = fs.fit(start, format_1.X, format_1.Y, steps=4, optimiser=optimiser, **format_1.OPTIONS)
+    for (path, _, a), (_, _, b) in zip(fs.leaves(model), fs.leaves(straight), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9, err_msg=path)
+
+
+def test_a_setting_that_a_record_no_longer_has(tmp_path, old, registry):
+    expected = {**COMMON, "posterior_mean": MEAN, "posterior_variance": np.array([0.25, 0.5]), "posterior_inverse_tril": TRIL}
+    expected |= {"likelihood_variance": 0.25, "mean_value": 0.125}
+    path = old("Relaxed")
+
+    @records.record
+    class Relaxed:
+        __module__ = "fastsvgp.posteriors.relaxed"
+        mean: Any = records.leaf()
+        variance: Any = records.leaf("positive")
+        inverse_tril: Any = records.leaf("tril")
+        preconditioned: Any = records.static(default=True)
+
+    gone = r"a Relaxed with direction='likelihood', which is no field of it any more: training now asks for it by "
+    advice = r'fit\(..., inverse_updates=fs.inverse_updates\(direction="likelihood"\)\)$'
+    with pytest.warns(UserWarning, match=gone + advice) as found:
+        model = fs.load(path)
+    assert found[0].filename == __file__ and type(model.posterior) is Relaxed and model.posterior.preconditioned is True
+    assert_leaves(model, **expected)
+    tree = header_of(path)["tree"]
+    settings = tree["fields"]["posterior"]["fields"]
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "__fastsvgp__"}
+    settings["direction"]["static"] = "exact"  # what it does without being asked
+    write(path, tree, "fastsvgp-record-1", **arrays)
+    with warnings.catch_warnings(action="error"):
+        assert_leaves(fs.load(path), **expected)
+    settings["directions"] = settings.pop("direction")
+    write(path, tree, "fastsvgp-record-1", **arrays)
+    with pytest.raises(fs.DataFileError, match="type 'Relaxed' with a field 'directions', which the one of the module"):
+        fs.load(path)
+
+
+def test_a_setting_is_dropped_only_where_the_record_has_it_no_longer(old):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        posterior = fs.load(old("Relaxed")).posterior
+    stays = "direction" in dict(fs.Relaxed._record_fields)
+    assert type(posterior) is fs.Relaxed and len(found) == (not stays)
+    assert not stays or posterior.direction == "likelihood"

@@ -27,8 +27,11 @@ assert_type(fs.elbo(model, X, Y, num_data=10.0), float)
 value, grad = fs.elbo_and_grad(model, X, Y, wrt=("covariance",))
 assert_type(value, float)
 assert_type(grad, fs.SVGP)
-fs.elbo_and_grad(model, X)  # type: ignore[call-arg]
-fs.elbo_and_grad(model, X, Y, batch=5)  # type: ignore[call-arg]
+fs.elbo_and_grad(model, X)  # type: ignore[call-overload]
+fs.elbo_and_grad(model, X, Y, probes=5)  # random quantities have the names that posteriors give them
+X_bar = fs.elbo_and_grad(model, X, Y, inputs=True)[2]
+fs.data_term_and_grad(model, X, Y, wrt=())[2]  # type: ignore[misc]
+fs.natural_step(model, X, Y, batch=5)  # type: ignore[call-arg]
 fs.predict_f(model, X, 3)  # type: ignore[call-arg]
 
 sgpr = fs.SGPR(covariance, X, noise_variance=0.1)

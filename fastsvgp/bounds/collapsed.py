@@ -47,17 +47,15 @@ class SGPR:
 
 
 @verdicts.retried
+@models.public(SGPR)
 def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
-    return models.call("collapsed_bound", sgpr, X, Y, argument="sgpr", jitter=jitter)
-
-
-def _collapsed_bound(sgpr, X, Y, *, jitter=None):
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     return check.result(_forward(sgpr, X, Y, jitter).value, sgpr)
 
 
 @verdicts.retried
+@models.public(SGPR)
 def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[float, SGPR]:
     """The collapsed bound of SGPR and its gradient.
 
@@ -88,10 +86,6 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
     4 M^2 N + 10/3 M^3 flops; two (M, N) arrays beside the covariance block. On a device one copy to the host holds the value and
     whether all is well.
     """
-    return models.call("collapsed_bound_and_grad", sgpr, X, Y, argument="sgpr", jitter=jitter, wrt=wrt)
-
-
-def _collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
     s = _forward(sgpr, X, Y, jitter)
@@ -135,6 +129,7 @@ def _collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
 
 
 @verdicts.retried
+@models.public(SGPR)
 def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
@@ -148,10 +143,6 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
         With a ``Whitened`` posterior and a ``Gaussian`` likelihood; the lower factor of B^-1 comes from B by one reversed
         Cholesky factorisation (appendix VII of the handbook gives an upper one).
     """
-    return models.call("optimal_svgp", sgpr, X, Y, argument="sgpr", jitter=jitter)
-
-
-def _optimal_svgp(sgpr, X, Y, *, jitter=None):
     sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
     s = _forward(sgpr, X, Y, jitter)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
@@ -220,9 +211,5 @@ def _checked(sgpr, X, Y, jitter):
 
 
 models.register(
-    SGPR,
-    instead="its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with",
-    collapsed_bound=_collapsed_bound,
-    collapsed_bound_and_grad=_collapsed_bound_and_grad,
-    optimal_svgp=_optimal_svgp,
+    SGPR, instead="its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with"
 )

@@ -44,6 +44,7 @@ class SVGP:
 
 
 @verdicts.retried
+@models.public(SVGP)
 def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> float:
     """The evidence lower bound, in nats.
 
@@ -86,10 +87,6 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
     About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a device one copy to the host holds
     the value and whether all is well; ``elbo_and_grad`` copies no more.
     """
-    return models.call("elbo", model, X, Y, num_data=num_data, jitter=jitter, rng=rng, **random)
-
-
-def _elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random):
     model, X, Y, dtype = check.svgp(model, X, Y)
     work = LayerPass(model, check.jitter_amount(jitter, dtype), **check.random(random, model, dtype, rng))
     data = sum(part.ell for part in sweep(model, work, X, Y, num_data, rng, need=False))
@@ -97,7 +94,8 @@ def _elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random):
 
 
 @verdicts.retried
-def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=None, **random) -> tuple[float, SVGP]:
+@models.public(SVGP)
+def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, **random) -> tuple[float, SVGP]:
     """The evidence lower bound and its gradient in natural space.
 
     Parameters
@@ -107,7 +105,7 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``; default all. Work that
         only the others need is skipped.
-    inputs : bool, optional
+    inputs : bool
         Return the gradient in X too, mean function included: for networks and other layers below. ``wrt=()`` then leaves that
         alone.
 
@@ -130,67 +128,28 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in parts of at least 1024 rows, so memory is
     that of a few (M, M) and (M, part) arrays, however long the batch.
     """
-    return models.call(
-        "elbo_and_grad", model, X, Y, num_data=num_data, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs, **random
-    )  # fmt: skip
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random)
 
 
 @verdicts.retried
+@models.public(SVGP)
 def data_term_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=None, **random
+    model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, **random
 ) -> tuple[float, SVGP]:
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
     """
-    return models.call(
-        "data_term_and_grad", model, X, Y, num_data=num_data, jitter=jitter, rng=rng, wrt=wrt, inputs=inputs, **random
-    )  # fmt: skip
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_weight=0.0)
 
 
 @verdicts.retried
+@models.public(SVGP)
 def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tuple[float, SVGP]:
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
     About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
     """
-    return models.call("kl_term_and_grad", model, jitter=jitter, wrt=wrt, rng=rng, **random)
-
-
-@verdicts.retried
-def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None) -> tuple[float, SVGP]:
-    """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
-
-    For a ``Relaxed`` posterior: the gradients of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in the place of the inverse.
-    With d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the gradients of ``LikelihoodForm``, where the exact ones of the
-    bound are off by d; they belong to no bound. There is none for ``inverse_tril``. Where d is not below 1 the direction is the
-    exact gradient. Measured while training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
-
-    Arguments, results and errors as in ``elbo_and_grad``; also ``TypeError`` where the posterior has no such direction.
-    (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.
-    """
-    return models.call("likelihood_direction", model, X, Y, num_data=num_data, jitter=jitter, rng=rng, wrt=wrt)
-
-
-def _elbo_and_grad(model, X, Y, **options):
-    return _value_and_grad(model, X, Y, kl_weight=1.0, **options)
-
-
-def _data_term_and_grad(model, X, Y, **options):
-    return _value_and_grad(model, X, Y, kl_weight=0.0, **options)
-
-
-def _likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None):
-    check.parts(model)
-    if "likelihood" not in model.posterior.directions:
-        kind = type(model.posterior).__name__
-        raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
-    return _value_and_grad(
-        model, X, Y, kl_weight=1.0, num_data=num_data, jitter=jitter, rng=rng, wrt=wrt, direction="likelihood"
-    )  # fmt: skip
-
-
-def _kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random):
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
     work = LayerPass(model, check.jitter_amount(jitter, dtype), need=wrt, **check.random(random, model, dtype, rng))
@@ -203,14 +162,31 @@ def _kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random):
     return check.result(kl, model), restricted(grad, wrt)
 
 
-def _value_and_grad(
-    model, X, Y, *, kl_weight, num_data=None, jitter=None, rng=None, wrt=None, inputs=None, direction=None, **random
-):
-    inputs = inputs is not None and check.flag("inputs", inputs)
+@verdicts.retried
+@models.public(SVGP)
+def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None) -> tuple[float, SVGP]:
+    """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
+
+    For a ``Relaxed`` posterior: the gradients of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in the place of the inverse.
+    With d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the gradients of ``LikelihoodForm``, where the exact ones of the
+    bound are off by d; they belong to no bound. There is none for ``inverse_tril``. Where d is not below 1 the direction is the
+    exact gradient. Measured while training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
+
+    Arguments, results and errors as in ``elbo_and_grad``; also ``TypeError`` where the posterior has no such direction.
+    (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.
+    """
+    check.parts(model)
+    if "likelihood" not in model.posterior.directions:
+        kind = type(model.posterior).__name__
+        raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, False, {}, direction="likelihood")
+
+
+def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_weight=1.0, **more):
+    inputs = check.flag("inputs", inputs)
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
-    more = check.random(random, model, dtype, rng) | ({} if direction is None else {"direction": direction})
-    need = (*wrt, "inputs") if inputs else wrt
+    need, more = (*wrt, "inputs") if inputs else wrt, more | check.random(random, model, dtype, rng)
     work = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
     data, likelihood_bar, X_bars = 0.0, None, []
     for part in sweep(model, work, X, Y, num_data, rng):
@@ -254,13 +230,3 @@ def sweep(model, work, X, Y, num_data, rng, need=True):
 def scaled(tree, scale):
     """A gradient times a number."""
     return tree if scale == 1.0 else tree_map(lambda bar: bar * scale, tree)
-
-
-models.register(
-    SVGP,
-    elbo=_elbo,
-    elbo_and_grad=_elbo_and_grad,
-    data_term_and_grad=_data_term_and_grad,
-    kl_term_and_grad=_kl_term_and_grad,
-    likelihood_direction=_likelihood_direction,
-)

@@ -5,12 +5,12 @@ over runs of rows, so rows go through in as many runs as one likes. Layers chain
 where the cotangents of the one below begin.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 from ..posteriors.base import over_outputs
 from ..records import Marginals, plus
 
-ROOTS = "covariance", "inducing", "posterior", "mean", "natural_step"
 KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
 
 
@@ -56,14 +56,9 @@ class LayerPass:
 
     def __init__(self, layer, jitter, columns=0, need=(), **more):
         self.layer = layer
-        inputs = ("X",) if "inputs" in need else ()
-        fields = {root: tuple(name for name in need if name.partition(".")[0] == root) for root in ROOTS}
-        self._of_Kuu = fields["covariance"] + (("inducing",) if fields["inducing"] else ())
-        self._of_Kuf, self._of_kff = self._of_Kuu + inputs, fields["covariance"] + inputs
-        self._of_mean = () if layer.mean is None else (("mean",) if fields["mean"] else ()) + inputs
-        blocks = ("blocks",) if self._of_Kuf else ()
+        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(tuple(need), layer.mean is not None)
         Kuu = layer.covariance.Kuu(layer.inducing)
-        self.work = layer.posterior.start(Kuu, jitter, columns, fields["posterior"] + fields["natural_step"] + blocks, **more)
+        self.work = layer.posterior.start(Kuu, jitter, columns, own, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._bars = self._mean_bar = None
@@ -108,3 +103,14 @@ class LayerPass:
             *of_Kuu, _ = self.layer.covariance.Kuu_vjp(Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu)
             bars = plus(tuple(of_Kuu), bars)
         return LayerBars(*(bars or (None, None)), posterior_bar, self._mean_bar)
+
+
+@cache
+def _needs(need, has_mean):
+    """What the rules of Kuu, Kuf, kff and the mean function must give for these names, and what the posterior's pass must."""
+    below = {root: tuple(name for name in need if name.partition(".")[0] == root) for root in ("covariance", "inducing", "mean")}
+    inputs, fields = (("X",) if "inputs" in need else ()), below["covariance"]
+    of_Kuu = fields + (("inducing",) if below["inducing"] else ())
+    of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()
+    own = tuple(name for name in need if name.partition(".")[0] in ("posterior", "natural_step"))
+    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, own + (("blocks",) if of_Kuu or inputs else ())

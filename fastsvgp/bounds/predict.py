@@ -16,6 +16,7 @@ CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     """Posterior mean and variance of the latent function.
 
@@ -40,10 +41,6 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II. On a device the
     results stay there, and one copy to the host says whether all is well.
     """
-    return models.call("predict_f", model, Xs, full_cov=full_cov, jitter=jitter, chunk_size=chunk_size)
-
-
-def _predict_f(model, Xs, *, full_cov, jitter=None, chunk_size=None):
     if not check.flag("full_cov", full_cov):
         _, _, f = _marginals(model, Xs, None, jitter, chunk_size)
         return trailing(f.mean), trailing(f.var)
@@ -52,36 +49,31 @@ def _predict_f(model, Xs, *, full_cov, jitter=None, chunk_size=None):
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
 
     Arguments as in ``predict_f``. Returns (N,) or (N, P) arrays; for classes probabilities (N, C) and p (1 - p).
     """
-    return models.call("predict_y", model, Xs, jitter=jitter, chunk_size=chunk_size)
-
-
-def _predict_y(model, Xs, *, jitter=None, chunk_size=None):
     model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(f)
     return trailing(mean), trailing(var)
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target: (N,); its mean, negated, is the NLPD.
 
     ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``. On a device ``StudentT``
     copies the largest residual to the host beside what ``predict_f`` does, once for every 2^15 targets: it decides on the nodes.
     """
-    return models.call("predict_log_density", model, Xs, Ys, jitter=jitter, chunk_size=chunk_size)
-
-
-def _predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
     return model.likelihood.predict_log_density(Ys, f)
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Predictive distribution function P(y <= Ys) of each new target, noise included: the likelihood's own, whatever its tails.
 
@@ -112,15 +104,12 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     (23 or 112, over the rate or over a gamma variable). On a device what decides on the nodes is copied to the host, some numbers
     for each piece of the data.
     """
-    return models.call("predict_cdf", model, Xs, Ys, jitter=jitter, chunk_size=chunk_size)
-
-
-def _predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     model, Ys, f = _marginals(model, Xs, Ys, jitter, chunk_size)
     return trailing(model.likelihood.predict_cdf(Ys, f))
 
 
 @verdicts.retried
+@models.public(SVGP)
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
 
@@ -151,10 +140,6 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     The level at a quantile is the one asked for to about 1e-12. Some four to eight evaluations of ``predict_cdf`` a level; none
     for Gaussian noise. On a device each evaluation copies a few numbers to the host.
     """
-    return models.call("predict_quantiles", model, Xs, levels, jitter=jitter, chunk_size=chunk_size)
-
-
-def _predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     levels = _levels(levels)
     model, _, f = _marginals(model, Xs, None, jitter, chunk_size)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
@@ -174,6 +159,7 @@ def _levels(levels):
 
 
 @verdicts.retried
+@models.public(SVGP)
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """Joint samples of the latent function.
 
@@ -194,10 +180,6 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     -----
     N^3 / 3 flops an output for the factor of the predictive covariance.
     """
-    return models.call("sample_f", model, Xs, num_samples, rng=rng, jitter=jitter)
-
-
-def _sample_f(model, Xs, num_samples, *, rng=None, jitter=None):
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     mean, cov, jitter = _joint(model, Xs, jitter)
     factor = kernels.cholesky(cov, jitter)
@@ -238,14 +220,3 @@ def total(array):
 def trailing(array):
     """Outputs from the leading axis of the rooms to the trailing axis of users."""
     return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array
-
-
-models.register(
-    SVGP,
-    predict_f=_predict_f,
-    predict_y=_predict_y,
-    predict_log_density=_predict_log_density,
-    predict_cdf=_predict_cdf,
-    predict_quantiles=_predict_quantiles,
-    sample_f=_sample_f,
-)

@@ -183,7 +183,7 @@ class Fitted:
         lacking = [path for path, _, value in leaves(model) if value is None]
         _require(not lacking, f"no {shown(lacking)}")
         check.svgp(model)
-        D = model.inducing.shape[1]
+        D = model.covariance.num_columns(model.inducing)
         known = isinstance(likelihood, str) and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
         _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
         count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))

@@ -1,5 +1,6 @@
 """What every covariance offers, and how its pieces make the blocks of a sparse approximation."""
 
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -69,11 +70,11 @@ class Covariance:
 
     def num_inducing(self, inducing):
         """How many inducing variables there are: (M,), or one number for each set."""
-        return tuple(len(Z) for Z in sets_of(inducing).values())
+        return tuple(map(len, sets_of(inducing)))
 
     def num_columns(self, inducing):
         """D, how many columns X has."""
-        return next(iter(sets_of(inducing).values())).shape[1]
+        return sets_of(inducing)[0].shape[1]
 
     def Kuu(self, inducing, other=None):
         """Covariances (M, M) of the inducing variables; with those of ``other`` inducing inputs (M, M')."""
@@ -82,7 +83,7 @@ class Covariance:
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``; K_bar symmetric without ``other``."""
         Z2 = None if other is None else stacked(other)
-        bars = self.matrix_vjp(K_bar, K, stacked(inducing), Z2, _inputs(need, inducing="X1", other="X2"))
+        bars = self.matrix_vjp(K_bar, K, stacked(inducing), Z2, _inputs(tuple(need), "inducing", "other"))
         return bars[0], unstacked(bars[1], inducing), unstacked(bars[2], other)
 
     def Kuf(self, inducing, X):
@@ -91,7 +92,7 @@ class Covariance:
 
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
         """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
-        covariance_bar, Z_bar, X_bar = self.matrix_vjp(K_bar, K, stacked(inducing), X, _inputs(need, inducing="X1", X="X2"))
+        covariance_bar, Z_bar, X_bar = self.matrix_vjp(K_bar, K, stacked(inducing), X, _inputs(tuple(need), "inducing", "X"))
         return covariance_bar, unstacked(Z_bar, inducing), X_bar
 
     def kff(self, X):
@@ -108,7 +109,7 @@ class Covariance:
 
     def Kff_vjp(self, K_bar, K, X, other=None, need=("covariance", "X", "other")):
         """Cotangents ``(covariance_bar, X_bar, other_bar)`` of ``Kff``; K_bar symmetric without ``other``."""
-        return self.matrix_vjp(K_bar, K, X, other, _inputs(need, X="X1", other="X2"))
+        return self.matrix_vjp(K_bar, K, X, other, _inputs(tuple(need), "X", "other"))
 
     def blocks(self, Z, X, full_cov=False):
         """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D); Kff only for ``full_cov``."""
@@ -140,9 +141,10 @@ class Covariance:
                      for bar, (x, needed) in zip(found, asked, strict=True))  # fmt: skip
 
 
-def _inputs(need, **names):
-    """``need`` in the words of ``matrix_vjp``: names of fields stay, those of inputs become "X1" and "X2"."""
-    return tuple(names.get(name, name) for name in need)
+@cache
+def _inputs(need, first, second):
+    """``need`` in the words of ``matrix_vjp``: names of fields stay, those of the inputs become "X1" and "X2"."""
+    return tuple({first: "X1", second: "X2"}.get(name, name) for name in need)
 
 
 def wanted(need, field):

@@ -16,8 +16,9 @@ R = TypeVar("R")
 class computing:
     """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
 
-    ``arguments`` hold a model, whose inducing inputs count, or ``Blocks``, or matrices; rows of all other arrays are the batch. A
-    ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor in a block within a block.
+    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them), or ``Blocks``, or matrices; rows of
+    all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor
+    in a block within a block.
     """
 
     __slots__ = ("_begun", "_sizes")
@@ -64,9 +65,10 @@ def _sizes(arguments, joint):
                 matrix = getattr(value, "Kuu", None)
                 B = max(B, getattr(getattr(value, "Kuf", None), "shape", (0,))[-1])
             if matrix is not None:
-                if type(matrix) is not ndarray or not matrix.ndim:
+                sets = getattr(matrix, "__dict__", {"array": matrix}).values()
+                if not all(type(one) is ndarray and one.ndim for one in sets):
                     return None
-                M = len(matrix)
+                M = sum(map(len, sets))
     if M is None:
         return None if first is None else (first.shape[-1], first.shape[-1])
     return (max(M, B), B) if joint else (M, B)

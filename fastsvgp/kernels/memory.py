@@ -48,7 +48,7 @@ def explained(error, arguments):
         return MemoryError(said)
     driver = _driver({name: arguments[name] for name in rows}, rows, asked)
     finest = getattr(arguments[driver], "dtype", None) != "float32"
-    advice = " or ".join(filter(None, (ADVICE.get(driver), finest and "float32")))
+    advice = " or ".join(filter(None, (ADVICE.get(driver.partition(".")[0]), finest and "float32")))
     listed = ", ".join(f"`{name}` {getattr(arguments[name], 'shape', count)}" for name, count in rows.items())
     return MemoryError(f"{said}; of {listed}, `{driver}` drives it{advice and f': use {advice}'}")
 
@@ -69,8 +69,11 @@ def explaining(function: Callable[P, R]) -> Callable[P, R]:
 
 def _named(arguments):
     """Arguments of a public function by name: of a model its inducing inputs, and no chunks where there are none."""
-    models = [value for value in arguments.values() if hasattr(value, "inducing")]
-    named = {"inducing": models[0].inducing} if models else {}
+    models = [value.inducing for value in arguments.values() if hasattr(value, "inducing")]
+    named = {}
+    if models:
+        sets = getattr(models[0], "__dict__", None)  # of a record of them
+        named = {"inducing": models[0]} if sets is None else {f"inducing.{name}": one for name, one in sets.items()}
     return named | {name: value for name, value in arguments.items() if name != "chunk_size" or not arguments.get("full_cov")}
 
 

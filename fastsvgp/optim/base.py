@@ -7,8 +7,11 @@ An optimiser is two pure functions with immutable settings::
 
 ``grad`` is the gradient of what should become *large* (an ELBO): steps go uphill. To minimise a loss, pass the negative of its
 gradient. Steps are taken in the coordinates of ``ravel``, so that positive numbers stay positive; the gradient comes in
-natural space, as the bounds return it. An optimiser that keeps no dense vector (sparse rows of a huge model) takes part in
-``fit`` with these two methods, ``paths``, ``moving``, ``fixing`` and ``step_size_at``, and a state like ``OptimiserState``.
+natural space, as the bounds return it.
+
+``fit`` and ``by_field`` take any object that offers what ``OFFERED`` names, with the arguments and results that the methods of
+``Optimiser`` have; ``fixed`` are the names of the fields that stay as they are. Its state must be a record, for that is what a
+checkpoint can hold; which one is its own affair.
 """
 
 from dataclasses import dataclass, replace
@@ -17,9 +20,33 @@ from typing import Any
 import numpy as np
 
 from ..errors import Diverged
-from ..records import leaf, matches, record, static
+from ..records import is_record, leaf, matches, record, static
 from .flat import Unravel, as_names, check_paths, free_paths
 from .schedules import Schedule
+
+OFFERED = ("init", "step", "paths", "moving", "fixing", "fixed", "step_size_at")
+
+
+def check_offered(name, optimiser):
+    """Raise ``TypeError`` unless what came as ``name`` offers what training asks of an optimiser."""
+    lacking = [what for what in OFFERED if not hasattr(optimiser, what)]
+    if lacking or isinstance(optimiser, type):
+        problem = f"which lacks {', '.join(lacking)}" if not isinstance(optimiser, type) else "a class: call it"
+        raise TypeError(
+            f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an object of your own that offers "
+            f"{', '.join(OFFERED)}; got {optimiser!r}, {problem}"
+        )
+
+
+def begun(optimiser, model):
+    """``optimiser.init(model)``. ``TypeError`` where that is no record."""
+    state = optimiser.init(model)
+    if not is_record(state):
+        raise TypeError(
+            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class under @fastsvgp.records.record), "
+            f"which a checkpoint can hold, got {state!r:.200}"
+        )
+    return state
 
 
 @record
@@ -60,7 +87,7 @@ class Optimiser:
         return free_paths(model, self.fixed)
 
     def moving(self, model, state):
-        """The leaves that the next step moves: all of ``paths``, but where some start later (see ``by_field``)."""
+        """The leaves that the next step moves: all of ``paths``, except where some start later (see ``by_field``)."""
         return self.paths(model)
 
     def init(self, model):

@@ -5,7 +5,7 @@ from typing import Any
 
 from .. import check
 from ..records import matches, record, static
-from .base import Optimiser
+from .base import begun, check_offered
 from .first_order import adam
 from .flat import check_paths, free_paths
 from .schedules import plateau
@@ -13,7 +13,7 @@ from .schedules import plateau
 
 @record
 class ByFieldState:
-    """``count`` steps so far, and the ``OptimiserState`` of each part: they count their own steps."""
+    """``count`` steps so far, and the state of each part: they count their own steps."""
 
     count: Any = static()
     parts: Any = ()
@@ -24,7 +24,7 @@ class Part:
     """An optimiser for the leaves below ``names``, at rest for the first ``after`` steps; without names for all that is left."""
 
     names: tuple[str, ...]
-    optimiser: Optimiser
+    optimiser: Any
     after: int = 0
 
 
@@ -45,13 +45,12 @@ class ByField:
 
     def paths(self, model):
         """The leaves that steps move, sooner or later."""
-        moved = {path for part in self._restricted(model) for path in part.optimiser.paths(model)}
-        return tuple(path for path in free_paths(model) if path in moved)
+        return _in_order(model, (part.optimiser.paths(model) for part in self._restricted(model)))
 
     def moving(self, model, state):
         """The leaves that the next step moves."""
-        moved = {path for part in self._restricted(model) if state.count >= part.after for path in part.optimiser.paths(model)}
-        return tuple(path for path in free_paths(model) if path in moved)
+        parts = zip(self._restricted(model), state.parts, strict=True)
+        return _in_order(model, (part.optimiser.moving(model, now) for part, now in parts if state.count >= part.after))
 
     def init(self, model):
         """The state before the first step. ``ValueError`` when a named field does not exist, or belongs to two optimisers."""
@@ -62,7 +61,7 @@ class ByField:
             claims = [repr(name) for name in names if matches(path, (name,))]
             if len(claims) > 1:
                 raise ValueError(f"by_field: field {path!r} has two optimisers, by the names {' and '.join(claims)}")
-        return ByFieldState(0, tuple(part.optimiser.init(model) for part in self._restricted(model)))
+        return ByFieldState(0, tuple(begun(part.optimiser, model) for part in self._restricted(model)))
 
     def step(self, model, grad, state, value=None):
         """One step uphill of every optimiser that is not at rest; arguments, results and errors as of one alone.
@@ -88,6 +87,12 @@ class ByField:
             others = tuple(path for path in leaves if not matches(path, part.names))
             yield replace(part, optimiser=part.optimiser.fixing(others))
         yield replace(rest, optimiser=rest.optimiser.fixing(tuple(name for part in own for name in part.names)))
+
+
+def _in_order(model, groups):
+    """The paths of several groups, each once, in the order of the model's leaves."""
+    found = {path for group in groups for path in group}
+    return tuple(path for path in free_paths(model) if path in found)
 
 
 def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor=0.95, patience=100):
@@ -127,9 +132,10 @@ def by_field(rest, fields, after=None):
     Parameters
     ----------
     rest : Optimiser
-        For all fields that are not named below: ``adam(...)`` or ``sgd(...)``.
+        For all fields that are not named below: ``adam(...)``, ``sgd(...)``, another ``by_field(...)``, or one of your own.
     fields : dict of str to Optimiser
-        Dotted path of a field, and the optimiser of all leaves below it.
+        Dotted path of a field, and the optimiser of all leaves below it. A name here goes before those that a ``by_field`` in
+        ``rest`` has for the same leaves.
     after : dict of str to int, optional
         How many steps the fields under such a path, one of ``fields``, stay as they are before they begin to move. Until then
         ``fit`` does not compute their gradients.
@@ -152,7 +158,6 @@ def by_field(rest, fields, after=None):
             raise ValueError(f"by_field: `after` names {name!r}, which has no optimiser in `fields`: {', '.join(fields)}")
         check.whole(f"after[{name!r}]", after[name], 0)
     for name, optimiser in (("rest", rest), *((f"fields[{name!r}]", own) for name, own in fields.items())):
-        if not isinstance(optimiser, Optimiser):
-            raise TypeError(f"by_field: `{name}` must be an optimiser made by adam(...) or sgd(...), got {optimiser!r}")
+        check_offered(f"by_field: `{name}`", optimiser)
     own = (Part((name,), optimiser, int(after.get(name, 0))) for name, optimiser in fields.items())
     return ByField((*own, Part((), rest)))

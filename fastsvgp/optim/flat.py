@@ -188,7 +188,7 @@ def _replaced(tree, values, prefix=""):
         path, value = prefix + name, getattr(tree, name)
         if path in values:
             changed[name] = values[path]
-        elif kind == "record" and (isinstance(value, tuple) or records.is_record(value)):
+        elif kind == "record" and (records.is_parts(value) or records.is_record(value)):
             changed[name] = _replaced(value, values, path + ".")
         else:
             changed[name] = value

@@ -93,6 +93,7 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100,
     return InverseUpdates(tolerance, nats if nats is None else float(nats), schedule, max_steps, direction)
 
 
+@models.public(SVGP)
 def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
     """A model whose posterior's factor fits its other fields: what ``fit`` does between steps, for loops of your own.
 
@@ -115,16 +116,7 @@ def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jit
     ValueError, TypeError
         As ``elbo`` and ``inverse_factor``; also where the posterior has no such factor.
     """
-    return models.call(
-        "refresh_inverse", model, tolerance=tolerance, step_size=step_size, max_steps=max_steps, jitter=jitter
-    )  # fmt: skip
-
-
-def _refresh_inverse(model, *, tolerance, max_steps, step_size=None, jitter=None):
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
     model, _, _, dtype = check.svgp(model)
     updates.check_model(model)
     return updates.refreshed(model, check.jitter_amount(jitter, dtype))
-
-
-models.register(SVGP, refresh_inverse=_refresh_inverse)

@@ -23,6 +23,7 @@ class NaturalStepInfo(NamedTuple):
 
 
 @verdicts.retried
+@models.public(SVGP)
 def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None):
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
@@ -52,12 +53,6 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
     are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
     """
-    return models.call(
-        "natural_step", model, X, Y, step_size=step_size, num_data=num_data, jitter=jitter, rng=rng
-    )  # fmt: skip
-
-
-def _natural_step(model, X, Y, *, step_size, num_data=None, jitter=None, rng=None):
     asked = check.scalar("step_size", step_size)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
@@ -87,6 +82,3 @@ def _natural_step(model, X, Y, *, step_size, num_data=None, jitter=None, rng=Non
                 raise
             size /= 2
     return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked)
-
-
-models.register(SVGP, natural_step=_natural_step)

@@ -1,28 +1,13 @@
 """``fit``: train a model on data that may be larger than memory, stop early, save, resume, survive."""
 
-import math
-import numbers
-
-import numpy as np
-
-from .. import check, devices, files
-from ..bounds.collapsed import SGPR
-from ..errors import BadEntry
-from ..kernels import verdicts
-from ..optim.first_order import adam
-from ..optim.flat import as_names, free_paths
-from ..optim.inverse_updates import InverseUpdates
-from ..optim.inverse_updates import inverse_updates as default_updates
-from ..optim.schedules import as_schedule, check_smoothing
-from ..records import as_json, is_record, replace, tree_map
-from . import digests
-from .batches import Batches, OnDevice
+from .. import check, files, models
+from ..optim.flat import as_names
+from ..optim.schedules import check_smoothing
+from ..records import as_json
+from . import digests, sgpr, svgp  # noqa: F401, each registers how its kind of model is trained
+from .arguments import count, rows
 from .checkpoints import Checkpoints
-from .full_batch import CollapsedTrainer
-from .minibatch import Plan, Trainer
-from .state import TrainingState, read
-
-MOST = 10**15  # of steps, and of whatever else is counted: at a microsecond each these take thirty years
+from .recorder import Plan
 
 
 def fit(
@@ -73,7 +58,8 @@ def fit(
         Rows a step, without replacement in shuffled epochs; default min(1024, N).
     optimiser : Optimiser
         ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``. ``fs.by_field(...)`` is several of them, each with fields of
-        its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors.
+        its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors. One of your own has to offer ``init``, ``step``,
+        ``paths``, ``moving``, ``fixing``, ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
@@ -139,181 +125,45 @@ def fit(
 
     Notes
     -----
-    With a ``checkpoint``, SIGTERM and SIGHUP end the training as Ctrl-C does; then, the checkpoint written, they do what they
-    would have done at once: end the process. That holds in the main thread, and where the program has no handlers of its own
-    for them; one that calls ``sys.exit`` leaves a checkpoint as well. ``resume`` tells other data by digests of X and Y in the
-    checkpoint: of all numbers of arrays in memory, or on a device, of at most 64 MiB (0.2 s for the largest), and of 256 rows
-    spread evenly where they are larger or read lazily. So a change of a few cells of a memory-mapped file is not seen.
+    The first Ctrl-C ends the training when the step is done (the iteration, for an SGPR); a second one ends it at once, as of the
+    step before. With a ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does; then, the checkpoint written,
+    they do what they would have done at once: end the process. That holds in the main thread, and where the program has no
+    handlers of its own for them; one that calls ``sys.exit`` leaves a checkpoint as well.
+
+    ``resume`` tells other data by digests of X and Y in the checkpoint: of all numbers of arrays in memory, or on a device, of at
+    most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a change of a few
+    cells of a memory-mapped file is not seen.
 
     With a model on a device each step of an SVGP makes two copies to the host, however many outputs there are: the value, and
     whether the gradient is finite; a natural step before it makes two of its own (see ``natural_step``), and updates of a factor
     of an inverse the numbers that decide on each of them. Checkpoints copy all of the state. For an SGPR each evaluation of the
     bound copies its value and its whole gradient to the host, where L-BFGS-B runs.
     """
-    X, Y = _as_rows("X", X), _as_rows("Y", Y)
+    X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-    if not is_record(model) or not (isinstance(model, SGPR) or hasattr(model, "posterior")):
+    training = models.serving("fit", model)
+    if training is None:
         raise TypeError(f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {type(model).__name__}")
     for name, function in (("callback", callback), ("validate", validate)):
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
-    if optimiser is not None and not hasattr(optimiser, "fixing"):
-        raise TypeError(f"fit: `optimiser` must be made by fs.adam(...) or fs.sgd(...), got {optimiser!r}")
     if resume is not None:
         resume = files.as_path("fit: `resume`", resume)
-    collapsed = isinstance(model, SGPR)
-    if collapsed:
-        _refuse(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
-                inverse_updates=inverse_updates, probes=probes, patience=patience, validate=validate)  # fmt: skip
-        batches, steps = Batches(X, Y, len(X), 0), 1000 if steps is None else _count("steps", steps, 0)
-    else:
-        batches = Batches(X, Y, 1024 if batch_size is None else _count("batch_size", batch_size), _seed(rng))
-        steps = _total_steps(steps, epochs, batches)
-    every = None if checkpoint_every is None else _count("checkpoint_every", checkpoint_every)
     plan = Plan(
-        steps=steps,
+        steps=count("steps", steps, 0),
         callback=callback,
-        patience=None if patience is None else _count("patience", patience),
+        patience=count("patience", patience),
         tolerance=check.scalar("tolerance", tolerance),
         smoothing=check_smoothing("fit", smoothing),
         validate=validate,
-        validate_every=batches.per_epoch if validate_every is None else _count("validate_every", validate_every),
-        checkpoints=Checkpoints(checkpoint, every, resume),
-        probes=None if probes is None else _count("probes", probes),
+        validate_every=count("validate_every", validate_every),
+        checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
     )
-    about = {"num_data": batches.num_data, "batch_size": batches.size, "note": as_json("fit: `note`", note)}
+    about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y)
-    start, how = _fit_minibatches, (optimiser, natural_step_size, inverse_updates)
-    if collapsed:
-        start, how = _fit_collapsed, ()
-    return start(model, batches, as_names(fixed), jitter, plan, resume, about, *how).run()
-
-
-def _fit_minibatches(model, batches, fixed, jitter, plan, resume, about, optimiser, natural_step_size, inverse_updates):
-    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
-    if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
-        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
-    natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
-    if natural is not None:
-        held = [name for name in optimiser.fixed if name.partition(".")[0] == "posterior"]
-        if held:
-            raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
-        optimiser = optimiser.fixing("posterior")
-    inverse = _updates(model, optimiser, inverse_updates)
-    if inverse is not None:
-        optimiser = optimiser.fixing(f"posterior.{model.posterior.inverse_field}")
-    if natural is None and not optimiser.paths(model):
-        raise ValueError("fit: all fields are fixed, there is nothing to train")
-    state = TrainingState(
-        model, optimiser.init(model), None if natural is None else natural.init(), seed=batches.seed, **about
-    )  # fmt: skip
-    home = devices.home_of(model)
-    if resume is not None:
-        state = _moved(read(resume, state), home)
-        batches = batches.reseeded(state.seed)
-    if home is not None:
-        batches = OnDevice(batches, home)
-    try:
-        with verdicts.waiting():
-            dtype = check.svgp(state.model, *batches.at(state.step))[-1]
-    except BadEntry as error:
-        batches.locate(error, state.step)
-        raise
-    state = replace(state, model=_settled(state.model, dtype))
-    return Trainer(state, batches, optimiser, natural, inverse, plan, check.jitter_amount(jitter, dtype), dtype)
-
-
-def _updates(model, optimiser, asked):
-    """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
-    field = getattr(model.posterior, "inverse_field", None)
-    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
-        raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
-    if asked is False or (asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))):
-        return None
-    updates = default_updates() if asked is None else asked
-    updates.check_model(model)
-    if f"posterior.{field}" not in optimiser.paths(model):
-        raise ValueError(f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it; drop one")
-    return updates
-
-
-def _fit_collapsed(model, batches, fixed, jitter, plan, resume, about):
-    if not free_paths(model, fixed):
-        raise ValueError("fit: all fields are fixed, there is nothing to train")
-    state = TrainingState(model, **about)
-    home = devices.home_of(model)
-    if resume is not None:
-        state = _moved(read(resume, state), home)
-    X, Y = batches.at(0)
-    X, Y = devices.all_like(home, X=X, Y=Y)
-    _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
-    state = replace(state, model=_settled(state.model, dtype))
-    return CollapsedTrainer(state, X, Y, fixed, plan, check.jitter_amount(jitter, dtype), dtype)
-
-
-def _settled(model, dtype):
-    """The arrays of a model as each step leaves them: in the dtype of the bound, in the layout that a checkpoint gives back."""
-
-    def leaf(value):
-        if type(value) in (int, float):
-            return value
-        if np.ndim(value):
-            return np.ascontiguousarray(value, dtype, like=value)
-        return value.astype(dtype) if hasattr(value, "astype") else dtype.type(value)
-
-    return tree_map(leaf, model)
-
-
-def _moved(state, home):
-    """A state from a checkpoint, its models and moments on the device of ``home``."""
-    if home is None:
-        return state
-    parts = {name: getattr(state, name) for name in ("model", "optimiser", "best")}
-    return replace(state, **{name: devices.to_device(part) for name, part in parts.items() if part is not None})
-
-
-def _as_rows(name, data):
-    """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
-    readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
-    data = data if readable else check.as_array(name, data)
-    if not data.shape:
-        raise ValueError(f"fit: `{name}` must have rows, got a single value")
-    return data
-
-
-def _count(name, value, least=1):
-    """A whole number of something, as ``check.whole``; one that has no end in practice is refused, for it is no int of C."""
-    if isinstance(value, numbers.Real) and value > MOST:
-        raise ValueError(f"fit: `{name}` must be at most 10**15")
-    return check.whole(name, value, least)
-
-
-def _total_steps(steps, epochs, batches):
-    if (steps is None) == (epochs is None):
-        raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
-    if steps is not None:
-        return _count("steps", steps, 0)
-    epochs = check.scalar("epochs", epochs)
-    if epochs < 0:
-        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
-    steps = epochs * batches.num_data / batches.size
-    if steps > MOST:
-        raise ValueError(f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted")
-    return math.ceil(steps)
-
-
-def _seed(rng):
-    """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
-    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
-        if rng < 0:
-            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
-        return int(rng)
-    return int(check.generator(rng).integers(2**63))
-
-
-def _refuse(**arguments):
-    given = [f"`{name}`" for name, value in arguments.items() if value is not None]
-    if given:
-        raise ValueError(f"fit: an SGPR is trained on all data by L-BFGS-B; {', '.join(given)} would have no effect")
+    return training(
+        model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, epochs=epochs, batch_size=batch_size,
+        optimiser=optimiser, natural_step_size=natural_step_size, inverse_updates=inverse_updates, probes=probes,
+    ).run()  # fmt: skip

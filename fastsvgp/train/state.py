@@ -3,10 +3,12 @@
 import logging
 from typing import Any
 
+import numpy as np
+
+from .. import devices
 from ..errors import DataFileError
-from ..optim.by_field import ByFieldState
 from ..optim.trend import Trend
-from ..records import leaf, load_with_extra, record, replace, static
+from ..records import is_record, leaf, load_with_extra, record, replace, static, tree_map
 from . import digests
 
 log = logging.getLogger("fastsvgp")
@@ -21,7 +23,7 @@ class TrainingState:
     """
 
     model: Any
-    optimiser: Any = None  # OptimiserState
+    optimiser: Any = None  # the optimiser's own state
     natural: Any = None  # state of the schedule of natural steps
     trend: Any = Trend()  # of the objective
     validation: Any = Trend()  # of the validation score
@@ -36,6 +38,30 @@ class TrainingState:
     batch_size: Any = static(default=0)
     data: Any = static(default=None)  # digests of X and Y
     note: Any = static(default=None)  # the caller's
+
+
+def started(fresh, resume):
+    """The ``fresh`` state, or the one to ``resume`` from, on the device where the model of the fresh one lives."""
+    if resume is None:
+        return fresh
+    state = read(resume, fresh)
+    if devices.home_of(fresh.model) is None:
+        return state
+    parts = {name: getattr(state, name) for name in ("model", "optimiser", "best")}
+    return replace(state, **{name: devices.to_device(part) for name, part in parts.items() if part is not None})
+
+
+def settled(model, dtype):
+    """The arrays of a model as each step leaves them: in the dtype of the bound, in the layout that a checkpoint gives back."""
+
+    def leaf(value):
+        if type(value) in (int, float):
+            return value
+        if np.ndim(value):
+            return np.ascontiguousarray(value, dtype, like=value)
+        return value.astype(dtype) if hasattr(value, "astype") else dtype.type(value)
+
+    return tree_map(leaf, model)
 
 
 def read(path, fresh):
@@ -70,11 +96,10 @@ def read(path, fresh):
     return replace(state, data=fresh.data, note=state.note if fresh.note is None else fresh.note)
 
 
-def _shape(state):
-    """What must agree between the states of one optimiser."""
-    if state is None:
-        return None
-    if isinstance(state, ByFieldState):
-        return tuple(map(_shape, state.parts))
-    sizes = [None if m is None else m.shape for m in (state.first, state.second)]
-    return (*sizes, *(type(s) for s in state.schedules))
+def _shape(tree):
+    """What must agree between the states of one optimiser: the kinds of records in it, and the shapes of their arrays."""
+    if isinstance(tree, tuple):
+        return tuple(map(_shape, tree))
+    if is_record(tree):
+        return type(tree), *(_shape(getattr(tree, name)) for name, kind in tree._record_fields if kind != "static")
+    return None if tree is None else np.shape(tree)

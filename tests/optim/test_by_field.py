@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_optimiser import SignAscent
 
 import fastsvgp as fs
 from fastsvgp.optim.by_field import by_field
@@ -20,7 +21,7 @@ class Place:
 
 
 @record
-class Hill:
+class Slope:
     """The top of -sum (log height)^2/2 - |place|^2/2."""
 
     height: Any = leaf("positive")
@@ -28,13 +29,13 @@ class Hill:
 
 
 def start():
-    return Hill(np.array([2.0, 0.5]), Place(np.array([1.0, -2.0, 0.5]), np.array([0.3])))
+    return Slope(np.array([2.0, 0.5]), Place(np.array([1.0, -2.0, 0.5]), np.array([0.3])))
 
 
 def value_and_grad(model):
     log = np.log(model.height)
     parts = (log, model.place.east, model.place.north)
-    bars = Hill(-log / model.height, Place(-model.place.east, -model.place.north))
+    bars = Slope(-log / model.height, Place(-model.place.east, -model.place.north))
     return -0.5 * float(sum((p**2).sum() for p in parts)), bars
 
 
@@ -101,6 +102,48 @@ def test_the_state_can_be_saved_and_goes_on_to_the_bit(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_one_within_another(tmp_path):
+    """As many optimisers side by side would do; a late start within one counts from the start of that one."""
+    inner = by_field(fs.adam(0.05), {"place.east": fs.sgd(0.1)}, after={"place.east": 2})
+    nested = by_field(fs.adam(0.03), {"place": inner}, after={"place": 3})
+    flat = by_field(
+        fs.adam(0.03), {"place.east": fs.sgd(0.1), "place.north": fs.adam(0.05)}, after={"place.east": 5, "place.north": 3}
+    )
+    for optimiser in (nested, by_field(by_field(fs.adam(0.03), {"place": inner}, after={"place": 3}), {})):
+        model, state = climb(optimiser, 9)
+        assert_same(model, climb(flat, 9)[0])
+        assert optimiser.fixed == () and optimiser.paths(model) == flat.paths(model) and optimiser.step_size_at(state) == 0.03
+        half, state = climb(optimiser, 4)
+        assert optimiser.moving(half, state) == ("height", "place.north")
+        save(tmp_path / "state.npz", state)
+        assert_same(climb(optimiser, 5, half, load(tmp_path / "state.npz"))[0], model)
+        held, _ = climb(optimiser.fixing("place.north"), 9)
+        assert_same(held, replace(model, place=replace(model.place, north=start().place.north)))
+
+
+def test_the_outer_of_two_names_for_a_leaf_goes_first():
+    rest = by_field(fs.adam(0.05), {"place": fs.sgd(0.5)})
+    model, _ = climb(by_field(rest, {"place.east": fs.adam(0.02)}), 6)
+    np.testing.assert_array_equal(model.place.east, climb(by_field(fs.sgd(0.5), {"place.east": fs.adam(0.02)}), 6)[0].place.east)
+    np.testing.assert_array_equal(model.place.north, climb(fs.sgd(0.5), 6)[0].place.north)
+    np.testing.assert_array_equal(model.height, climb(fs.adam(0.05), 6)[0].height)
+
+
+@pytest.mark.parametrize("which", ["rest", "fields"])
+def test_an_optimiser_of_ones_own_is_one_of_them(which):
+    own, ours = SignAscent(0.01), fs.adam(0.02)
+    rest, named = (own, ours) if which == "rest" else (ours, own)
+    model, state = climb(by_field(rest, {"place": named}, after={"place": 2}), 8)
+    assert_same(model.place, climb(named, 6)[0].place)
+    np.testing.assert_array_equal(model.height, climb(rest, 8)[0].height)
+    assert [part.count for part in state.parts] == [6, 8]
+
+
+def assert_same(a, b):
+    for (path, _, x), (_, _, y) in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=path)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`fields` names 'west', which is no field"):
         by_field(fs.adam(), {"west": fs.adam()}).init(start())
@@ -111,10 +154,25 @@ def test_bad_arguments():
     for wrong in (-1, 2.5, True):
         with pytest.raises((ValueError, TypeError), match=r"`after\['place'\]` must be a whole number"):
             by_field(fs.adam(), {"place": fs.adam()}, after={"place": wrong})
-    with pytest.raises(TypeError, match="`rest` must be an optimiser made by"):
-        by_field(0.1, {"place": fs.adam()})
-    with pytest.raises(TypeError, match=r"`fields\['place'\]` must be an optimiser made by"):
-        by_field(fs.adam(), {"place": 0.1})
+    for wrong in (0.1, "adam", fs.adam):
+        with pytest.raises(TypeError, match=r"by_field: `rest` must be an optimiser: fs.adam.*that offers init, step, paths"):
+            by_field(wrong, {"place": fs.adam()})
+        with pytest.raises(TypeError, match=r"by_field: `fields\['place'\]` must be an optimiser: .*which lacks init, step"):
+            by_field(fs.adam(), {"place": wrong})
+    with pytest.raises(TypeError, match="got <class 'own_optimiser.SignAscent'>, a class: call it"):
+        by_field(SignAscent, {})
+
+    class Half(SignAscent):
+        step_size_at = property()
+
+        def init(self, model):
+            return {"count": 0}
+
+    with pytest.raises(TypeError, match="which lacks step_size_at$"):
+        by_field(fs.adam(), {"place": Half(0.1)})
+    Half.step_size_at = SignAscent.step_size_at
+    with pytest.raises(TypeError, match=r"`init` of the optimiser Half must return a record .*got \{'count': 0\}"):
+        by_field(fs.adam(), {"place": Half(0.1)}).init(start())
 
 
 def test_gentle_inducing_is_what_the_paper_has(rng):

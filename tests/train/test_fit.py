@@ -1,5 +1,6 @@
 """Training: resuming bitwise, stopping, surviving, and reaching what theory says."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -8,9 +9,11 @@ import weakref
 
 import numpy as np
 import pytest
+from own_optimiser import SignAscent, SignState
 
 import fastsvgp as fs
-from fastsvgp.records import leaves
+from fastsvgp import interrupts
+from fastsvgp.records import leaves, record
 from fastsvgp.train import full_batch, minibatch
 from fastsvgp.train import jitter as jitters
 
@@ -121,7 +124,13 @@ RUNS = {
     "sampled": (classes, {}),
     "float32": (lambda rng: problem(rng, dtype=np.float32), {}),
     "validated": (problem, {"validate": lambda m: -float(m.likelihood.variance), "validate_every": 4}),
-}
+    "one's own": (problem, {"optimiser": SignAscent(0.01), "natural_step_size": 0.1}),
+    "nested": (problem, {"optimiser": fs.by_field(
+        fs.by_field(fs.adam(0.03), {"inducing": SignAscent(0.01)}, after={"inducing": 15}),
+        {"covariance": fs.by_field(fs.sgd(1e-4), {"covariance.variance": fs.adam()}), "posterior": fs.adam(0.1)},
+        after={"covariance": 5},
+    )}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -213,6 +222,84 @@ def test_an_interrupt_inside_a_step_loses_only_that_step(rng, monkeypatch):
     got, info = fs.fit(model, X, Y, steps=10, batch_size=16, rng=0)
     assert info.interrupted and info.steps == 3
     assert_same(expected, got)
+
+
+def signalling(monkeypatch, module, name, at, times):
+    """Signals during one call of what a step computes."""
+    real, calls = getattr(module, name), []
+
+    def function(*args, **kwargs):
+        calls.append(1)
+        for _ in range(times if len(calls) == at else 0):
+            signal.raise_signal(signal.SIGINT)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, function)
+    return calls
+
+
+@pytest.mark.parametrize("times, steps", [(1, 4), (2, 3), (3, 3)])
+@pytest.mark.parametrize("name", ["elbo_and_grad", "natural_step"])
+@pytest.mark.parametrize("total", [10, 4])  # the signal may come in the last step
+def test_the_first_ctrl_c_waits_for_the_end_of_the_step(tmp_path, rng, monkeypatch, name, times, steps, total):
+    model, X, Y = problem(rng)
+    options = {"batch_size": 16, "rng": 0, "natural_step_size": 0.1}
+    expected, _ = fs.fit(model, X, Y, steps=steps, **options)
+    signalling(monkeypatch, minibatch, name, 4, times)
+    with interrupts.remembered(ending=True) if total == 4 else contextlib.nullcontext():  # as on the command line
+        got, info = fs.fit(model, X, Y, steps=total, checkpoint=tmp_path / "c.npz", **options)
+    assert info.interrupted and info.steps == steps == len(info.values) == fs.load(tmp_path / "c.npz").step
+    assert_same(expected, got)
+    monkeypatch.undo()
+    resumed, _ = fs.fit(model, X, Y, steps=12, resume=tmp_path / "c.npz", **options)
+    assert_same(resumed, fs.fit(model, X, Y, steps=12, **options)[0])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupted_validation_is_made_up_for(tmp_path, rng):
+    """The step before it counts; a training resumed from there knows of all validations, and of no other."""
+    model, X, Y = problem(rng)
+    options = {"batch_size": 16, "rng": 0, "validate_every": 4}
+
+    def score(m):
+        return float(np.sin(1e3 * m.likelihood.variance))
+
+    straight, all_info = fs.fit(model, X, Y, steps=18, validate=score, **options)
+    path = tmp_path / "c.npz"
+    for raised, ended in ((KeyboardInterrupt, contextlib.nullcontext()), (RuntimeError, pytest.raises(RuntimeError))):
+        calls = []
+
+        def validate(m, raised=raised, calls=calls):
+            calls.append(1)
+            if len(calls) == 2:
+                raise raised
+            return score(m)
+
+        with ended:
+            _, info = fs.fit(model, X, Y, steps=18, validate=validate, checkpoint=path, **options)
+            assert info.interrupted and info.steps == 8 and len(info.scores) == 1
+        assert fs.load(path).step == 8 and fs.load(path).scores[:, 0].tolist() == [4]
+        resumed, again = fs.fit(model, X, Y, steps=18, validate=score, resume=path, **options)
+        assert_same(resumed, straight)
+        np.testing.assert_array_equal(again.scores, all_info.scores)
+        path.unlink()
+
+
+@pytest.mark.parametrize("signals", [0, 1, 2])
+def test_an_interrupt_in_the_last_validation_keeps_what_was_trained(tmp_path, rng, signals):
+    model, X, Y = problem(rng)
+
+    def validate(m):
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+        if not signals:
+            raise KeyboardInterrupt
+        return 1.0
+
+    options = {"batch_size": 16, "rng": 0}
+    got, info = fs.fit(model, X, Y, steps=3, validate=validate, checkpoint=tmp_path / "c.npz", **options)
+    assert info.interrupted and info.steps == 3 == fs.load(tmp_path / "c.npz").step and len(info.scores) == (signals == 1)
+    assert_same(got, fs.fit(model, X, Y, steps=3, **options)[0])
 
 
 @pytest.mark.parametrize("start", ["svgp", "sgpr"])
@@ -544,6 +631,72 @@ def test_seeds(rng):
     np.testing.assert_array_equal(b, fs.fit(model, X, Y, steps=3, batch_size=16, rng=np.random.default_rng(5))[1].values)
 
 
+@record
+class RenamedState(SignState):
+    pass
+
+
+class Renamed(SignAscent):
+    """One whose state has the same shapes."""
+
+    def init(self, model):
+        return RenamedState(0, super().init(model).average)
+
+
+def test_an_optimiser_of_ones_own(tmp_path, rng):
+    model, X, Y = problem(rng)
+    options = {"batch_size": 16, "rng": 0, "checkpoint": tmp_path / "c.npz"}
+    seen = []
+    got, _ = fs.fit(
+        model, X, Y, steps=60, optimiser=SignAscent(0.01), callback=lambda step, value, i: seen.append(i.step_size), **options
+    )
+    assert fs.elbo(got, X, Y) > fs.elbo(model, X, Y) + 5 and seen == [0.01] * 60
+    np.testing.assert_array_equal(got.posterior.scale_tril, model.posterior.scale_tril)  # it moves no such thing
+    assert type(fs.load(tmp_path / "c.npz").optimiser).__name__ == "SignState"
+    for other in (fs.adam(), fs.by_field(SignAscent(0.01), {}), Renamed(0.01)):
+        with pytest.raises(ValueError, match="another optimiser, schedule or choice of fixed fields"):
+            fs.fit(model, X, Y, steps=61, optimiser=other, resume=tmp_path / "c.npz", **options)
+    with pytest.raises(ValueError, match="all fields are fixed"):
+        fs.fit(model, X, Y, steps=1, optimiser=SignAscent(0.1), fixed=("covariance", "inducing", "likelihood", "posterior.mean"))
+
+    class Stateless(SignAscent):
+        def init(self, model):
+            return None
+
+    with pytest.raises(TypeError, match="`init` of the optimiser Stateless must return a record .* got None"):
+        fs.fit(model, X, Y, steps=1, optimiser=Stateless(0.1))
+
+
+@record
+class WithHeldFactor(fs.Whitened):
+    held_fields = ("scale_tril",)
+
+
+@record
+class WithNaturalMean(fs.Whitened):
+    natural_fields = ("mean",)
+
+
+def test_the_posterior_says_which_fields_which_steps_move(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    asked, real = [], minibatch.elbo_and_grad
+    monkeypatch.setattr(minibatch, "elbo_and_grad", lambda *a, wrt, **k: asked.append(wrt) or real(*a, wrt=wrt, **k))
+    fields = model.posterior.mean, model.posterior.scale_tril
+    held, _ = fs.fit(fs.replace(model, posterior=WithHeldFactor(*fields)), X, Y, steps=2)
+    np.testing.assert_array_equal(held.posterior.scale_tril, np.eye(M))
+    assert (held.posterior.mean != 0).all()
+    start = fs.replace(model, posterior=WithNaturalMean(*fields))
+    fs.fit(start, X, Y, steps=1, natural_step_size=0.1)
+    fs.fit(model, X, Y, steps=1, natural_step_size=0.1)
+    assert [[name for name in wrt if name.startswith("posterior")] for wrt in asked[1:]] == [
+        ["posterior.mean"], ["posterior.scale_tril"], []
+    ]  # fmt: skip
+    for fixed in ("posterior", "posterior.mean"):
+        with pytest.raises(ValueError, match=f"'{fixed}' is fixed, but `natural_step_size`"):
+            fs.fit(start, X, Y, steps=1, natural_step_size=0.1, fixed=fixed)
+    fs.fit(start, X, Y, steps=1, natural_step_size=0.1, fixed="posterior.scale_tril")
+
+
 def test_the_model_that_came_in_is_not_modified(rng):
     model, X, Y = problem(rng)
     before = [np.copy(v) for _, _, v in leaves(model)]
@@ -560,8 +713,11 @@ def test_messages(rng):
         fs.fit(model, X, Y, steps=1, epochs=1)
     with pytest.raises(ValueError, match="same number of rows, at least one, got 60 and 59"):
         fs.fit(model, X, Y[:-1], steps=1)
-    with pytest.raises(TypeError, match="must be a fastsvgp.SVGP or SGPR, got RBF"):
-        fs.fit(model.covariance, X, Y, steps=1)
+    for wrong, name in ((model.covariance, "RBF"), (X, "ndarray"), (None, "NoneType"), (fs.SVGP, "type")):
+        with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {name}"):
+            fs.fit(wrong, X, Y, steps=1)
+    with pytest.raises(TypeError, match="`posterior` of the model must be a record such as fastsvgp.Whitened.*, got NoneType"):
+        fs.fit(fs.replace(model, posterior=None), X, Y, steps=1)
     with pytest.raises(ValueError, match="`batch_size` must be a whole number of at least 1, got 0"):
         fs.fit(model, X, Y, steps=1, batch_size=0)
     for name in ("steps", "batch_size", "patience", "validate_every", "checkpoint_every"):
@@ -598,7 +754,7 @@ def test_messages(rng):
     assert stopped.reason == "callback" and stopped.steps == 2
     with pytest.raises(TypeError, match="`callback` must be a function, got 3"):
         fs.fit(model, X, Y, steps=1, callback=3)
-    with pytest.raises(TypeError, match=r"`optimiser` must be made by fs.adam\(...\) or fs.sgd\(...\), got 'adam'"):
+    with pytest.raises(TypeError, match=r"fit: `optimiser` must be an optimiser: fs.adam\(...\), .*got 'adam', which lacks "):
         fs.fit(model, X, Y, steps=1, optimiser="adam")
 
 

@@ -13,14 +13,14 @@ from fastsvgp.train import minibatch
 M = 6
 
 
-def problem(rng, kind="Relaxed", dtype=np.float64, likelihood=None, **options):
+def problem(rng, kind="Relaxed", dtype=np.float64, likelihood=None):
     X = rng.uniform(-2, 2, (60, 2)).astype(dtype)
     Y = (np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(60)).astype(dtype)
     eye = np.eye(M, dtype=dtype)
     pseudo = np.zeros(M, dtype), np.full(M, 0.05, dtype)
     posterior = {
         "LikelihoodForm": lambda: fs.LikelihoodForm(*pseudo),
-        "Relaxed": lambda: fs.Relaxed(*pseudo, 1e-3 * eye, **options),
+        "Relaxed": lambda: fs.Relaxed(*pseudo, 1e-3 * eye),
         "InverseFreeWhitened": lambda: fs.InverseFreeWhitened(pseudo[0], 0.8 * eye, 1e-3 * eye),
         "Whitened": lambda: fs.Whitened(pseudo[0], 0.8 * eye),
     }[kind]()
@@ -44,7 +44,7 @@ RUNS = {
     "gentle": ({}, GENTLE),
     "whitened": ({"kind": "InverseFreeWhitened"}, GENTLE),
     "probes": ({}, {"probes": 4}),
-    "direction": ({"direction": "likelihood"}, {}),
+    "direction": ({}, {"inverse_updates": fs.inverse_updates(direction="likelihood")}),
     "nats": ({}, {"inverse_updates": fs.inverse_updates(nats=1e-3)}),
     "one unit step": ({}, {"inverse_updates": fs.inverse_updates(step_size=1.0, max_steps=1)}),
     "factor by adam": ({}, {"inverse_updates": False}),
@@ -94,8 +94,8 @@ def test_trained_to_the_end_of_the_inner_loop_it_is_l_svgp(rng):
     errors = {}
     for direction in ("exact", "likelihood"):
         for tolerance in (1e-3, 1e-10):
-            start = fs.replace(relaxed, posterior=fs.replace(relaxed.posterior, direction=direction))
-            got, again = fs.fit(start, X, Y, inverse_updates=fs.inverse_updates(tolerance), **options)
+            updates = fs.inverse_updates(tolerance, direction=direction)
+            got, again = fs.fit(relaxed, X, Y, inverse_updates=updates, **options)
             errors[direction, tolerance] = np.abs(again.values - info.values).max() / np.abs(info.values).max()
             if tolerance == 1e-10:
                 np.testing.assert_allclose(got.inducing, exact.inducing, atol=1e-7)
@@ -165,8 +165,13 @@ def test_bad_arguments(rng):
     with pytest.raises(ValueError, match="`nats` counts"):
         labels = fs.replace(model, likelihood=fs.BernoulliLogit())
         fs.fit(labels, X, (Y > 0).astype(int), steps=1, inverse_updates=fs.inverse_updates(nats=1.0))
-    with pytest.raises(TypeError, match="`probes` estimate traces"):
+    with pytest.raises(TypeError, match="`probes` is no argument here, .* of a Whitened posterior"):
         fs.fit(whitened, X, Y, steps=1, probes=4)
+    with pytest.raises(ValueError, match="`probes` estimate the gradient, but .* asks for direction 'likelihood'; drop one"):
+        fs.fit(model, X, Y, steps=1, probes=4, inverse_updates=fs.inverse_updates(direction="likelihood"))
+    free, _, _ = problem(rng, "InverseFreeWhitened")
+    with pytest.raises(ValueError, match="a InverseFreeWhitened posterior has no direction 'likelihood'"):
+        fs.fit(free, X, Y, steps=1, inverse_updates=fs.inverse_updates(direction="likelihood"))
     with pytest.raises(ValueError, match="`probes` must be a whole number"):
         fs.fit(model, X, Y, steps=1, probes=0)
     with pytest.raises(TypeError, match="natural_step: .* Relaxed"):

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 import pytest
-from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same
+from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same, signalling
 
 import fastsvgp as fs
 from fastsvgp.train import full_batch
@@ -68,6 +68,24 @@ def test_callback_and_interrupt(rng):
     got, info = fs.fit(model, X, Y, callback=interrupt)
     assert info.interrupted and info.steps == 2
     assert_same(got, seen[1][2].model)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_first_ctrl_c_waits_for_the_end_of_the_iteration(rng, monkeypatch, times):
+    model, X, Y = problem(rng)
+    models, ends = [], []
+    calls = signalling(monkeypatch, full_batch, "collapsed_bound_and_grad", 0, 0)
+
+    def callback(step, value, info):
+        models.append(info.model)
+        ends.append(len(calls))
+
+    fs.fit(model, X, Y, steps=6, callback=callback)
+    monkeypatch.undo()
+    signalling(monkeypatch, full_batch, "collapsed_bound_and_grad", ends[3] + 1, times)  # the first of the fifth iteration
+    got, info = fs.fit(model, X, Y)
+    assert info.interrupted and info.steps == 6 - times == len(info.values)
+    assert_same(got, models[info.steps - 1])
 
 
 def test_checkpoint_and_resume(tmp_path, rng):

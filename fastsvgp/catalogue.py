@@ -1,0 +1,47 @@
+"""The records of the package by their names, as files know them, and what files of earlier versions hold beside."""
+
+# The module of each record of the package: a file may name these, whatever was imported, and no other module is imported for it.
+OURS = {
+    name: module
+    for module, names in (
+        ("records", ("Blocks", "Marginals")),
+        ("covariances.stationary", ("RBF", "Matern12", "Matern32", "Matern52")),
+        ("covariances.linear", ("Linear", "Constant")),
+        ("covariances.compose", ("Sum", "Product")),
+        ("means", ("ZeroMean", "ConstantMean", "LinearMean")),
+        ("likelihoods.bernoulli", ("BernoulliProbit", "BernoulliLogit")),
+        ("likelihoods.gaussian", ("Gaussian",)),
+        ("likelihoods.laplace", ("Laplace",)),
+        ("likelihoods.multiclass", ("RobustMax", "Softmax")),
+        ("likelihoods.poisson", ("Poisson",)),
+        ("likelihoods.student_t", ("StudentT",)),
+        ("inducing", ("InducingPair",)),
+        ("posteriors.base", ("Posterior",)),
+        ("posteriors.inverse_free_whitened", ("InverseFreeWhitened",)),
+        ("posteriors.likelihood_form", ("LikelihoodForm",)),
+        ("posteriors.marginal", ("Marginal",)),
+        ("posteriors.pseudo_data", ("PseudoData",)),
+        ("posteriors.relaxed", ("Relaxed",)),
+        ("posteriors.whitened", ("Whitened",)),
+        ("posteriors.whitening", ("GaussianFactor",)),
+        ("bounds.blocks", ("_Model",)),
+        ("bounds.elbo", ("SVGP",)),
+        ("bounds.collapsed", ("SGPR",)),
+        ("optim.base", ("OptimiserState",)),
+        ("optim.by_field", ("ByFieldState",)),
+        ("optim.schedules", ("NoState", "PlateauState")),
+        ("optim.trend", ("Trend",)),
+        ("train.state", ("TrainingState",)),
+    )
+    for name in names
+}
+
+# Settings that records had in earlier versions, with the value that goes without a word, and what to do for another.
+GONE = {
+    "Relaxed": {
+        "direction": (
+            "exact",
+            'training now asks for it by fit(..., inverse_updates=fs.inverse_updates(direction="likelihood"))',
+        ),
+    },
+}

@@ -1,0 +1,30 @@
+"""How ``fit`` trains an SGPR: what its arguments mean where there are no batches."""
+
+from .. import check, devices, models
+from ..bounds.collapsed import SGPR
+from ..optim.flat import free_paths
+from ..records import replace
+from .batches import whole
+from .full_batch import CollapsedSteps
+from .recorder import Recorder
+from .state import TrainingState, settled, started
+
+
+def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
+    """The ``Recorder`` of a training of an SGPR; arguments as of ``svgp_training``, ``others`` to be None."""
+    others |= {"patience": plan.patience, "validate": plan.validate}
+    given = [f"`{name}`" for name, value in others.items() if value is not None]
+    if given:
+        raise ValueError(f"fit: an SGPR is trained on all data by L-BFGS-B; {', '.join(given)} would have no effect")
+    # its values are not noisy: they need no average
+    plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
+    if not free_paths(model, fixed):
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    state = started(TrainingState(model, num_data=len(X), batch_size=len(X), **about), resume)
+    X, Y = devices.all_like(devices.home_of(model), X=whole("X", X), Y=whole("Y", Y))
+    _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+    state = replace(state, model=settled(state.model, dtype))
+    return Recorder(state, CollapsedSteps(state, X, Y, fixed, check.jitter_amount(jitter, dtype), dtype), plan)
+
+
+models.register(SGPR, fit=sgpr_training)

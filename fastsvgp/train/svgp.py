@@ -1,0 +1,123 @@
+"""How ``fit`` trains an SVGP: what its arguments mean for minibatches."""
+
+import math
+import numbers
+
+from .. import check, devices, models
+from ..bounds.elbo import SVGP
+from ..errors import BadEntry
+from ..kernels import verdicts
+from ..optim.base import begun, check_offered
+from ..optim.first_order import adam
+from ..optim.inverse_updates import InverseUpdates
+from ..optim.inverse_updates import inverse_updates as default_updates
+from ..optim.schedules import as_schedule
+from ..records import matches, replace
+from .arguments import MOST, count
+from .batches import Batches, OnDevice
+from .minibatch import MinibatchSteps
+from .recorder import Recorder
+from .state import TrainingState, settled, started
+
+
+def svgp_training(
+    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
+    epochs, batch_size, optimiser, natural_step_size, inverse_updates, probes,
+):  # fmt: skip
+    """The ``Recorder`` of a training of an SVGP.
+
+    The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple; ``plan``, a ``Plan`` whose ``steps`` and
+    ``validate_every`` may be None; and ``about``, fields of ``TrainingState``. A kind of model refuses what it does not take.
+    """
+    check.parts(model)
+    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
+    steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
+    plan = replace(plan, steps=steps, validate_every=every)
+    probes = count("probes", probes)
+    optimiser, natural, inverse = _movers(model, optimiser, fixed, natural_step_size, inverse_updates)
+    if probes is not None and inverse is not None and inverse.direction != "exact":
+        asked = inverse.direction
+        raise ValueError(f"fit: `probes` estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
+    moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
+    fresh = TrainingState(
+        model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, **about
+    )  # fmt: skip
+    state = started(fresh, resume)
+    batches, home = batches.reseeded(state.seed), devices.home_of(model)
+    if home is not None:
+        batches = OnDevice(batches, home)
+    try:
+        with verdicts.waiting():
+            dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+    except BadEntry as error:
+        batches.locate(error, state.step)
+        raise
+    state = replace(state, model=settled(state.model, dtype))
+    jitter = check.jitter_amount(jitter, dtype)
+    return Recorder(state, MinibatchSteps(state, batches, optimiser, natural, inverse, probes, jitter, dtype), plan)
+
+
+models.register(SVGP, fit=svgp_training)
+
+
+def _movers(model, optimiser, fixed, natural_step_size, inverse_updates):
+    """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of an inverse, or None."""
+    if optimiser is not None:
+        check_offered("fit: `optimiser`", optimiser)
+    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed).fixing(_paths(model.posterior.held_fields))
+    if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
+        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
+    natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
+    if natural is not None:
+        moved = _paths(model.posterior.natural_fields)
+        held = [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
+        if held:
+            raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
+        optimiser = optimiser.fixing(moved)
+    inverse = _updates(model, optimiser, inverse_updates)
+    if inverse is not None:
+        optimiser = optimiser.fixing(f"posterior.{model.posterior.inverse_field}")
+    if natural is None and not optimiser.paths(model):
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    return optimiser, natural, inverse
+
+
+def _updates(model, optimiser, asked):
+    """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
+    field = model.posterior.inverse_field
+    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+        raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
+    if asked is False or (asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))):
+        return None
+    updates = default_updates() if asked is None else asked
+    updates.check_model(model)
+    if f"posterior.{field}" not in optimiser.paths(model):
+        raise ValueError(f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it; drop one")
+    return updates
+
+
+def _paths(fields):
+    return tuple(f"posterior.{field}" for field in fields)
+
+
+def _total_steps(steps, epochs, batches):
+    if (steps is None) == (epochs is None):
+        raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
+    if steps is not None:
+        return steps
+    epochs = check.scalar("epochs", epochs)
+    if epochs < 0:
+        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
+    steps = epochs * batches.num_data / batches.size
+    if steps > MOST:
+        raise ValueError(f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted")
+    return math.ceil(steps)
+
+
+def _seed(rng):
+    """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        if rng < 0:
+            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
+        return int(rng)
+    return int(check.generator(rng).integers(2**63))
