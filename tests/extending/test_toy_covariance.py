@@ -1,5 +1,8 @@
 """A covariance of one's own that takes a record as inducing inputs: slopes of an RBF process in directions of their own."""
 
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,8 @@ from trials import (
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.covariances.base import ALL, wanted
+
+HERE = pathlib.Path(__file__).parent
 
 
 @fs.record
@@ -194,6 +199,26 @@ def test_the_collapsed_bound_is_the_one_after_the_best_step(rng):
     np.testing.assert_allclose(fs.collapsed_bound(sgpr, X, Y), fs.elbo(best, X, Y), rtol=1e-8)
     _, grad = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=1e-2)
     assert_gradient(lambda moved: fs.collapsed_bound(moved, X, Y, jitter=1e-2), sgpr, grad, rng)
+
+
+def test_another_process_must_import_its_module(rng, tmp_path):
+    model, X, Y = problem(rng)
+    fs.save(tmp_path / "model.npz", model)
+    program = f"""
+import sys
+import fastsvgp as fs
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+path = {str(tmp_path / "model.npz")!r}
+try:
+    fs.load(path)
+except fs.DataFileError as error:
+    print(error)
+import test_toy_covariance
+print(fs.load(path))
+"""
+    told, loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "'SlopedRBF', which the module 'test_toy_covariance' defines; import it first" in told
+    assert loaded == repr(model)
 
 
 def test_single_precision(rng):
