@@ -122,7 +122,8 @@ class SlopedRBF(fs.Covariance):
 def problem(rng, P=None):
     X = rng.uniform(-2, 2, (40, 2))
     grid = np.stack(np.meshgrid([-1.2, 0.0, 1.2], [-1.0, 1.0]), -1).reshape(-1, 2)
-    inducing = Slopes(grid + rng.uniform(-0.2, 0.2, grid.shape), rng.standard_normal(grid.shape))
+    angles = rng.uniform(0, 2 * np.pi, len(grid))
+    inducing = Slopes(grid + rng.uniform(-0.2, 0.2, grid.shape), np.stack([np.cos(angles), np.sin(angles)], 1))
     lead, M = () if P is None else (P,), len(grid)
     q = fs.Whitened(0.5 * rng.standard_normal((*lead, M)), np.eye(M) + np.tril(rng.uniform(0, 0.3, (*lead, M, M))))
     Y = np.sin(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(40)

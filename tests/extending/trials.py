@@ -5,7 +5,7 @@ import numpy as np
 import fastsvgp as fs
 
 
-def assert_slope(moved, bar, d, name="", h=1e-3):
+def assert_slope(moved, bar, d, name="", h=3e-4):
     """The slope of ``moved(step)`` along d, by five-point differences, is <bar, d>, to 1e-8 of |bar| |d| and to rounding."""
     values = [moved(s * h * d) for s in (1, -1, 2, -2)]
     slope = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
