@@ -29,7 +29,7 @@ class Likelihood:
 
     Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean, var) elementwise. A
     multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have the dtype of ``f.mean``; sums over data are
-    accumulated in float64. Nothing that comes in is modified.
+    accumulated in float64. Nothing that comes in is modified. docs/likelihood.md adds one, step by step.
     """
 
     num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
