@@ -378,16 +378,19 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
 
 def random(asked, model, dtype, rng, M=None):
     """The random quantities that a bound was ``asked`` for by name, as the posterior draws them; those that are None are none."""
-    posterior, found = model.posterior, {}
-    for name, value in asked.items():
-        if value is not None:
-            if name not in posterior.random_quantities:
-                has = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none"
-                kind = type(posterior).__name__
-                raise TypeError(f"`{name}` is no argument here, and no random quantity of a {kind} posterior, which has {has}")
-            M = sum(model.covariance.num_inducing(model.inducing)) if M is None else M
-            found[name] = posterior.draw(name, value, M, dtype, rng)
-    return found
+    if not asked:
+        return {}
+    random_names(asked, model.posterior)
+    M = sum(model.covariance.num_inducing(model.inducing)) if M is None else M
+    return {name: model.posterior.draw(name, value, M, dtype, rng) for name, value in asked.items() if value is not None}
+
+
+def random_names(asked, posterior):
+    """Refuse what is asked for, and no random quantity of the posterior."""
+    for name in asked:
+        if name not in posterior.random_quantities and asked[name] is not None:
+            has, kind = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none", type(posterior).__name__
+            raise TypeError(f"`{name}` is no argument here, and no random quantity of a {kind} posterior, which has {has}")
 
 
 def names(wrt, model):

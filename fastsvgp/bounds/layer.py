@@ -93,7 +93,7 @@ class LayerPass:
         return X_bar
 
     def kl(self):
-        """KL[q(u) || p(u)]; before ``finish``."""
+        """KL[q(u) || p(u)]."""
         return self.work.kl()
 
     def finish(self, kl_bar):

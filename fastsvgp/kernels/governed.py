@@ -65,7 +65,7 @@ def _sizes(arguments, joint):
                 matrix = getattr(value, "Kuu", None)
                 B = max(B, getattr(getattr(value, "Kuf", None), "shape", (0,))[-1])
             if matrix is not None:
-                sets = getattr(matrix, "__dict__", {"array": matrix}).values()
+                sets = vars(matrix).values() if hasattr(matrix, "_record_fields") else (matrix,)
                 if not all(type(one) is ndarray and one.ndim for one in sets):
                     return None
                 M = sum(map(len, sets))

@@ -72,7 +72,7 @@ def _named(arguments):
     models = [value.inducing for value in arguments.values() if hasattr(value, "inducing")]
     named = {}
     if models:
-        sets = getattr(models[0], "__dict__", None)  # of a record of them
+        sets = vars(models[0]) if hasattr(models[0], "_record_fields") else None
         named = {"inducing": models[0]} if sets is None else {f"inducing.{name}": one for name, one in sets.items()}
     return named | {name: value for name, value in arguments.items() if name != "chunk_size" or not arguments.get("full_cov")}
 

@@ -72,7 +72,7 @@ class Pass:
 
     A pass holds the parameters as its algebra wants them, and the sums over runs; what depends on Kuu alone is in the ``Prior``
     that it began with, what belongs to one run of rows in the ``rows`` of its ``Projection``. Runs are pulled in any order, each
-    once. ``kl`` may be called before ``finish``; this or ``natural_step`` comes when all rows have been pulled.
+    once, and before ``finish`` or ``natural_step``; ``kl`` may be called at any time.
 
     clamped : number of marginal variances so far that rounding had driven below eps kff, and that were raised to it
     """

@@ -110,7 +110,7 @@ class InversePass(PseudoPass):
             outer = outer - mean_bar
         if not self.need_blocks and not self.need_variance:
             return self.bars(mean_bar, None, None)
-        c = 0.5 * kl_bar * self.P
+        c, J_diagonal = 0.5 * kl_bar * self.P, self.J_diagonal  # taken, for ``kl`` too, before J is overwritten
         variance_bar = Kuu_bar = None
         H, self.H = self.H, None
         if self.need_blocks:
@@ -120,9 +120,9 @@ class InversePass(PseudoPass):
             diagonal = H.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
         else:
-            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
+            diagonal = H + (c * (J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
         if self.need_variance:
-            variance_bar = diagonal + (c * (self.J_diagonal - 1 / self.s) if c else 0)
+            variance_bar = diagonal + (c * (J_diagonal - 1 / self.s) if c else 0)
             if self.preconditioned:
                 variance_bar -= np.sum(mean_bar * self.w, axis=0)
         return self.bars(mean_bar, variance_bar, Kuu_bar)

@@ -21,7 +21,6 @@ def fit(
     optimiser=None,
     natural_step_size=None,
     inverse_updates=None,
-    probes=None,
     fixed=(),
     jitter=None,
     rng=None,
@@ -35,6 +34,7 @@ def fit(
     checkpoint_every=None,
     resume=None,
     note=None,
+    **random,
 ):
     """Train a model by maximising its bound.
 
@@ -67,8 +67,6 @@ def fit(
         For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is brought up to date after each
         step, made by ``fs.inverse_updates(...)``, which is also the default. It is then not in the hands of ``optimiser``;
         with False it is.
-    probes : int, optional
-        Random probes a step for the traces of a ``Relaxed`` posterior, as in ``elbo_and_grad``; new ones at each step.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
     jitter : float, optional
@@ -103,6 +101,9 @@ def fit(
         of curvature.
     note : optional
         Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as ``fs.load(path).note``.
+    **random : int
+        Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew at each step: ``probes`` for
+        the traces of a ``Relaxed`` posterior.
 
     Returns
     -------
@@ -165,5 +166,5 @@ def fit(
         about["data"] = digests.of(X=X, Y=Y)
     return training(
         model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, epochs=epochs, batch_size=batch_size,
-        optimiser=optimiser, natural_step_size=natural_step_size, inverse_updates=inverse_updates, probes=probes,
+        optimiser=optimiser, natural_step_size=natural_step_size, inverse_updates=inverse_updates, **random,
     ).run()  # fmt: skip

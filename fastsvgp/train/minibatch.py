@@ -19,9 +19,9 @@ log = logging.getLogger("fastsvgp")
 class MinibatchSteps(Steps):
     """Steps from ``state``, a ``TrainingState``; ``natural`` and ``inverse`` may be None. Nothing is updated in place."""
 
-    def __init__(self, state, batches, optimiser, natural, inverse, probes, jitter, dtype):
+    def __init__(self, state, batches, optimiser, natural, inverse, random, jitter, dtype):
         self._batches, self._optimiser, self._natural, self._inverse = batches, optimiser, natural, inverse
-        self._probes, self._jitter, self._dtype, self._warned = probes, jitter, dtype, False
+        self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
         self._move_to(state.model, state.optimiser, state.natural)
 
@@ -54,7 +54,7 @@ class MinibatchSteps(Steps):
                 log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, taken.step_size)
         if paths or value is None:
             exact = self._inverse is None or self._inverse.direction == "exact"
-            uphill = functools.partial(elbo_and_grad, probes=self._probes) if exact else likelihood_direction
+            uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
             (value, grad), also_used = self._safely(uphill, model, X, Y, wrt=paths, **shared)
             used = max(used, also_used)
         if not math.isfinite(value):
@@ -73,8 +73,8 @@ class MinibatchSteps(Steps):
 
     def _draws(self, step):
         """The seed of what the bound samples at a step."""
-        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step; probes are cheap
-        epoch_of_draws = step // (1 if self._probes else 16)
+        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step; others are cheap
+        epoch_of_draws = step // (1 if self._random else 16)
         return int(np.random.SeedSequence([self._seed, 1, epoch_of_draws]).generate_state(1)[0])
 
     def _refreshed(self, model, X):

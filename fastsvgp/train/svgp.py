@@ -22,7 +22,7 @@ from .state import TrainingState, settled, started
 
 def svgp_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs, batch_size, optimiser, natural_step_size, inverse_updates, probes,
+    epochs, batch_size, optimiser, natural_step_size, inverse_updates, **random,
 ):  # fmt: skip
     """The ``Recorder`` of a training of an SVGP.
 
@@ -33,11 +33,12 @@ def svgp_training(
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
     steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
     plan = replace(plan, steps=steps, validate_every=every)
-    probes = count("probes", probes)
+    check.random_names(random, model.posterior)
+    random = {name: count(name, value) for name, value in random.items() if value is not None}
     optimiser, natural, inverse = _movers(model, optimiser, fixed, natural_step_size, inverse_updates)
-    if probes is not None and inverse is not None and inverse.direction != "exact":
-        asked = inverse.direction
-        raise ValueError(f"fit: `probes` estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
+    if random and inverse is not None and inverse.direction != "exact":
+        given, asked = ", ".join(f"`{name}`" for name in random), inverse.direction
+        raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
         model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, **about
@@ -54,7 +55,7 @@ def svgp_training(
         raise
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(jitter, dtype)
-    return Recorder(state, MinibatchSteps(state, batches, optimiser, natural, inverse, probes, jitter, dtype), plan)
+    return Recorder(state, MinibatchSteps(state, batches, optimiser, natural, inverse, random, jitter, dtype), plan)
 
 
 models.register(SVGP, fit=svgp_training)
