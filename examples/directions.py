@@ -4,7 +4,8 @@
     python examples/directions.py --inducing 1000 --steps 2000
 
 ``Relaxed`` trains in the direction "likelihood" with its factor kept to several residuals. Every twentieth step asks for three
-gradients at the same model and batch: the exact one of R-SVGP, that direction, and that of L-SVGP with the same parameters.
+vectors at the same model and batch: the gradient of R-SVGP, ``likelihood_direction``, and the gradient of L-SVGP with the same
+parameters.
 Errors are ratios of norms; d = ||L' (Kuu + S~) L - I||_F. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
@@ -34,14 +35,9 @@ def distance(model):
 
 def errors(model, X, y, num_data):
     """``(d, direction from exact, exact from L-SVGP, direction from L-SVGP)``."""
-    posterior = model.posterior
-    choices = (
-        fs.replace(posterior, direction="exact"),
-        fs.replace(posterior, direction="likelihood"),
-        fs.LikelihoodForm(posterior.mean, posterior.variance),
-    )
-    found = (fs.elbo_and_grad(fs.replace(model, posterior=p), X, y, num_data=num_data, jitter=0.0)[1] for p in choices)
-    exact, other, truth = map(flat, found)
+    form = fs.replace(model, posterior=fs.LikelihoodForm(model.posterior.mean, model.posterior.variance))
+    asked = ((fs.elbo_and_grad, model), (fs.likelihood_direction, model), (fs.elbo_and_grad, form))
+    exact, other, truth = (flat(function(m, X, y, num_data=num_data, jitter=0.0)[1]) for function, m in asked)
     pairs = (other, exact), (exact, truth), (other, truth)
     return distance(model), *(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
 
@@ -57,9 +53,10 @@ def train(X, y, tolerance, args):
 
     Z = fs.kmeans_inducing(X, args.inducing, rng=args.seed)
     covariance = fs.RBF(variance=1.0, lengthscales=np.ones(X.shape[1]))
-    start = inverse_free.posterior("R-SVGP", args.inducing, "likelihood")
+    start = inverse_free.posterior("R-SVGP", args.inducing)
     options = {"optimiser": fs.gentle_inducing(fs.adam(5e-3), after=0), "batch_size": args.batch_size, "rng": args.seed}
-    model, updates = fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0)), fs.inverse_updates(tolerance)
+    model = fs.SVGP(covariance, Z, start, fs.Gaussian(variance=1.0))
+    updates = fs.inverse_updates(tolerance, direction="likelihood")
     fs.fit(model, X, y, steps=args.steps, callback=watch, jitter=0.0, inverse_updates=updates, **options)
     return np.array(rows)
 

@@ -33,13 +33,13 @@ TRACE_POINTS = 100
 METHODS = ("W-SVGP", "L-SVGP", "R-SVGP")
 
 
-def posterior(method, M, direction="exact"):
+def posterior(method, M):
     """What each method starts from."""
     mean, noise = np.zeros(M), np.full(M, PSEUDO_NOISE)
     if method == "W-SVGP":
         return fs.Whitened(mean, np.eye(M))
     if method == "R-SVGP":
-        return fs.Relaxed(mean, noise, COLD * np.eye(M), direction=direction)
+        return fs.Relaxed(mean, noise, COLD * np.eye(M))
     return fs.LikelihoodForm(mean, noise, preconditioned=method == "L-SVGP")
 
 
@@ -161,8 +161,9 @@ def contest(name, args):
     options = {"optimiser": fs.gentle_inducing(fs.adam(5e-3), after=args.rest), "batch_size": args.batch_size, "rng": args.seed}
     contestants = []
     for method in (m for m in METHODS if m[0] in args.methods):
-        own = {"inverse_updates": fs.inverse_updates(args.tolerance)} if method == "R-SVGP" else {}
-        model = fs.SVGP(covariance, Z, posterior(method, args.inducing, args.direction), fs.Gaussian(variance=1.0))
+        updates = fs.inverse_updates(args.tolerance, direction=args.direction)
+        own = {"inverse_updates": updates} if method == "R-SVGP" else {}
+        model = fs.SVGP(covariance, Z, posterior(method, args.inducing), fs.Gaussian(variance=1.0))
         contestants.append(Contestant(method, model, os.path.join(args.out, f"{name}-{method[0]}.npz"), options | own))
         if args.resume and os.path.exists(contestants[-1].path):
             contestants[-1].go_on()
@@ -199,7 +200,7 @@ def main(argv=None):
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--methods", default="WLR", help="times are relative to the first of them")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="normalised residual that the factor of R-SVGP is kept to")
-    parser.add_argument("--direction", choices=("exact", "likelihood"), default="exact", help="of the gradients of R-SVGP")
+    parser.add_argument("--direction", choices=("exact", "likelihood"), default="exact", help="of the steps of R-SVGP")
     parser.add_argument("--rest", type=int, default=1000, metavar="STEPS", help="how long the inducing inputs stay fixed")
     parser.add_argument("--turn", type=int, default=50, metavar="STEPS", help="how long a method trains before the next one does")
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")

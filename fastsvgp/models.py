@@ -13,7 +13,7 @@ _INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a fu
 
 
 def register(kind, *, instead=None, **functions):
-    """Offer public functions for models of a kind; a kind may register more than once.
+    """Offer public functions for models of a kind; a kind may register more than once. docs/model.md adds one, step by step.
 
     Parameters
     ----------

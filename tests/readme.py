@@ -1,14 +1,29 @@
-"""The README's Python blocks. ``python tests/readme.py FOLDER`` writes each to a file there, for a type checker."""
+"""The Python blocks of the README and of docs/.
+
+``python tests/readme.py FOLDER`` writes those of the README to files there, for a type checker.
+"""
 
 import pathlib
 import re
 import sys
 
-README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"```python\n(.*?)```", re.S)
 
 
-def snippets():
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
+def snippets(page=README):
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def run(page):
+    """Run the blocks of a page in order, as one script; the names that it leaves. Tracebacks show lines of the page."""
+    text, names = page.read_text(encoding="utf-8"), {"__name__": f"docs.{page.stem}"}
+    for block in BLOCK.finditer(text):
+        lines_before = "\n" * text.count("\n", 0, block.start(1))
+        exec(compile(lines_before + block[1], str(page), "exec"), names)
+    return names
 
 
 if __name__ == "__main__":

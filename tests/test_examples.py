@@ -5,6 +5,9 @@ import pathlib
 
 import numpy as np
 import pytest
+from numerics import five_point
+
+import fastsvgp as fs
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
@@ -19,6 +22,53 @@ def mnist(monkeypatch):
 def inverse_free(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("inverse_free")
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("blocks")
+
+
+@pytest.fixture
+def network(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("network")
+
+
+def test_a_covariance_that_stays_outside(blocks, rng, capsys):
+    found = blocks.main()
+    assert found["period"] == pytest.approx(blocks.PERIOD, rel=0.005) and found["noise"] == pytest.approx(blocks.NOISE, rel=0.1)
+    assert found["rmse"] < 0.1 and found["elbo"] > -found["loss"](found["loss"].start)[0] + 1000
+    np.testing.assert_allclose(found["cov"].diagonal(), found["var"], rtol=1e-8)
+    assert "three periods beyond" in capsys.readouterr().out
+    loss = found["loss"]
+    vector = loss.start + 0.1 * rng.standard_normal(loss.start.size)
+    bar = loss(vector)[1]
+    for part in np.split(np.arange(vector.size), loss.edges):
+        d = np.zeros(vector.size)
+        d[part] = rng.standard_normal(part.size)
+        slope = five_point(lambda s, d=d: loss(vector + s * d)[0], h=1e-4)
+        np.testing.assert_allclose(slope, bar @ d, rtol=1e-6, atol=1e-8 * np.linalg.norm(bar[part]) * np.linalg.norm(d))
+
+
+def test_a_network_under_a_gp(network, rng):
+    X = rng.standard_normal((400, 3))
+    y = np.sin(3 * np.tanh(X[:, 0] - X[:, 1])) + 0.1 * rng.standard_normal(400)
+    model = network.start(X, rng, H=16, K=2, M=20)
+    _, grad = network.elbo_and_grad(model, X, y, jitter=1e-2)
+    vector, unravel = fs.ravel(model)
+    bar = unravel.pullback(vector, grad)
+    for path, part in unravel.slices.items():
+        d = np.zeros(vector.size)
+        d[part] = rng.standard_normal(d[part].size)
+        slope = five_point(lambda s, d=d: network.elbo_and_grad(unravel(vector + s * d), X, y, jitter=1e-2)[0])
+        scale = np.linalg.norm(bar[part]) * np.linalg.norm(d)
+        np.testing.assert_allclose(slope, bar @ d, rtol=1e-8, atol=1e-8 * scale, err_msg=path)
+    trained, values = network.train(model, X, y, 150, rng, batch=100)
+    assert -np.mean(values[-20:]) < -np.mean(values[:20])
+    before, after = (fs.predict_y(m.gp, network.network(m, X)[1])[0] for m in (model, trained))
+    assert np.mean((after - y) ** 2) < 0.3 * np.mean((before - y) ** 2)
 
 
 def test_idx_files(mnist, tmp_path):

@@ -1,15 +1,30 @@
-"""What the README shows runs, and says what comes out."""
+"""What the README and docs/ show runs, and the README says what comes out."""
+
+import re
 
 import numpy as np
-from readme import README, snippets
+import pytest
+from readme import PAGES, README, ROOT, run, snippets
 
 
 def test_the_python_block_runs():
-    (block,) = snippets()
-    names = {}
-    exec(compile(block, str(README), "exec"), names)
+    assert len(snippets()) == 1
+    names = run(README)
     np.testing.assert_allclose(names["mean"], np.sin(1.0), atol=0.1)
     np.testing.assert_allclose(names["var"], 0.2**2, rtol=0.5)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run_in_order(page):
+    assert snippets(page)
+    run(page)
+
+
+def test_pages_are_there_and_are_linked_to():
+    assert {page.stem for page in PAGES} >= {"covariance", "likelihood", "posterior", "model"}
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text(encoding="utf-8"))
+    assert {f"docs/{page.name}" for page in PAGES} <= set(links)
+    assert not [link for link in links if not (ROOT / link).exists()]
 
 
 def test_the_two_commands_are_there():

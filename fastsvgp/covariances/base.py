@@ -22,7 +22,8 @@ class Covariance:
     that at the public edge), nothing is modified. A cotangent ``covariance_bar`` is a record of the same type.
 
     ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single fields
-    ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None.
+    ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None. A field in it
+    that a block does not depend on has a cotangent of zeros. docs/covariance.md adds one, step by step.
     """
 
     per_feature: ClassVar[tuple[str, ...]] = ()

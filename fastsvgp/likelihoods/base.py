@@ -29,7 +29,7 @@ class Likelihood:
 
     Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean, var) elementwise. A
     multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have the dtype of ``f.mean``; sums over data are
-    accumulated in float64. Nothing that comes in is modified.
+    accumulated in float64. Nothing that comes in is modified. docs/likelihood.md adds one, step by step.
     """
 
     num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
@@ -93,7 +93,10 @@ class Likelihood:
 
 
 def _no_order(likelihood):
-    return f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities"
+    return (
+        f"targets of a {type(likelihood).__name__} model are classes, which have no quantiles; predict_y gives probabilities "
+        "(a likelihood of numbers has quantiles where it defines predict_cdf and predict_quantiles)"
+    )
 
 
 def total(values):

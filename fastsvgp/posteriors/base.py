@@ -109,7 +109,10 @@ class Pass:
 
 @record
 class Posterior:
-    """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``begin``."""
+    """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``begin``.
+
+    docs/posterior.md adds one, step by step.
+    """
 
     num_sets: ClassVar[int] = 1  # of inducing inputs: 2 for an ``InducingPair``
     natural_fields: ClassVar[tuple[str, ...]] = ()  # what a natural step moves

@@ -1,0 +1,93 @@
+"""What every toy of this folder goes through: each was written by following docs/ alone, in one file."""
+
+import numpy as np
+
+import fastsvgp as fs
+
+
+def assert_slope(moved, bar, d, name="", h=3e-4):
+    """The slope of ``moved(step)`` along d, by five-point differences, is <bar, d>, to 1e-8 of |bar| |d| and to rounding."""
+    values = [moved(s * h * d) for s in (1, -1, 2, -2)]
+    slope = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * h)
+    allowed = 1e-8 * np.linalg.norm(bar) * np.linalg.norm(d) + 1e3 * np.finfo(float).eps * abs(values[0]) / h
+    assert abs(slope - np.vdot(bar, d)) <= allowed, (name, slope, np.vdot(bar, d), allowed)
+
+
+def assert_gradient(objective, tree, grad, rng):
+    """``grad`` holds the slopes of ``objective(tree)`` in every leaf, each judged alone."""
+    bars = {path: bar for path, _, bar in fs.leaves(grad)}
+    for path, kind, leaf in fs.leaves(tree):
+        d = rng.standard_normal(np.shape(leaf))
+        if kind != "real":  # stay positive
+            d = np.tril(d) if kind == "tril" else d * leaf
+        assert np.shape(bars[path]) == np.shape(leaf), path
+        assert_slope(lambda step, path=path, leaf=leaf: objective(fs.replace_at(tree, path, leaf + step)), bars[path], d, path)
+
+
+def assert_bound(model, X, Y, rng, **options):
+    """Value, all gradients and that in the inputs, scaled as for a minibatch; and what ``wrt`` leaves out."""
+    options = {"num_data": 3.0 * len(X), "jitter": 1e-2} | options
+    value, grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, **options)
+    assert value == fs.elbo_and_grad(model, X, Y, **options)[0]
+    np.testing.assert_allclose(value, fs.elbo(model, X, Y, **options), rtol=1e-12)
+    assert type(grad) is type(model)
+    assert_gradient(lambda moved: fs.elbo(moved, X, Y, **options), model, grad, rng)
+    assert_slope(lambda step: fs.elbo(model, X + step, Y, **options), X_bar, rng.standard_normal(X.shape), "X")
+    for path, _, whole in fs.leaves(grad):
+        alone = fs.elbo_and_grad(model, X, Y, wrt=(path,), **options)[1]
+        for other, _, bar in fs.leaves(alone):
+            if other == path:
+                np.testing.assert_allclose(bar, whole, rtol=1e-9, atol=1e-9 * np.abs(whole).max(), err_msg=path)
+            else:
+                assert bar is None, (path, other)
+
+
+def assert_single_precision(model, X, Y):
+    """float32 in, float32 out, near float64; nothing that came in is changed."""
+    single = fs.tree_map(lambda leaf: np.asarray(leaf, np.float32)[()], model)
+    kept = [np.copy(leaf) for _, _, leaf in fs.leaves(single)]
+    x, y = X.astype(np.float32), Y.astype(np.float32) if Y.dtype.kind == "f" else Y
+    value, grad, x_bar = fs.elbo_and_grad(single, x, y, inputs=True, jitter=1e-2)
+    exact, exact_grad, X_bar = fs.elbo_and_grad(model, X, Y, inputs=True, jitter=1e-2)
+    np.testing.assert_allclose(value, exact, rtol=1e-3)
+    for (path, _, bar), (_, _, truth) in zip(fs.leaves(grad), fs.leaves(exact_grad), strict=True):
+        assert bar.dtype == np.float32, path
+        np.testing.assert_allclose(bar, truth, rtol=0, atol=1e-2 * (1 + np.abs(truth).max()), err_msg=path)
+    assert x_bar.dtype == np.float32
+    np.testing.assert_allclose(x_bar, X_bar, rtol=0, atol=1e-2 * (1 + np.abs(X_bar).max()))
+    for before, (path, _, leaf) in zip(kept, fs.leaves(single), strict=True):
+        np.testing.assert_array_equal(leaf, before, err_msg=path)
+
+
+def assert_trains_and_is_kept(model, X, Y, folder, steps=20):
+    """The flat vector, Adam on every leaf, and a file."""
+    vector, unravel = fs.ravel(model)
+    np.testing.assert_allclose(fs.elbo(unravel(vector), X, Y), fs.elbo(model, X, Y), rtol=1e-9)
+    optimiser, moved = fs.adam(0.01), model
+    state = optimiser.init(model)
+    for _ in range(steps):
+        value, grad = fs.elbo_and_grad(moved, X, Y, wrt=optimiser.paths(moved))
+        moved, state = optimiser.step(moved, grad, state, value)
+    assert fs.elbo(moved, X, Y) > fs.elbo(model, X, Y)
+    for (path, _, before), (_, _, after) in zip(fs.leaves(model), fs.leaves(moved), strict=True):
+        assert not np.array_equal(before, after), f"{path} rests"
+    fs.save(folder / "model.npz", moved)
+    again = fs.load(folder / "model.npz")
+    assert type(again) is type(model) and fs.elbo(again, X, Y) == fs.elbo(moved, X, Y)
+    return moved
+
+
+def assert_fits(model, X, Y, **options):
+    """``fit`` climbs, on minibatches."""
+    trained, info = fs.fit(model, X, Y, steps=30, batch_size=len(X) // 2, rng=0, **options)
+    assert info.steps == 30 and fs.elbo(trained, X, Y) > fs.elbo(model, X, Y)
+    return trained
+
+
+def assert_joint_predictions(model, X):
+    """Covariances have the marginal variances on their diagonals, and samples these moments' shapes."""
+    mean, var = fs.predict_f(model, X)
+    joint, cov = fs.predict_f(model, X, full_cov=True)
+    np.testing.assert_allclose(joint, mean, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(np.diagonal(cov, axis1=-2, axis2=-1).T, var, rtol=1e-7, atol=1e-9)
+    assert fs.sample_f(model, X, 3, rng=0).shape == (3, *mean.shape)
