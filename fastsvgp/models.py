@@ -54,7 +54,7 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 serves, known = _SERVES.get(own, {}).get(name, (None, None))
                 if serves is not None:
                     if known is not None and not options.keys() <= known:
-                        _refuse(name, own, options, known - {argument})
+                        _refuse(name, own, serves, options.keys() - known)
                     return serves(*args, **options)
             raise TypeError(_not_offered(name, args[0], argument))
 
@@ -69,9 +69,9 @@ def serving(name, model):
     return next((serves for serves, _ in filter(None, found)), None)
 
 
-def _refuse(name, kind, options, known):
-    wrong = next(option for option in options if option not in known)
-    raise TypeError(f"{name}: `{wrong}` is nothing that a {kind.__name__} takes; it takes {', '.join(sorted(known))}")
+def _refuse(name, kind, serves, unknown):
+    takes = [f"`{p.name}`" for p in inspect.signature(serves).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    raise TypeError(f"{name}: `{min(unknown)}` is no option for {kind.__name__}; it takes {', '.join(takes) or 'no options'}")
 
 
 def _not_offered(name, model, argument):

@@ -412,10 +412,10 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     fs.models.register(Kind, kl_term_and_grad=lambda model: "no options")
     fs.models.register(Finer, predict_f=lambda model, Xs, **options: options)
     assert fs.elbo(Finer(), X, Y, jitter=0.1) == (Finer, 0.1) and fs.elbo(Kind(), X, Y) == (Kind, None)
-    assert fs.predict_f(Finer(), X, chunk_size=3) == {"full_cov": False, "chunk_size": 3}
-    with pytest.raises(TypeError, match="elbo: `num_data` is nothing that a Kind takes; it takes `jitter`"):
+    assert fs.predict_f(Finer(), X, chunk_size=3) == {"chunk_size": 3}
+    with pytest.raises(TypeError, match="elbo: `num_data` is no option for Kind; it takes `jitter`"):
         fs.elbo(Finer(), X, Y, num_data=9)
-    with pytest.raises(TypeError, match="kl_term_and_grad: `wrt` is nothing that a Kind takes; it takes no options"):
+    with pytest.raises(TypeError, match="kl_term_and_grad: `wrt` is no option for Kind; it takes no options"):
         fs.kl_term_and_grad(Kind(), wrt=("inducing",))
     with pytest.raises(TypeError, match="predict_f: `model` must be .*got Kind, which offers elbo, kl_term_and_grad"):
         fs.predict_f(Kind(), X)
@@ -438,8 +438,8 @@ def test_keywords_that_nobody_knows(rng):
             with pytest.raises(TypeError, match=f"`{name}` {unknown}"):
                 call(**{name: 3})
         call(probes=None)  # is not given
-    for call in (fs.predict_f, fs.natural_step, fs.likelihood_direction, fs.collapsed_bound):
-        with pytest.raises(TypeError, match="jiter"):
+    for call in (fs.predict_y, fs.natural_step, fs.likelihood_direction):
+        with pytest.raises(TypeError, match=f"{call.__name__}: `jiter` is no option for SVGP; it takes .*`jitter`"):
             call(m, X, Y, jiter=3)
 
 

@@ -273,7 +273,7 @@ def test_other_posteriors_have_no_such_direction(rng, name):
 
 def test_what_the_direction_does_not_take(rng):
     model, X, y = model_of(rng)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'probes'"):
+    with pytest.raises(TypeError, match="likelihood_direction: `probes` is no option for SVGP; it takes"):
         fs.likelihood_direction(model, X, y, probes=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'direction'"):
         fs.Relaxed(model.posterior.mean, model.posterior.variance, model.posterior.inverse_tril, direction="likelihood")
