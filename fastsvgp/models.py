@@ -50,23 +50,22 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 args = (options.pop(argument),)
             if not args:
                 return function(**options)  # Python says what is missing
-            for own in type(args[0]).__mro__:
-                serves, known = _SERVES.get(own, {}).get(name, (None, None))
-                if serves is not None:
-                    if known is not None and not options.keys() <= known:
-                        _refuse(name, own, serves, options.keys() - known)
-                    return serves(*args, **options)
-            raise TypeError(_not_offered(name, args[0], argument))
+            own, serves, known = serving(name, args[0], argument)
+            if known is not None and not options.keys() <= known:
+                _refuse(name, own, serves, options.keys() - known)
+            return serves(*args, **options)
 
         return call
 
     return decorate
 
 
-def serving(name, model):
-    """What serves a public function for this model; None where nothing does."""
-    found = (_SERVES.get(kind, {}).get(name) for kind in type(model).__mro__)
-    return next((serves for serves, _ in filter(None, found)), None)
+def serving(name, model, argument="model"):
+    """``(kind, what serves a public function for it, its options)`` for this model; ``TypeError`` where nothing does."""
+    for kind in type(model).__mro__:
+        if name in _SERVES.get(kind, ()):
+            return kind, *_SERVES[kind][name]
+    raise TypeError(_not_offered(name, model, argument))
 
 
 def _refuse(name, kind, serves, unknown):

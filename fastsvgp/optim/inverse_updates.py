@@ -26,11 +26,12 @@ class InverseUpdates:
 
     def check_model(self, model):
         """Refuse models whose posterior has no such factor, or whose bound the variance gap says nothing about."""
-        if model.posterior.inverse_field is None:
-            raise ValueError(f"a posterior of the kind {type(model.posterior).__name__} holds no factor of an inverse to update")
-        if self.direction != "exact" and self.direction not in model.posterior.directions:
+        posterior = getattr(model, "posterior", None)
+        if getattr(posterior, "inverse_field", None) is None:
+            raise ValueError(f"a posterior of the kind {type(posterior).__name__} holds no factor of an inverse to update")
+        if self.direction != "exact" and self.direction not in posterior.directions:
             raise ValueError(
-                f"inverse_updates: a {type(model.posterior).__name__} posterior has no direction {self.direction!r}; leave "
+                f"inverse_updates: a {type(posterior).__name__} posterior has no direction {self.direction!r}; leave "
                 "`direction` out for its gradient"
             )
         if self.nats is not None and not isinstance(model.likelihood, Gaussian):

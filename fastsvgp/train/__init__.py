@@ -4,9 +4,10 @@ from .. import check, files, models
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
 from ..records import as_json
-from . import digests, sgpr, svgp  # noqa: F401, each registers how its kind of model is trained
+from . import digests, sgpr  # noqa: F401, which registers how its kind of model is trained
 from .arguments import count, rows
 from .checkpoints import Checkpoints
+from .on_minibatches import minibatch_training as minibatch_training
 from .recorder import Plan
 
 
@@ -143,9 +144,7 @@ def fit(
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-    training = models.serving("fit", model)
-    if training is None:
-        raise TypeError(f"fit: `model` must be a fastsvgp.SVGP or SGPR, got {type(model).__name__}")
+    _, training, _ = models.serving("fit", model)
     for name, function in (("callback", callback), ("validate", validate)):
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")

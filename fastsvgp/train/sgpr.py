@@ -11,7 +11,7 @@ from .state import TrainingState, settled, started
 
 
 def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
-    """The ``Recorder`` of a training of an SGPR; arguments as of ``svgp_training``, ``others`` to be None."""
+    """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, ``others`` to be None."""
     others |= {"patience": plan.patience, "validate": plan.validate}
     given = [f"`{name}`" for name, value in others.items() if value is not None]
     if given:

@@ -18,8 +18,8 @@ class Snapshot(NamedTuple):
 class Steps:
     """A kind of training. ``Recorder`` drives it and does the rest: values, validation, patience, checkpoints, callbacks.
 
-    ``fit`` trains models of a kind that registers, as ``fit=``, a function with the arguments of ``svgp_training``: it makes a
-    step object, and returns a ``Recorder`` of it.
+    ``fit`` trains models of a kind that registers, as ``fit=``, a function with the arguments of ``minibatch_training``: it makes
+    a step object, and returns a ``Recorder`` of it.
 
     A step object owns its state, and may update it in place. For a callback, a validation, a checkpoint and the result the
     recorder calls the functions of ``snapshot``, after a step and before the next one, and keeps what they return: a copy, then,

@@ -1,7 +1,8 @@
-"""How ``fit`` trains an SVGP: what its arguments mean for minibatches."""
+"""How ``fit`` trains an SVGP, and any kind of model whose bound takes minibatches: what its arguments mean there."""
 
 import math
 import numbers
+from functools import partial
 
 from .. import check, devices, models
 from ..bounds.elbo import SVGP
@@ -12,6 +13,7 @@ from ..optim.first_order import adam
 from ..optim.inverse_updates import InverseUpdates
 from ..optim.inverse_updates import inverse_updates as default_updates
 from ..optim.schedules import as_schedule
+from ..posteriors.base import Posterior
 from ..records import matches, replace
 from .arguments import MOST, count
 from .batches import Batches, OnDevice
@@ -20,22 +22,27 @@ from .recorder import Recorder
 from .state import TrainingState, settled, started
 
 
-def svgp_training(
+def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs, batch_size, optimiser, natural_step_size, inverse_updates, **random,
+    epochs, batch_size, optimiser, natural_step_size, inverse_updates, checked=check.batch, **random,
 ):  # fmt: skip
-    """The ``Recorder`` of a training of an SVGP.
+    """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
+
+    It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are there where
+    the model has a ``posterior`` that has them.
 
     The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple; ``plan``, a ``Plan`` whose ``steps`` and
     ``validate_every`` may be None; and ``about``, fields of ``TrainingState``. A kind of model refuses what it does not take.
+    ``checked(model, X, Y)`` refuses a model or a first batch that make no sense; the dtype in which bounds compute comes last.
     """
-    check.parts(model)
+    check.parts(model, ("posterior",))
+    q = getattr(model, "posterior", Posterior)
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
     steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
     plan = replace(plan, steps=steps, validate_every=every)
-    check.random_names(random, model.posterior)
+    check.random_names(random, q)
     random = {name: count(name, value) for name, value in random.items() if value is not None}
-    optimiser, natural, inverse = _movers(model, optimiser, fixed, natural_step_size, inverse_updates)
+    optimiser, natural, inverse = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
     if random and inverse is not None and inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), inverse.direction
         raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
@@ -49,7 +56,7 @@ def svgp_training(
         batches = OnDevice(batches, home)
     try:
         with verdicts.waiting():
-            dtype = check.svgp(state.model, *batches.at(state.step))[-1]
+            dtype = checked(state.model, *batches.at(state.step))[-1]
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
@@ -58,34 +65,34 @@ def svgp_training(
     return Recorder(state, MinibatchSteps(state, batches, optimiser, natural, inverse, random, jitter, dtype), plan)
 
 
-models.register(SVGP, fit=svgp_training)
+models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
 
 
-def _movers(model, optimiser, fixed, natural_step_size, inverse_updates):
+def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
     """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of an inverse, or None."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
-    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed).fixing(_paths(model.posterior.held_fields))
+    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed).fixing(_paths(q.held_fields))
     if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
         raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
     natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
     if natural is not None:
-        moved = _paths(model.posterior.natural_fields)
+        moved = _paths(q.natural_fields)
         held = [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
         if held:
             raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
         optimiser = optimiser.fixing(moved)
-    inverse = _updates(model, optimiser, inverse_updates)
+    inverse = _updates(model, q, optimiser, inverse_updates)
     if inverse is not None:
-        optimiser = optimiser.fixing(f"posterior.{model.posterior.inverse_field}")
+        optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
     if natural is None and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     return optimiser, natural, inverse
 
 
-def _updates(model, optimiser, asked):
+def _updates(model, q, optimiser, asked):
     """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
-    field = model.posterior.inverse_field
+    field = q.inverse_field
     if asked not in (None, False) and not isinstance(asked, InverseUpdates):
         raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
     if asked is False or (asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))):
