@@ -312,14 +312,6 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     return model, X, Y, dtype
 
 
-def batch(model, X, Y):
-    """The same without a cast, for any kind of model: rows, numbers, devices."""
-    X, Y = inputs("X", X), as_array("Y", Y)
-    if len(X) != len(Y):
-        raise ValueError(f"`Y` must have one row for each of the {len(X)} rows of `X`, got shape {Y.shape}")
-    return model, X, Y, parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))[1]
-
-
 def begin(model, X=ABSENT):
     """Postpone the verdicts on what follows where the inducing inputs, or X, live on a device."""
     verdicts.begin(X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",))))

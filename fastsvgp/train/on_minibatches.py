@@ -24,7 +24,7 @@ from .state import TrainingState, settled, started
 
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs, batch_size, optimiser, natural_step_size, inverse_updates, checked=check.batch, **random,
+    epochs, batch_size, optimiser, natural_step_size, inverse_updates, checked=None, **random,
 ):  # fmt: skip
     """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
 
@@ -33,7 +33,8 @@ def minibatch_training(
 
     The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple; ``plan``, a ``Plan`` whose ``steps`` and
     ``validate_every`` may be None; and ``about``, fields of ``TrainingState``. A kind of model refuses what it does not take.
-    ``checked(model, X, Y)`` refuses a model or a first batch that make no sense; the dtype in which bounds compute comes last.
+    ``checked(model, X, Y)``, where a kind has such a function, refuses a model or a first batch that make no sense; the dtype in
+    which bounds compute comes last.
     """
     check.parts(model, ("posterior",))
     q = getattr(model, "posterior", Posterior)
@@ -56,7 +57,7 @@ def minibatch_training(
         batches = OnDevice(batches, home)
     try:
         with verdicts.waiting():
-            dtype = checked(state.model, *batches.at(state.step))[-1]
+            dtype = (checked or _checked)(state.model, *batches.at(state.step))[-1]
     except BadEntry as error:
         batches.locate(error, state.step)
         raise
@@ -66,6 +67,12 @@ def minibatch_training(
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
+
+
+def _checked(model, X, Y):
+    """What any kind of model has to stand: rows, numbers, devices."""
+    X, Y = check.inputs("X", X), check.as_array("Y", Y)
+    return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
 
 
 def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):

@@ -189,7 +189,7 @@ def test_what_it_does_not_offer(rng):
         fs.natural_step(model, X, Y)
     with pytest.raises(TypeError, match="elbo: `rng` is no option for NoisePair; it takes `num_data`, `jitter`"):
         fs.elbo(model, X, Y, rng=0)
-    with pytest.raises(TypeError, match="predict_y: `chunk_size` is nothing that a NoisePair takes"):
+    with pytest.raises(TypeError, match="predict_y: `chunk_size` is no option for NoisePair; it takes `jitter`"):
         fs.predict_y(model, X, chunk_size=10)
 
 
