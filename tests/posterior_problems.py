@@ -200,6 +200,11 @@ def bars_of(f):
     return fs.Marginals(np.sin(3 * f.mean), -np.cos(5 * f.var))
 
 
+def one_sided_bars_of(f):
+    """Variances of one sign, as from log-concave likelihoods: products take another way then."""
+    return fs.Marginals(np.sin(3 * f.mean), -1 - f.var)
+
+
 def through(posterior, blocks, f_bar=bars_of, kl_bar=-0.7, need=ALL, jitter=JITTER, columns=None, **more):
     """All of ``blocks`` forward and back; ``f_bar`` may be a function of the marginals."""
     columns = blocks.Kuf.shape[1] if columns is None else columns

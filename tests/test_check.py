@@ -149,6 +149,37 @@ def test_blocks_are_checked(rng):
         fs.elbo_and_grad_from_blocks(fs.Blocks(k, np.full((3, 5), np.nan), np.ones(5)), m.posterior, m.likelihood, Y)
 
 
+def test_blocks_of_predictions_are_checked(rng):
+    m = good(rng)
+    q, whole = m.posterior, m.covariance.blocks(m.inducing, X, full_cov=True)
+    mean, cov = fs.predict_from_blocks(whole, q, full_cov=True)
+    assert mean.shape == (5,) and cov.shape == (5, 5)
+    for changes, error, message in (
+        ({"Kff": None}, TypeError, "`blocks.Kff` must hold real numbers"),
+        ({"Kff": np.ones((5, 4))}, ValueError, r"`blocks` must hold Kuu .*, Kff \(B, B\) for full_cov, got .* \(5, 4\)"),
+        ({"Kff": np.full((5, 5), np.inf)}, ValueError, "`blocks.Kff` contains inf"),
+        ({"Kuf": np.ones(5)}, ValueError, r"`blocks` must hold Kuu \(M, M\)"),
+        ({"kff": None}, TypeError, "`blocks.kff` must hold real numbers"),
+        ({"Kuu": np.eye(4)}, ValueError, "`blocks` must hold Kuu"),
+        ({"Kuu": np.zeros((3, 3))}, fs.NotPositiveDefinite, "pivot 0 with jitter 0 in float64"),
+    ):
+        with pytest.raises(error, match=message):
+            fs.predict_from_blocks(fs.replace(whole, **changes), q, full_cov=True, jitter=0.0)
+    np.testing.assert_allclose(fs.predict_from_blocks(fs.replace(whole, Kff=None), q)[0], mean, rtol=1e-12)
+    with pytest.raises(TypeError, match="`full_cov` must be True or False, got 'yes'"):
+        fs.predict_from_blocks(whole, q, full_cov="yes")
+    for call in (fs.predict_from_blocks, lambda *a: fs.elbo_and_grad_from_blocks(*a, m.likelihood, Y)):
+        with pytest.raises(TypeError, match=r"`blocks` must be fastsvgp.Blocks\(Kuu, Kuf, kff\), got ndarray"):
+            call(np.eye(3), q)
+        with pytest.raises(TypeError, match=r"`posterior` of the model must .* fastsvgp.Whitened\(...\), got RBF"):
+            call(whole, m.covariance)
+        with pytest.raises(ValueError, match=r"`posterior` has mean \(4,\)"):
+            call(whole, fs.Whitened(np.zeros(4), np.eye(4)))
+    hidden = fs.Whitened(q.mean, q.scale_tril + np.tril(np.full((3, 3), np.nan), -1))
+    with pytest.raises(ValueError, match="`posterior.scale_tril` contains nan"):
+        fs.predict_from_blocks(whole, hidden)
+
+
 MEANS = [
     (fs.ConstantMean(np.zeros(1)), None, r"ConstantMean: `value` has shape \(1,\); these inputs and outputs need \(\)"),
     (fs.ConstantMean(np.zeros(3)), 2, r"`value` has shape \(3,\); these inputs and outputs need \(\) or \(2,\)"),

@@ -108,6 +108,22 @@ def test_what_nobody_asked_for_is_not_computed(rng, monkeypatch, wrt, kernel_doe
     assert asked == kernel_does
 
 
+@each_posterior
+def test_for_inputs_alone_nothing_is_finished(rng, monkeypatch, posterior):
+    """No product of the posterior's own cotangents, nor of Kuu's."""
+    model, X, Y, random = full_problem(rng, posterior)
+    kind = type(model.posterior.start(model.covariance.Kuu(model.inducing), JITTER, len(X), ("blocks",), **random))
+    expected = fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2]
+
+    def refused(*_):
+        raise AssertionError("nobody asked for what all rows share")
+
+    monkeypatch.setattr(kind, "finish", refused)
+    np.testing.assert_array_equal(fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2], expected)
+    with pytest.raises(AssertionError, match="nobody asked"):
+        fs.elbo_and_grad(model, X, Y, inputs=True, **random)
+
+
 def assert_differences(bar, f, x, rng):
     """Five points of the public bound itself."""
     d = rng.standard_normal(x.shape)

@@ -4,7 +4,6 @@ import definitions
 import numpy as np
 import pytest
 from derivatives import assert_gradient
-from gp_problems import assert_moments
 from oracles import gp, inverse_free
 
 import fastsvgp as fs
@@ -96,14 +95,6 @@ def test_it_needs_no_jitter_where_inducing_inputs_coincide(rng):
     X, y = rng.uniform(-2, 2, (5, 2)), rng.standard_normal(5)
     value, grad = fs.elbo_and_grad(model, X, y, jitter=0.0)
     assert np.isfinite(value) and np.isfinite(grad.inducing).all()
-
-
-def test_samples_have_the_moments_of_the_posterior(rng):
-    model = model_of(rng)
-    X = rng.uniform(-2, 2, (4, 2))
-    samples = fs.sample_f(model, X, 4000, rng=1)
-    mean, cov = fs.predict_f(model, X, full_cov=True)
-    assert_moments(samples, mean, cov)
 
 
 def test_clear_errors(rng):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
 from oracles import gp
-from posterior_problems import JITTER, ROWS, back_and_forth, bars_of, joint_blocks, problem, through
+from posterior_problems import JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
 from reverse_rule import assert_reverse_rule
 
 import fastsvgp as fs
@@ -85,13 +85,14 @@ def test_reverse_rule_of_every_field_and_block(rng, name, M, N, P):
     assert_reverse_rule(rng, q, blocks, JITTER, **random)
 
 
+@pytest.mark.parametrize("bars", [bars_of, one_sided_bars_of], ids=["signs", "one sign"])
 @one_or_two
 @each_length
 @each_posterior
-def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P):
+def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
     q, blocks, random = problem(rng, name, 6, N, P)
-    whole = through(q, blocks, **random)
-    work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars_of(whole.f)
+    whole = through(q, blocks, bars, **random)
+    work, f_bar = q.start(blocks.Kuu, JITTER, N, ALL, **random), bars(whole.f)
     runs = [slice(0, 3), slice(3, 3), slice(3, N)]
     parts = [work.project(blocks.Kuf[:, run], blocks.kff[run]) for run in runs]
     f = fs.Marginals(*(np.concatenate([getattr(part.f, name) for part in parts], axis=-1) for name in ("mean", "var")))
@@ -223,32 +224,33 @@ KEEP_ROWS = [name for name in ROWS if hasattr(ROWS[name].make(np.random.default_
                                               "project_rows")]  # fmt: skip
 
 
+@pytest.mark.parametrize("bars", [bars_of, one_sided_bars_of], ids=["signs", "one sign"])
 @pytest.mark.parametrize("need", [ALL, ("posterior",), ("blocks",)], ids="+".join)
 @one_or_two
 @each_length
 @pytest.mark.parametrize("name", KEEP_ROWS)
-def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need):
+def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
     one, blocks, random = problem(rng, name, 6, N, P)
     A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
     work = one.begin(prior, N, need, **random)
     f, rows = work.project(blocks.Kuf, blocks.kff)
     rows.kept = True
     kept = rows.Kuf.copy(), rows.kff.copy(), rows.Lam.copy()
-    work.pull(rows, bars_of(f))
+    work.pull(rows, bars(f))
     work.finish(-0.7)
     for _ in range(2):
         two = ROWS[name].make(rng, A, () if P is None else (P,))
         work = two.begin(prior, N, need, **random)
         f, rows = work.project_rows(rows)
         kl = work.kl()
-        Kuf_bar = work.pull(rows, bars_of(f))
+        Kuf_bar = work.pull(rows, bars(f))
         for before, after in zip(kept, (rows.Kuf, rows.kff, rows.Lam), strict=True):
             np.testing.assert_array_equal(after, before)
-        separate = through(two, blocks, need=need, **random)
+        separate = through(two, blocks, bars, need=need, **random)
         assert_same_pass(type(separate)(f, kl, *work.finish(-0.7), Kuf_bar, work.clamped), separate)
     rows.kept = False
     work.project_rows(rows)
-    work.pull(rows, bars_of(f))
+    work.pull(rows, bars(f))
     assert rows.Lam is None  # consumed
 
 
