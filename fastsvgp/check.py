@@ -299,7 +299,7 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
         if Y.dtype.kind == "f":
             arrays.append(Y)
     model, dtype = parameters(model, *arrays, names=names)
-    sizes, D = inducing(model, model.posterior.num_sets, type(model.posterior).__name__)
+    sizes, D = inducing(model, model.posterior.num_sets, f"a {type(model.posterior).__name__} posterior")
     outputs = model.posterior.check_size(*sizes)
     model.likelihood.check_settings()
     if model.mean is not None:
@@ -317,10 +317,10 @@ def begin(model, X=ABSENT):
     verdicts.begin(X, *(value for path, _, value in leaves(model) if matches(path, ("inducing",))))
 
 
-def inducing(model, num_sets=1, user="collapsed"):
+def inducing(model, num_sets=1, user="SGPR"):
     """``(sizes, D)``: how many inducing inputs there are, a number for each set, and how many columns X has.
 
-    ``num_sets`` is how many there must be for the ``user``, a posterior.
+    ``num_sets`` is how many sets the ``user``, as a message calls it, takes.
     """
     covariance, Z = model.covariance, model.inducing
     if Z is None:
@@ -342,7 +342,7 @@ def inducing(model, num_sets=1, user="collapsed"):
     if len(sizes) != num_sets:
         came = f"a record {type(Z).__name__} of {len(sizes)} sets" if is_record(Z) else "an array, one set"
         takes = "one: an array (M, D)" if num_sets == 1 else f"{num_sets}: a record such as fastsvgp.InducingPair(Z, O)"
-        raise TypeError(f"`inducing` is {came} of inducing inputs, and a {user} posterior takes {takes}")
+        raise TypeError(f"`inducing` is {came} of inducing inputs, and {user} takes {takes}")
     covariance.check_dim(D)
     return sizes, D
 
@@ -378,21 +378,23 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     return Y if latent is not None else Y.astype(dtype, copy=False)
 
 
-def random(asked, model, dtype, rng, M=None):
+def drawn(asked, model, dtype, rng, M=None):
     """The random quantities that a bound was ``asked`` for by name, as the posterior draws them; those that are None are none."""
+    asked = {name: value for name, value in asked.items() if value is not None}
     if not asked:
         return {}
     random_names(asked, model.posterior)
     M = sum(model.covariance.num_inducing(model.inducing)) if M is None else M
-    return {name: model.posterior.draw(name, value, M, dtype, rng) for name, value in asked.items() if value is not None}
+    return {name: model.posterior.draw(name, value, M, dtype, rng) for name, value in asked.items()}
 
 
 def random_names(asked, posterior):
-    """Refuse what is asked for, and no random quantity of the posterior."""
+    """Refuse what is no random quantity of this posterior."""
     for name in asked:
-        if name not in posterior.random_quantities and asked[name] is not None:
-            has, kind = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none", type(posterior).__name__
-            raise TypeError(f"`{name}` is no argument here, and no random quantity of a {kind} posterior, which has {has}")
+        if name not in posterior.random_quantities:
+            kind = (posterior if isinstance(posterior, type) else type(posterior)).__name__
+            has = ", ".join(f"`{own}`" for own in posterior.random_quantities) or "none"
+            raise TypeError(f"`{name}` is no random quantity of a {kind} posterior, which has {has}: leave it out")
 
 
 def names(wrt, model):

@@ -19,7 +19,9 @@ class _Watch:
         self.asked.append(number)
         if number == HANGUP and self._hung_up is not None:
             self._hung_up()
-        if not self.waits if first else number == signal.SIGINT:
+        if first and self.waits:
+            return
+        if first or number == signal.SIGINT:
             raise KeyboardInterrupt
 
 

@@ -8,30 +8,41 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SERVES: dict[type, dict] = {}  # kind: {public function: (what serves it, the options that it takes, or None for any)}
+OFFERED = (
+    "elbo", "elbo_and_grad", "data_term_and_grad", "kl_term_and_grad", "likelihood_direction", "collapsed_bound",
+    "collapsed_bound_and_grad", "optimal_svgp", "predict_f", "predict_y", "predict_log_density", "predict_cdf",
+    "predict_quantiles", "sample_f", "natural_step", "refresh_inverse", "fit",
+)  # fmt: skip
+RANDOM_QUANTITIES: set[str] = set()  # of all posteriors that are known: options that ``**random`` of a bound passes on
+
+_SERVES: dict[type, dict] = {}  # kind: {public function: what ``serving`` returns}
 _INSTEAD: dict[type, str] = {}  # kind: what to use where it does not offer a function
 
 
 def register(kind, *, instead=None, **functions):
-    """Offer public functions for models of a kind; a kind may register more than once. docs/model.md adds one, step by step.
+    """Offer public functions for models of a kind; a kind may register more than once.
 
     Parameters
     ----------
     kind : type
-        A record. Its subclasses are of the kind too.
+        A record. Classes derived from it are kinds of their own.
     instead : str, optional
         What an error tells those who ask for a function that this kind does not offer.
     **functions
         By the names of the public functions: what serves them. Each is called as the public function was; its options are
         keyword-only.
     """
+    if not isinstance(kind, type):
+        raise TypeError(f"register: `kind` must be the class of a model, got {kind!r:.200}")
     if instead is not None:
         _INSTEAD[kind] = instead
     for name, function in functions.items():
+        if name not in OFFERED:
+            raise TypeError(f"register: {name!r} is no public function that goes by the kind of a model: {', '.join(OFFERED)}")
         parameters = inspect.signature(function).parameters.values()
-        any_option = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        options = None if any_option else frozenset(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL)
-        _SERVES.setdefault(kind, {})[name] = function, options
+        options = frozenset(p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        _SERVES.setdefault(kind, {})[name] = function, options, rest
 
 
 def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -50,9 +61,9 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 args = (options.pop(argument),)
             if not args:
                 return function(**options)  # Python says what is missing
-            own, serves, known = serving(name, args[0], argument)
-            if known is not None and not options.keys() <= known:
-                _refuse(name, own, serves, options.keys() - known)
+            serves, named, rest = serving(name, args[0], argument)
+            if not options.keys() <= named:
+                check_options(name, type(args[0]), options, named, rest)
             return serves(*args, **options)
 
         return call
@@ -61,27 +72,30 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def serving(name, model, argument="model"):
-    """``(kind, what serves a public function for it, its options)`` for this model; ``TypeError`` where nothing does."""
-    for kind in type(model).__mro__:
-        if name in _SERVES.get(kind, ()):
-            return kind, *_SERVES[kind][name]
-    raise TypeError(_not_offered(name, model, argument))
+    """``(what serves a public function for this model, the options that it names, the name of its **rest or None)``."""
+    if name not in _SERVES.get(type(model), ()):
+        raise TypeError(_not_offered(name, model, argument))
+    return _SERVES[type(model)][name]
 
 
-def _refuse(name, kind, serves, unknown):
-    takes = [f"`{p.name}`" for p in inspect.signature(serves).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    raise TypeError(f"{name}: `{min(unknown)}` is no option for {kind.__name__}; it takes {', '.join(takes) or 'no options'}")
+def check_options(name, kind, options, named, rest):
+    """Refuse options of a public function that this kind does not take: of ``**random`` such as no posterior has."""
+    taken = RANDOM_QUANTITIES if rest == "random" else options if rest else ()
+    unknown = [option for option in options if option not in named and option not in taken]
+    if unknown:
+        takes = ", ".join(f"`{option}`" for option in sorted({*named, *taken} - {"model", "sgpr", "X", "Y", "Xs", "Ys"}))
+        raise TypeError(f"{name}: `{unknown[0]}` is no option for {kind.__name__}; it takes {takes or 'no options'}")
 
 
 def _not_offered(name, model, argument):
     """What to say where no kind of model that is known, or not this one, offers the function."""
     ours = [kind.__name__ for kind, functions in _SERVES.items() if name in functions and kind.__module__.startswith("fastsvgp.")]
     said = f"{name}: `{argument}` must be a fastsvgp.{' or '.join(ours)}, got {type(model).__name__}"
-    for kind in type(model).__mro__:
-        if kind in _INSTEAD:
-            return f"{said}: {_INSTEAD[kind]}"
-        if kind in _SERVES:
-            return f"{said}, which offers {', '.join(sorted(_SERVES[kind]))}"
+    kind = type(model)
+    if kind in _INSTEAD:
+        return f"{said}: {_INSTEAD[kind]}"
+    if kind in _SERVES:
+        return f"{said}, which offers {', '.join(sorted(_SERVES[kind]))}"
     if isinstance(model, tuple) and model and type(model[0]) in _SERVES:
         return f"{said}: fit gives the model and what is to say about the training, model, info = fastsvgp.fit(...)"
     return f"{said}: give its .model" if hasattr(model, "model") else said

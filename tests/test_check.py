@@ -439,13 +439,20 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     class Finer(Kind):
         pass
 
-    fs.models.register(Kind, elbo=lambda model, X, Y, *, jitter=None: (type(model), jitter))
+    fs.models.register(Kind, elbo=lambda model, X, Y, *, jitter=None: jitter)
     fs.models.register(Kind, kl_term_and_grad=lambda model: "no options")
     fs.models.register(Finer, predict_f=lambda model, Xs, **options: options)
-    assert fs.elbo(Finer(), X, Y, jitter=0.1) == (Finer, 0.1) and fs.elbo(Kind(), X, Y) == (Kind, None)
+    assert fs.elbo(Kind(), X, Y, jitter=0.1) == fs.elbo(model=Kind(), X=X, Y=Y, jitter=0.1) == 0.1
+    assert fs.elbo(Kind(), X, Y) is None
     assert fs.predict_f(Finer(), X, chunk_size=3) == {"chunk_size": 3}
+    with pytest.raises(TypeError, match="elbo: `model` must be a fastsvgp.SVGP, got Finer, which offers predict_f"):
+        fs.elbo(Finer(), X, Y)  # a derived class is a kind of its own
+    with pytest.raises(TypeError, match="register: 'elboo' is no public function.*elbo_and_grad"):
+        fs.models.register(Kind, elboo=fs.elbo)
+    with pytest.raises(TypeError, match="register: `kind` must be the class of a model, got"):
+        fs.models.register(Kind(), elbo=fs.elbo)
     with pytest.raises(TypeError, match="elbo: `num_data` is no option for Kind; it takes `jitter`"):
-        fs.elbo(Finer(), X, Y, num_data=9)
+        fs.elbo(Kind(), X, Y, num_data=9)
     with pytest.raises(TypeError, match="kl_term_and_grad: `wrt` is no option for Kind; it takes no options"):
         fs.kl_term_and_grad(Kind(), wrt=("inducing",))
     with pytest.raises(TypeError, match="predict_f: `model` must be .*got Kind, which offers elbo, kl_term_and_grad"):
@@ -457,18 +464,24 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
 
 def test_keywords_that_nobody_knows(rng):
     m = good(rng)
-    unknown = "is no argument here, and no random quantity of a Whitened posterior, which has none"
-    for call in (
-        lambda **more: fs.elbo(m, X, Y, **more),
-        lambda **more: fs.elbo_and_grad(m, X, Y, **more),
-        lambda **more: fs.data_term_and_grad(m, X, Y, **more),
-        lambda **more: fs.kl_term_and_grad(m, **more),
-        lambda **more: fs.elbo_and_grad_from_blocks(m.covariance.blocks(m.inducing, X), m.posterior, m.likelihood, Y, **more),
+    blocks = m.covariance.blocks(m.inducing, X)
+    for name, arguments in (
+        ("elbo", (m, X, Y)),
+        ("elbo_and_grad", (m, X, Y)),
+        ("data_term_and_grad", (m, X, Y)),
+        ("kl_term_and_grad", (m,)),
+        ("elbo_and_grad_from_blocks", (blocks, m.posterior, m.likelihood, Y)),
     ):
-        for name in ("probes", "jiter", "direction", "kl_weight"):
-            with pytest.raises(TypeError, match=f"`{name}` {unknown}"):
-                call(**{name: 3})
-        call(probes=None)  # is not given
+        call = getattr(fs, name)
+        for unknown in ("jiter", "direction", "kl_weight"):
+            for value in (3, None):
+                with pytest.raises(TypeError, match=f"{name}: `{unknown}` is no option.* it takes `jitter`,.*`probes`"):
+                    call(*arguments, **{unknown: value})
+        with pytest.raises(TypeError, match="`probes` is no random quantity of a Whitened posterior, which has none: leave it out"):
+            call(*arguments, probes=3)
+        call(*arguments, probes=None)  # is not given
+    with pytest.raises(TypeError, match="fit: `step` is no option for SVGP; it takes .*`steps`"):
+        fs.fit(m, X, Y, step=10)
     for call in (fs.predict_y, fs.natural_step, fs.likelihood_direction):
         with pytest.raises(TypeError, match=f"{call.__name__}: `jiter` is no option for SVGP; it takes .*`jitter`"):
             call(m, X, Y, jiter=3)

@@ -1,14 +1,14 @@
 """The bound and predictions at the level of covariance blocks: for covariances of the user's own, in any form."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check
+from .. import check, models
 from ..kernels import verdicts
-from ..posteriors.base import over_outputs
 from ..records import Blocks, record
 from .elbo import scaled
+from .layer import LayerPass
 from .predict import total, trailing
 
 
@@ -32,23 +32,24 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     bars : (Blocks, posterior record, likelihood record)
         Gradients of the value; ``Kuu`` symmetric.
     """
+    models.check_random("elbo_and_grad_from_blocks", random)
     Y = check.as_array("Y", Y)
     blocks, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
     B = blocks.Kuf.shape[1]
     given.likelihood.check_settings()
     Y = check.targets(Y, B, outputs, given.likelihood, dtype)
     scale = check.data_scale(num_data, B)
-    random = check.random(random, given, dtype, rng, len(blocks.Kuu))
-    work = given.posterior.start(blocks.Kuu, check.jitter_amount(jitter, dtype), B, ("posterior", "blocks"), **random)
-    f, rows = work.project(blocks.Kuf, blocks.kff)
-    check.report_clamped(work.clamped)
-    kl = work.kl()
+    random = check.drawn(random, given, dtype, rng, len(blocks.Kuu))
+    covariance = _Blocks(blocks)
+    layer = LayerPass(_Layer(covariance, given.posterior), check.jitter_amount(jitter, dtype), B, NEED, **random)
+    f, rows = layer.forward(None)
+    check.report_clamped(layer.clamped)
     ell, f_bar, likelihood_bar = given.likelihood.expected_log_prob(Y, f, rng)
     f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
-    Kuf_bar = work.pull(rows, f_bar)
-    posterior_bar, Kuu_bar = work.finish(-1.0)
-    blocks_bar = Blocks(Kuu_bar, Kuf_bar, over_outputs(f_bar.var))
-    return check.result(scale * ell - kl, given), (blocks_bar, posterior_bar, likelihood_bar)
+    kl = layer.kl()
+    layer.pull(rows, f_bar)
+    posterior_bar = layer.finish(-1.0).posterior
+    return check.result(scale * ell - kl, given), (Blocks(**covariance.bars), posterior_bar, likelihood_bar)
 
 
 @verdicts.retried
@@ -82,12 +83,60 @@ def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
     """
     full_cov = check.flag("full_cov", full_cov)
     blocks, given, dtype, _ = _checked(blocks, _Model(posterior), full_cov=full_cov)
-    work = given.posterior.start(blocks.Kuu, check.jitter_amount(jitter, dtype), 0 if full_cov else blocks.Kuf.shape[1])
-    f = work.joint(blocks.Kuf, blocks.Kff) if full_cov else work.project(blocks.Kuf, blocks.kff).f
-    check.report_clamped(work.clamped)
-    var = f.cov if full_cov else f.var
+    layer = LayerPass(
+        _Layer(_Blocks(blocks), given.posterior), check.jitter_amount(jitter, dtype), 0 if full_cov else len(blocks.kff)
+    )  # fmt: skip
+    if full_cov:
+        mean, var = layer.joint(None)
+    else:
+        f, _ = layer.forward(None)
+        mean, var = f.mean, f.var
+    check.report_clamped(layer.clamped)
     check.result(total(var), given)
-    return trailing(f.mean), var if full_cov else trailing(var)
+    return trailing(mean), var if full_cov else trailing(var)
+
+
+NEED = "covariance", "posterior"
+
+
+class _Layer(NamedTuple):
+    """What a ``LayerPass`` wants to know of a layer."""
+
+    covariance: Any
+    posterior: Any
+    inducing: Any = None
+    mean: Any = None
+
+
+class _Blocks:
+    """Blocks in the place of a covariance: they are there already, and their cotangents stay with it, in ``bars``."""
+
+    def __init__(self, blocks):
+        self._blocks, self.bars = blocks, {}
+
+    def Kuu(self, inducing):
+        return self._blocks.Kuu
+
+    def Kuf(self, inducing, X):
+        return self._blocks.Kuf
+
+    def kff(self, X):
+        return self._blocks.kff
+
+    def Kff(self, X):
+        return self._blocks.Kff
+
+    def Kuu_vjp(self, K_bar, K, inducing, other, need):
+        self.bars["Kuu"] = K_bar
+        return None, None, None
+
+    def Kuf_vjp(self, K_bar, K, inducing, X, need):
+        self.bars["Kuf"] = K_bar
+        return None, None, None
+
+    def kff_vjp(self, k_bar, X, need):
+        self.bars["kff"] = k_bar
+        return None, None
 
 
 @record
@@ -106,6 +155,9 @@ def _checked(blocks, given, Y=None, full_cov=False):
     verdicts.begin(blocks.Kuu)
     fields = ("Kuu", "Kuf", "kff", "Kff") if full_cov else ("Kuu", "Kuf", "kff")
     names = tuple(f"blocks.{name}" for name in fields)
+    for name, field in zip(names, fields, strict=True):
+        if getattr(blocks, field) is None:
+            raise TypeError(f"`{name}` is None{' and `full_cov` needs it' if field == 'Kff' else ''}; give the array")
     arrays = [check.as_array(name, getattr(blocks, field)) for name, field in zip(names, fields, strict=True)]
     M, B = arrays[1].shape if arrays[1].ndim == 2 else (None, None)
     shapes = dict(zip(fields, ((M, M), (M, B), (B,), (B, B)), strict=False))
@@ -118,5 +170,5 @@ def _checked(blocks, given, Y=None, full_cov=False):
         check.one_device(*zip(names, arrays, strict=True), ("Y", Y))
         arrays, names = [*arrays, *((Y,) if Y.dtype.kind == "f" else ())], (*names, "Y")
     given, dtype = check.parameters(given, *arrays, names=names)
-    outputs = given.posterior.check_size(M)
+    outputs = given.posterior.check_size(*given.posterior.set_sizes(M))
     return Blocks(*(np.ascontiguousarray(b, dtype, like=b) for b in arrays[: len(fields)])), given, dtype, outputs

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check, models
 from ..kernels import verdicts
-from ..records import leaves, matches, plus, record, restricted, tree_map
+from ..records import plus, record, restricted, tree_map
 from .layer import LayerBars, LayerPass
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
@@ -88,9 +88,9 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
     the value and whether all is well; ``elbo_and_grad`` copies no more.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
-    work = LayerPass(model, check.jitter_amount(jitter, dtype), **check.random(random, model, dtype, rng))
-    data = sum(part.ell for part in sweep(model, work, X, Y, num_data, rng, need=False))
-    return check.result(data - work.kl(), model)
+    layer = LayerPass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
+    data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False))
+    return check.result(data - layer.kl(), model)
 
 
 @verdicts.retried
@@ -152,12 +152,8 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
     """
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
-    work = LayerPass(model, check.jitter_amount(jitter, dtype), need=wrt, **check.random(random, model, dtype, rng))
-    home = next(value for path, _, value in leaves(model) if matches(path, ("inducing",)))
-    f, rows = work.forward(np.empty((0, model.covariance.num_columns(model.inducing)), dtype, like=home))
-    kl = work.kl()
-    work.pull(rows, f)  # empty: so are its cotangents
-    bars = work.finish(1.0)
+    layer = LayerPass(model, check.jitter_amount(jitter, dtype), need=wrt, **check.drawn(random, model, dtype, rng))
+    kl, bars = layer.kl(), layer.finish(1.0)
     grad = SVGP(bars.covariance, bars.inducing, bars.posterior, tree_map(np.zeros_like, model.likelihood), bars.mean)
     return check.result(kl, model), restricted(grad, wrt)
 
@@ -167,12 +163,17 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
 def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None) -> tuple[float, SVGP]:
     """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
 
-    For a ``Relaxed`` posterior: the gradients of ``LikelihoodForm`` with P = 2 T - T (Kuu + S~) T in the place of the inverse.
-    With d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the gradients of ``LikelihoodForm``, where the exact ones of the
-    bound are off by d; they belong to no bound. There is none for ``inverse_tril``. Where d is not below 1 the direction is the
-    exact gradient. Measured while training, the two differ by 7e-5 of their norm at d = 5e-4, and by 0.08 at d = 0.5.
+    For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the gradients of ``LikelihoodForm``
+    with P = 2 T - T (Kuu + S~) T in the place of the inverse. With d = ||L' (Kuu + S~) L - I||_F they are off by d^2 from the
+    gradients of ``LikelihoodForm``, where the exact ones of the bound are off by d; they belong to no bound. There is none for
+    ``inverse_tril``. Where d is not below 1 the direction is the exact gradient. Measured while training, the two differ by 7e-5
+    of their norm at d = 5e-4, and by 0.08 at d = 0.5.
 
-    Arguments, results and errors as in ``elbo_and_grad``; also ``TypeError`` where the posterior has no such direction.
+    Arguments, results and errors as in ``elbo_and_grad``, without ``inputs`` and random quantities; also ``TypeError`` where the
+    posterior has no such direction.
+
+    Notes
+    -----
     (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.
     """
     check.parts(model)
@@ -186,16 +187,16 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_
     inputs = check.flag("inputs", inputs)
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
-    need, more = (*wrt, "inputs") if inputs else wrt, more | check.random(random, model, dtype, rng)
-    work = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
+    need, more = (*wrt, "inputs") if inputs else wrt, more | check.drawn(random, model, dtype, rng)
+    layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
     data, likelihood_bar, X_bars = 0.0, None, []
-    for part in sweep(model, work, X, Y, num_data, rng):
+    for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
-        X_bars.append(work.pull(part.rows, part.f_bar))
+        X_bars.append(layer.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
-    kl = work.kl() if kl_weight else 0.0
-    bars = work.finish(-kl_weight) if wrt else LayerBars(None, None, None, None)
+    kl = layer.kl() if kl_weight else 0.0
+    bars = layer.finish(-kl_weight) if wrt else LayerBars(None, None, None, None)
     value = check.result(data - kl_weight * kl, model)
     grad = restricted(SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
@@ -210,21 +211,21 @@ class Part(NamedTuple):
     likelihood_bar: Any
 
 
-def sweep(model, work, X, Y, num_data, rng, need=True):
+def sweep(model, layer, X, Y, num_data, rng, need=True):
     """Take a batch through a layer and the likelihood, part by part; without ``need`` there are no cotangents."""
     scale = check.data_scale(num_data, len(X))
     numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
-    count = max(1, round(len(X) / max(PART_COLUMNS, numbers // work.num_inducing)))
+    count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
     size = -(-len(X) // count)  # all but the last of one size: they hand on their memory
     for start in range(0, len(X), size):
-        f, rows = work.forward(X[start : start + size])
+        f, rows = layer.forward(X[start : start + size])
         y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
         ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(y, f, rng, need=need)
         if need:
             f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
         yield Part(rows, scale * ell, f_bar, likelihood_bar)
         del f, rows, f_bar
-    check.report_clamped(work.work.clamped)
+    check.report_clamped(layer.clamped)
 
 
 def scaled(tree, scale):

@@ -8,8 +8,10 @@ where the cotangents of the one below begin.
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..posteriors.base import over_outputs
-from ..records import Marginals, plus
+from ..records import Marginals, is_record, leaves, plus
 
 KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
 
@@ -40,7 +42,7 @@ class LayerPass:
         Checked, all in one dtype.
     jitter : float
     columns : int
-        How many rows will be pulled.
+        How many inputs will be pulled: columns of Kuf.
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X; "natural_step".
     **more
@@ -52,6 +54,8 @@ class LayerPass:
         That of the posterior.
     num_inducing : int
         Rows of Kuu.
+    clamped : int
+        As of ``work``.
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), **more):
@@ -61,7 +65,11 @@ class LayerPass:
         self.work = layer.posterior.start(Kuu, jitter, columns, own, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
-        self._bars = self._mean_bar = None
+        self._dtype, self._bars, self._mean_bar, self._pulled = Kuu.dtype, None, None, False
+
+    @property
+    def clamped(self):
+        return self.work.clamped
 
     def forward(self, X):
         """``(Marginals, Rows)`` at a run of rows X (N, D)."""
@@ -81,6 +89,7 @@ class LayerPass:
     def pull(self, rows, f_bar):
         """Take in the cotangents of the marginals at these rows; those of X (N, D) if "inputs" are needed. Consumes ``rows``."""
         X, Kuf, saved = rows
+        self._pulled = True
         Kuf_bar, X_bar, covariance = self.work.pull(saved, f_bar), None, self.layer.covariance
         if self._of_mean:
             mean_bar, X_bar = self.layer.mean.vjp(f_bar.mean, X, self._of_mean)
@@ -98,11 +107,20 @@ class LayerPass:
 
     def finish(self, kl_bar):
         """``LayerBars`` of all rows, and of the KL term with its own cotangent. Consumes the sums."""
+        if not self._pulled:
+            f, rows = self.forward(self._no_inputs())
+            self.pull(rows, f)  # empty: so are its cotangents
         bars, (posterior_bar, Kuu_bar) = self._bars, self.work.finish(kl_bar)
         if self._of_Kuu:
             *of_Kuu, _ = self.layer.covariance.Kuu_vjp(Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu)
             bars = plus(tuple(of_Kuu), bars)
         return LayerBars(*(bars or (None, None)), posterior_bar, self._mean_bar)
+
+    def _no_inputs(self):
+        """X without rows, which leaves the KL term alone."""
+        inducing = self.layer.inducing
+        home = next(value for _, _, value in leaves(inducing)) if is_record(inducing) else inducing
+        return np.empty((0, self.layer.covariance.num_columns(inducing)), self._dtype, like=home)
 
 
 @cache
@@ -113,4 +131,5 @@ def _needs(need, has_mean):
     of_Kuu = fields + (("inducing",) if below["inducing"] else ())
     of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()
     own = tuple(name for name in need if name.partition(".")[0] in ("posterior", "natural_step"))
-    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, own + (("blocks",) if of_Kuu or inputs else ())
+    blocks = ("blocks",) if of_Kuu else ("blocks.Kuf",) if inputs else ()
+    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, own + blocks

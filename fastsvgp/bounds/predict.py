@@ -195,7 +195,7 @@ def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
     layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(Xs))
     size = max(1, CHUNK_NUMBERS // layer.num_inducing) if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
-    check.report_clamped(layer.work.clamped)
+    check.report_clamped(layer.clamped)
     f = Marginals(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("mean", "var")))
     check.result(total(f.var), model)
     return model, Ys, f
@@ -207,7 +207,7 @@ def _joint(model, Xs, jitter):
     jitter = check.jitter_amount(jitter, dtype)
     layer = LayerPass(model, jitter)
     mean, cov = layer.joint(Xs)
-    check.report_clamped(layer.work.clamped)
+    check.report_clamped(layer.clamped)
     check.result(total(cov), model)
     return mean, cov, jitter
 

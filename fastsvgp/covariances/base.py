@@ -1,6 +1,6 @@
 """What every covariance offers, and how its pieces make the blocks of a sparse approximation."""
 
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -9,6 +9,38 @@ from ..inducing import sets_of, stacked, unstacked
 from ..records import Blocks, is_record, plus, tree_map
 
 ALL = ("covariance", "X1", "X2")
+
+
+def _no_rule(cls, name, rule):
+    """In the place of an inherited reverse rule of a block that a class defines anew."""
+
+    def missing(self, *args, **named):
+        raise NotImplementedError(f"{cls.__name__} defines `{name}` and not its reverse rule `{rule}`, which gradients need")
+
+    return missing
+
+
+def _forward_on_stacks(block):
+    """``Kuu`` or ``Kuf`` of sets of inducing inputs as that of their stack."""
+
+    @wraps(block)
+    def call(self, inducing, *more, **named):  # other arguments go through ``stacked`` as they are
+        return block(self, stacked(inducing), *map(stacked, more), **{name: stacked(value) for name, value in named.items()})
+
+    return call
+
+
+def _reverse_on_stacks(rule):
+    """The reverse rule of such a block: cotangents of the stack go back to the sets."""
+
+    @wraps(rule)
+    def call(self, K_bar, K, inducing, *more, **named):
+        second = more[0] if more else named.get("other")
+        stacks = {name: stacked(value) for name, value in named.items()}
+        covariance_bar, inducing_bar, second_bar = rule(self, K_bar, K, stacked(inducing), *map(stacked, more), **stacks)
+        return covariance_bar, unstacked(inducing_bar, inducing), unstacked(second_bar, second)
+
+    return call
 
 
 class Covariance:
@@ -69,6 +101,17 @@ class Covariance:
 
     # --- blocks by name: what bounds, predictions and updates ask for ----------------------------------------------------------
 
+    def __init_subclass__(cls):
+        """Blocks of a class's own get their inducing inputs stacked too, and no inherited reverse rule, which would be wrong."""
+        own = dict(vars(cls))
+        for name, rule in (("Kuu", "Kuu_vjp"), ("Kuf", "Kuf_vjp"), ("kff", "kff_vjp"), ("Kff", "Kff_vjp")):
+            if name in own and rule not in own:
+                setattr(cls, rule, _no_rule(cls, name, rule))
+            elif rule in own and name in ("Kuu", "Kuf"):
+                setattr(cls, rule, _reverse_on_stacks(own[rule]))
+            if name in own and name in ("Kuu", "Kuf"):
+                setattr(cls, name, _forward_on_stacks(own[name]))
+
     def num_inducing(self, inducing):
         """How many inducing variables there are: (M,), or one number for each set."""
         return tuple(map(len, sets_of(inducing)))
@@ -77,24 +120,25 @@ class Covariance:
         """D, how many columns X has."""
         return sets_of(inducing)[0].shape[1]
 
+    @_forward_on_stacks
     def Kuu(self, inducing, other=None):
         """Covariances (M, M) of the inducing variables; with those of ``other`` inducing inputs (M, M')."""
-        return self.matrix(stacked(inducing), None if other is None else stacked(other))
+        return self.matrix(inducing, other)
 
+    @_reverse_on_stacks
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``; K_bar symmetric without ``other``."""
-        Z2 = None if other is None else stacked(other)
-        bars = self.matrix_vjp(K_bar, K, stacked(inducing), Z2, _inputs(tuple(need), "inducing", "other"))
-        return bars[0], unstacked(bars[1], inducing), unstacked(bars[2], other)
+        return self.matrix_vjp(K_bar, K, inducing, other, _inputs(tuple(need), "inducing", "other"))
 
+    @_forward_on_stacks
     def Kuf(self, inducing, X):
         """Covariances (M, N) of the inducing variables and the function at X."""
-        return self.matrix(stacked(inducing), X)
+        return self.matrix(inducing, X)
 
+    @_reverse_on_stacks
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
         """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
-        covariance_bar, Z_bar, X_bar = self.matrix_vjp(K_bar, K, stacked(inducing), X, _inputs(tuple(need), "inducing", "X"))
-        return covariance_bar, unstacked(Z_bar, inducing), X_bar
+        return self.matrix_vjp(K_bar, K, inducing, X, _inputs(tuple(need), "inducing", "X"))
 
     def kff(self, X):
         """Variances (N,) of the function at X."""
@@ -136,16 +180,24 @@ class Covariance:
         if blocks_bar.kff is not None and of_f:
             covariance_bar, X_bar = self.kff_vjp(blocks_bar.kff, X, of_f)
             total = plus((covariance_bar, None, X_bar), total)
-        fields, found = tuple(name for name in of_u if name != "inducing"), total or (None, None, None)
-        asked = ((self, fields), (inducing, "inducing" in need), (X, "X" in need))
-        return tuple((zeros_like(x, X) if bar is None else bar) if needed else None
-                     for bar, (x, needed) in zip(found, asked, strict=True))  # fmt: skip
+        covariance_bar, inducing_bar, X_bar = total or (None, None, None)
+        if covariance_bar is None and any(name.partition(".")[0] == "covariance" for name in need):
+            covariance_bar = zeros_like(self, X)
+        if inducing_bar is None and "inducing" in need:
+            inducing_bar = zeros_like(inducing, X)
+        if X_bar is None and "X" in need:
+            X_bar = zeros_like(X, X)
+        return covariance_bar, inducing_bar, X_bar
 
 
 @cache
 def _inputs(need, first, second):
     """``need`` in the words of ``matrix_vjp``: names of fields stay, those of the inputs become "X1" and "X2"."""
-    return tuple({first: "X1", second: "X2"}.get(name, name) for name in need)
+    known = {first: "X1", second: "X2"}
+    for name in need:
+        if name not in known and name.partition(".")[0] != "covariance":
+            raise ValueError(f"`need` names {name!r}; here it may hold 'covariance' or fields of it, {first!r}, {second!r}")
+    return tuple(known.get(name, name) for name in need)
 
 
 def wanted(need, field):

@@ -65,8 +65,10 @@ def _sizes(arguments, joint):
                 matrix = getattr(value, "Kuu", None)
                 B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
             if matrix is not None:
-                sets = vars(matrix).values() if hasattr(matrix, "_record_fields") else (matrix,)
-                if not all(type(one) is ndarray and one.ndim for one in sets):
+                sets = [matrix]
+                if hasattr(matrix, "_record_fields"):
+                    sets = [one for one in vars(matrix).values() if getattr(one, "ndim", 0)]
+                if not sets or not all(type(one) is ndarray and one.ndim for one in sets):
                     return None
                 M = sum(map(len, sets))
     if M is None:

@@ -55,16 +55,14 @@ def explained(error, arguments):
 
 def explaining(function: Callable[P, R]) -> Callable[P, R]:
     """A public function whose ``MemoryError`` names one of its arguments."""
-    signature = inspect.signature(function)
-    others = next((name for name, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD), None)
+    positional = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except MemoryError as error:
-            arguments = signature.bind(*args, **kwargs).arguments
-            raise explained(error, _named(arguments | arguments.pop(others, {}))) from error
+            raise explained(error, _named(dict(zip(positional, args, strict=False)) | kwargs)) from error
 
     return call
 

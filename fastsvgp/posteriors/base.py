@@ -4,12 +4,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from .. import kernels
+from .. import kernels, models
 from ..errors import NotPositiveDefinite
 from ..kernels import verdicts
-from ..records import Marginals, record
-
-ALL = ("posterior", "blocks")
+from ..records import Marginals, record, replace
 
 
 class Projection(NamedTuple):
@@ -44,6 +42,8 @@ class once:
         self.method, self.__doc__ = method, method.__doc__
 
     def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
         value = instance.__dict__[self.method.__name__] = self.method(instance)  # found before this from then on
         return value
 
@@ -68,7 +68,8 @@ class Prior:
 
 
 class Pass:
-    """One way through a bound: forward by ``project``, run of rows by run of rows, back by ``pull``, and ``finish``.
+    """One way through a bound: forward by ``project``, run of rows by run of rows (at least one, which may be empty), back by
+    ``pull``, and ``finish``.
 
     A pass holds the parameters as its algebra wants them, and the sums over runs; what depends on Kuu alone is in the ``Prior``
     that it began with, what belongs to one run of rows in the ``rows`` of its ``Projection``. Runs are pulled in any order, each
@@ -122,9 +123,16 @@ class Posterior:
     directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``begin`` takes as ``direction=``
     random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``begin`` takes beside; ``draw`` makes it
 
+    def __init_subclass__(cls):
+        models.RANDOM_QUANTITIES.update(cls.random_quantities)
+
     def check_size(self, M):
         """Raise ``ValueError`` unless the fields fit M inducing variables (one argument a set); returns their leading axes."""
         raise NotImplementedError
+
+    def set_sizes(self, M):
+        """How M inducing variables, all sets together, divide into sets: the arguments of ``check_size``."""
+        return (M,)
 
     def start(self, Kuu, jitter, columns=0, need=(), **more) -> Pass:
         """Begin a pass by itself, from Kuu (M, M); all else as for ``begin``."""
@@ -139,7 +147,8 @@ class Posterior:
         columns : int
             How many data will be pulled: it decides on the cheapest form.
         need : tuple of str
-            What is asked of the pass: "posterior" or single fields ("posterior.mean"), "blocks", "natural_step".
+            What is asked of the pass: "posterior" or single fields ("posterior.mean"), "blocks" or one of them ("blocks.Kuf",
+            "blocks.Kuu"), "natural_step".
         **more
             Random quantities as ``draw`` made them; ``direction``, one of ``directions``.
         """
@@ -190,5 +199,11 @@ def raise_to_floor(var, kff):
     return count
 
 
-def wanted(need, field):
-    return "posterior" in need or f"posterior.{field}" in need
+def wanted(need, name, root="posterior"):
+    """Whether ``need`` holds all of ``root``, or this of it."""
+    return root in need or f"{root}.{name}" in need
+
+
+def gradient(q, **bars):
+    """A record like a posterior, with these cotangents in its fields and None in the others."""
+    return replace(q, **dict.fromkeys(name for name, kind in q._record_fields if kind != "static") | bars)

@@ -48,7 +48,7 @@ import numpy as np
 from .. import kernels
 from ..kernels import verdicts
 from ..records import Marginals, leaf, record
-from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, raise_to_floor, wanted
+from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, gradient, raise_to_floor, wanted
 from .pseudo_data import with_noise
 
 
@@ -118,7 +118,8 @@ class InverseFreePass(Pass):
 
     def __init__(self, q, prior, need):
         M = len(prior.Kuu)
-        self.q, self.batch, self.need_blocks = q, q.mean.shape[:-1], "blocks" in need
+        self.q, self.batch = q, q.mean.shape[:-1]
+        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self.need_mean, self.need_tril, self.need_root = (wanted(need, f) for f in ("mean", "scale_tril", "inverse_root"))
         self.means, self.trils = q.mean.reshape(-1, M), q.scale_tril.reshape(-1, M, M)
         self.R, self.K = q.inverse_root, with_noise(prior.Kuu, prior.jitter)
@@ -166,30 +167,30 @@ class InverseFreePass(Pass):
 
     def pull(self, rows, f_bar):
         Kuf, Lam, C_Lam = rows.Kuf, rows.Lam, rows.C_Lam
-        need_tril, need_blocks = self.need_tril, self.need_blocks
         P, (M, N) = len(self.means), Lam.shape
         a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
-        first, through_T = self.Lam_a is None, self.need_root or need_blocks
+        first, through_T = self.Lam_a is None, self.need_root or self.need_Kuu
         if first:
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
             if through_T:
                 self.T_bar = kernels.empty((M, M), Lam)
-            if through_T or need_tril:  # the sum over outputs will do for D_bar
-                self.G = kernels.empty((P if need_tril else 1, M, M), Lam)
-        if through_T:
+            if through_T or self.need_tril:  # the sum over outputs will do for D_bar
+                self.G = kernels.empty((P if self.need_tril else 1, M, M), Lam)
+        if through_T or self.need_Kuf:
             Lam_bar = None
             for p, T in enumerate(C_Lam):
                 self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2[p], scale=True)
                 Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
-            kernels.tril_product(Kuf, Lam_bar, out=self.T_bar, add=not first)
+            if through_T:
+                kernels.tril_product(Kuf, Lam_bar, out=self.T_bar, add=not first)
         else:
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
         if self.G is not None:
-            weights = b2 if need_tril else b2.sum(axis=0, keepdims=True)
+            weights = b2 if self.need_tril else b2.sum(axis=0, keepdims=True)
             for p, (G, w) in enumerate(zip(self.G, weights, strict=True)):
                 kernels.weighted_gram(Lam, w, out=G, add=not first, overwrite_a=p == len(weights) - 1)
         rows.Kuf = rows.Lam = rows.C_Lam = None
-        return kernels.multiply_triangular(self.T, Lam_bar, overwrite_b=True) if need_blocks else None
+        return kernels.multiply_triangular(self.T, Lam_bar, overwrite_b=True) if self.need_Kuf else None
 
     def finish(self, kl_bar):
         if self.G is not None:  # summed as lower triangles
@@ -198,11 +199,11 @@ class InverseFreePass(Pass):
         if self.need_mean:
             mean_bar = self.Lam_a + kl_bar * (self.means + kernels.matmul(self.means, self.D))
             mean_bar = mean_bar.reshape(self.q.mean.shape)
-        if self.need_blocks or self.need_root:
+        if self.need_Kuu or self.need_root:
             Kuu_bar, root_bar = self._root_and_Kuu_bar(kl_bar)
         if self.need_tril:
             tril_bar = self._tril_bar(kl_bar).reshape(self.q.scale_tril.shape)
-        return Bars(InverseFreeWhitened(mean_bar, tril_bar, root_bar), Kuu_bar)
+        return Bars(gradient(self.q, mean=mean_bar, scale_tril=tril_bar, inverse_root=root_bar), Kuu_bar)
 
     def _tril_bar(self, kl_bar):
         """(P, M, M), lower. Consumes the sums G: the last of the three."""
@@ -225,9 +226,9 @@ class InverseFreePass(Pass):
             twice.reshape(-1)[:: M + 1] -= kl_bar * len(self.means)
         T_D = kernels.multiply_triangular(self.T, twice, overwrite_b=True)  # 2 T D_bar
         kernels.tril_product(self.K, T_D.T, out=self.T_bar, add=True)
-        names = [name for name, needed in (("A", self.need_blocks), ("L", self.need_root)) if needed]
+        names = [name for name, needed in (("A", self.need_Kuu), ("L", self.need_root)) if needed]
         K_bar, R_bar = kernels.newton_schulz_step_vjp(self.T_bar, self.K, self.R, self.D0, 1.0, names)
-        if self.need_blocks:
+        if self.need_Kuu:
             K_bar += 0.5 * kernels.symmetrise(kernels.tril_product(T_D, self.T))
         return K_bar, R_bar
 

@@ -35,7 +35,7 @@ import numpy as np
 from .. import kernels
 from ..records import leaf, record, static
 from .base import once
-from .pseudo_data import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars
+from .pseudo_data import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
 
 
 @record
@@ -93,27 +93,27 @@ class InversePass(PseudoPass):
         rows.clear()
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        if not self.need_blocks and not self.need_variance:
+        if not (self.need_Kuf or self.need_Kuu or self.need_variance):
             return None
         Psi = self.Psi(saved)
-        if not self.need_blocks:
+        if self.need_Kuu:
+            self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
+        elif self.need_variance:
             diagonal = kernels.matmul(np.square(Psi), b[:, None])[:, 0]
             self.H = diagonal if self.H is None else self.H + diagonal
-            return None
-        self.H = kernels.weighted_gram(Psi, b, out=self.H, add=self.H is not None)
-        return mean_and_variance_bars(self.w, a, Psi, b)
+        return mean_and_variance_bars(self.w, a, Psi, b) if self.need_Kuf else None
 
     def finish(self, kl_bar):
         mean_bar, outer = self.weights_bar(kl_bar), 0.5 * kl_bar * self.w
         if self.preconditioned:
             mean_bar = self.times_J(mean_bar)
             outer = outer - mean_bar
-        if not self.need_blocks and not self.need_variance:
+        if not self.need_Kuu and not self.need_variance:
             return self.bars(mean_bar, None, None)
         c, J_diagonal = 0.5 * kl_bar * self.P, self.J_diagonal  # taken, for ``kl`` too, before J is overwritten
         variance_bar = Kuu_bar = None
         H, self.H = self.H, None
-        if self.need_blocks:
+        if self.need_Kuu:
             if c:
                 kernels.add_scaled(H, self.J, c)
                 kernels.weighted_gram(self.J, -c * self.s, out=H, add=True, overwrite_a=True)
@@ -133,7 +133,7 @@ class LikelihoodPass(InversePass):
 
     def __init__(self, q, prior, need):
         super().__init__(q, need)
-        self.needs_J = self.need_blocks or self.need_variance
+        self.needs_J = self.need_Kuf or self.need_Kuu or self.need_variance
         self.by_J = self.needs_J and prior.Kuu.dtype == np.float64
         L = kernels.cholesky(prior.Kuu, prior.jitter, noise=self.s)
         self.log_det = 2 * np.sum(np.log(L.diagonal(), dtype=float))
@@ -143,7 +143,7 @@ class LikelihoodPass(InversePass):
         if self.preconditioned:
             self.beta = kernels.matmul(self.means, self.X, transpose_b=True)
             w = kernels.matmul(self.beta, self.X)
-        self.set_weights(w, prior)
+        self.w, self.Kw = w, times_Kuu(w, prior)
 
     @once
     def J_diagonal(self):

@@ -10,7 +10,7 @@ Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: th
 from typing import Any
 
 from .. import kernels
-from ..records import leaf, record
+from ..records import leaf, record, replace
 from .base import wanted
 from .whitening import GaussianFactor
 
@@ -49,7 +49,7 @@ class Marginal(GaussianFactor):
 
     def unwhitened(self, L, mean, tril):
         back = kernels.multiply_triangular(L, mean[..., None])[..., 0]
-        return Marginal(back, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
+        return replace(self, mean=back, scale_tril=kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
 
 
 def _solve_vectors(L, vectors, transpose=False):

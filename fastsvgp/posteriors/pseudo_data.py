@@ -6,8 +6,8 @@ All outputs share s, and with it the variances; the means are their own.
 import numpy as np
 
 from .. import kernels
-from ..records import Marginals, record, replace
-from .base import Bars, Joint, Pass, Posterior, Projection, raise_to_floor, wanted
+from ..records import Marginals, record
+from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, wanted
 
 
 @record
@@ -40,7 +40,7 @@ class PseudoPass(Pass):
         M = q.mean.shape[-1]
         self.q, self.batch, self.means, self.s = q, q.mean.shape[:-1], q.mean.reshape(-1, M), q.variance
         self.preconditioned = bool(q.preconditioned)
-        self.need_blocks = "blocks" in need
+        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self.need_mean, self.need_variance, self.need_tril = (wanted(need, f) for f in ("mean", "variance", "inverse_tril"))
         self.Kuf_a = np.zeros_like(self.means)
 
@@ -51,10 +51,6 @@ class PseudoPass(Pass):
     @property
     def P(self):
         return len(self.means)
-
-    def set_weights(self, w, prior):
-        self.w = w
-        self.Kw = kernels.matmul(w, prior.Kuu) + prior.jitter * w
 
     def projection(self, mean, var, kff, *rows):
         """``Projection`` from means (P, N) and variances (N,), which are raised to their floor."""
@@ -84,7 +80,12 @@ class PseudoPass(Pass):
     def bars(self, mean_bar, variance_bar, Kuu_bar, **others):
         """``Bars`` of a mean's cotangent (P, M) and the others, None for what is not needed."""
         mean_bar = mean_bar.reshape(self.q.mean.shape) if self.need_mean else None
-        return Bars(replace(self.q, mean=mean_bar, variance=variance_bar, **others), Kuu_bar)
+        return Bars(gradient(self.q, mean=mean_bar, variance=variance_bar, **others), Kuu_bar)
+
+
+def times_Kuu(w, prior):
+    """Kuu w, with its jitter, for each of the vectors (P, M)."""
+    return kernels.matmul(w, prior.Kuu) + prior.jitter * w
 
 
 def with_noise(Kuu, s, jitter=0.0):

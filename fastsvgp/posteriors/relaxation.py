@@ -32,7 +32,7 @@ import numpy as np
 from .. import kernels
 from .base import once, wanted
 from .likelihood_form import InversePass
-from .pseudo_data import PseudoPass, add_symmetric_outer, mean_and_variance_bars, with_noise
+from .pseudo_data import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu, with_noise
 
 
 class Relaxation:
@@ -44,7 +44,6 @@ class Relaxation:
     """
 
     def __init__(self, q, prior, need):
-        self.prior = prior
         means, self.whitened, self.y = q.mean.reshape(-1, q.mean.shape[-1]), None, None
         self.L = clean(q.inverse_tril)
         K = with_noise(prior.Kuu, q.variance, prior.jitter)
@@ -58,14 +57,11 @@ class Relaxation:
             self.whitened = times(self.L, means, transpose=True)
             self.y = kernels.matmul(self.whitened, self.N)
             self.w = times(self.L, self.y)
+        self.Kw = times_Kuu(self.w, prior)
 
-    @once
-    def P_diagonal(self):
-        return congruence_diagonal(self.L, self.N)
-
-    def kl(self, work):
-        """The bound of the KL divergence, for a pass of these parameters."""
-        traces = self.distance**2 + self.trace + np.sum(work.s * self.P_diagonal, dtype=float) - work.M
+    def kl(self, work, P_diagonal):
+        """The bound of the KL divergence, for a pass of these parameters; P_diagonal : diag(P)."""
+        traces = self.distance**2 + self.trace + np.sum(work.s * P_diagonal, dtype=float) - work.M
         return 0.5 * work.P * (traces - log_dets(self.L, work.s)) + work.weights_kl()
 
 
@@ -74,25 +70,28 @@ class RelaxedPass(PseudoPass):
 
     def __init__(self, q, need, relaxation):
         super().__init__(q, need)
-        self.relaxation, self.L, self.N, self.y = relaxation, relaxation.L, relaxation.N, relaxation.y
-        self.set_weights(relaxation.w, relaxation.prior)
+        self.relaxation, self.w, self.Kw = relaxation, relaxation.w, relaxation.Kw
         self.C = self.L_bar = None
 
+    @once
+    def P_diagonal(self):
+        return congruence_diagonal(self.relaxation.L, self.relaxation.N)
+
     def kl(self):
-        return self.relaxation.kl(self)
+        return self.relaxation.kl(self, self.P_diagonal)
 
     def project(self, Kuf, kff):
         """Rows: Kuf, Lam, N Lam. 3 M^2 N flops."""
-        Lam = kernels.multiply_triangular(self.L, Kuf, transpose=True)
-        G = kernels.matmul(self.N, Lam)
-        mean, explained = kernels.column_moments(Lam, self.means[0] if self.y is None else self.y[0], G)
-        if self.P > 1 or self.y is None:
+        Lam = kernels.multiply_triangular(self.relaxation.L, Kuf, transpose=True)
+        G = kernels.matmul(self.relaxation.N, Lam)
+        mean, explained = kernels.column_moments(Lam, self.means[0] if self.relaxation.y is None else self.relaxation.y[0], G)
+        if self.P > 1 or self.relaxation.y is None:
             mean = kernels.matmul(self.w, Kuf)
         return self.projection(mean, kff - explained, kff, Kuf, Lam, G)
 
     def joint(self, Kuf, Kff):
-        Lam = kernels.multiply_triangular(self.L, Kuf, transpose=True)
-        cov = Kff - kernels.matmul(Lam, kernels.matmul(self.N, Lam), transpose_a=True)
+        Lam = kernels.multiply_triangular(self.relaxation.L, Kuf, transpose=True)
+        cov = Kff - kernels.matmul(Lam, kernels.matmul(self.relaxation.N, Lam), transpose_a=True)
         return self.joint_moments(kernels.matmul(self.w, Kuf), (cov + cov.T) / 2, Kff)
 
     def pull(self, rows, f_bar):
@@ -100,56 +99,56 @@ class RelaxedPass(PseudoPass):
         rows.clear()
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        if self.need_blocks or self.need_tril or self.need_variance:
+        if self.need_Kuu or self.need_tril or self.need_variance:
             self.C = kernels.weighted_gram(Lam, b, out=self.C, add=self.C is not None, overwrite_a=True)
         if self.need_tril:
             Lam_bar = kernels.scale_columns(G, -2 * b)
             self.L_bar = kernels.tril_product(Kuf, Lam_bar, out=self.L_bar, add=self.L_bar is not None)
-        if not self.need_blocks:
+        if not self.need_Kuf:
             return None
-        return mean_and_variance_bars(self.w, a, kernels.multiply_triangular(self.L, G, overwrite_b=True), b)
+        return mean_and_variance_bars(self.w, a, kernels.multiply_triangular(self.relaxation.L, G, overwrite_b=True), b)
 
     def finish(self, kl_bar):
         mean_bar = w_bar = self.weights_bar(kl_bar)
         omega = N_omega = None
         if self.preconditioned:
-            omega = times(self.L, w_bar, transpose=True)
-            N_omega = kernels.matmul(omega, self.N)
-            mean_bar = times(self.L, N_omega)
-        if not (self.need_blocks or self.need_variance or self.need_tril):
+            omega = times(self.relaxation.L, w_bar, transpose=True)
+            N_omega = kernels.matmul(omega, self.relaxation.N)
+            mean_bar = times(self.relaxation.L, N_omega)
+        if not (self.need_Kuu or self.need_variance or self.need_tril):
             return self.bars(mean_bar, None, None, inverse_tril=None)
         c = 0.5 * kl_bar * self.P
         C, self.C = self.C, None
         if c:
-            kernels.add_scaled(C, self.N, -2 * c)
-            kernels.add_scaled(C, kernels.tril_gram(self.L, self.s), -c)
+            kernels.add_scaled(C, self.relaxation.N, -2 * c)
+            kernels.add_scaled(C, kernels.tril_gram(self.relaxation.L, self.s), -c)
             C.reshape(-1)[:: self.M + 1] += 3 * c
         if self.preconditioned:
             add_symmetric_outer(C, -omega, self.relaxation.whitened)
         tril_bar = self._tril_bar(C, c, w_bar, N_omega) if self.need_tril else None
         variance_bar = Kuu_bar = None
-        if self.need_blocks:
-            K_bar = kernels.tril_congruence(self.L, C)
+        if self.need_Kuu:
+            K_bar = kernels.tril_congruence(self.relaxation.L, C)
             diagonal = K_bar.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(K_bar, 0.5 * kl_bar * self.w, self.w))
         elif self.need_variance:
-            diagonal = congruence_diagonal(self.L, C)
+            diagonal = congruence_diagonal(self.relaxation.L, C)
         if self.need_variance:
-            variance_bar = diagonal + c * (self.relaxation.P_diagonal - 1 / self.s)
+            variance_bar = diagonal + c * (self.P_diagonal - 1 / self.s)
         return self.bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=tril_bar)
 
     def _tril_bar(self, C, c, w_bar, N_omega):
-        L, L_bar = self.L, self.L_bar
+        L, L_bar = self.relaxation.L, self.L_bar
         LC = kernels.multiply_triangular(L, kernels.symmetrise(C))
         LC *= 2
         kernels.tril_product(self.relaxation.K, LC.T, out=L_bar, add=True)
         if c:
-            LN = kernels.tril(kernels.tril_multiply(L, self.N))
+            LN = kernels.tril(kernels.tril_multiply(L, self.relaxation.N))
             LN *= (2 * c * self.s)[:, None]
             L_bar += LN
             L_bar.reshape(-1)[:: self.M + 1] -= 2 * c / L.diagonal()
         if self.preconditioned:
-            left, right = np.concatenate([w_bar, self.means]), np.concatenate([self.y, N_omega])
+            left, right = np.concatenate([w_bar, self.means]), np.concatenate([self.relaxation.y, N_omega])
             kernels.tril_product(left.T, right.T, out=L_bar, add=True)
         return L_bar
 
@@ -161,14 +160,14 @@ class DirectionPass(InversePass):
         super().__init__(q, need)
         self.relaxation = relaxation
         self.J = kernels.symmetrise(kernels.tril_congruence(relaxation.L, relaxation.N))
-        self.J_diagonal = relaxation.P_diagonal = self.J.diagonal().copy()
-        self.set_weights(relaxation.w, relaxation.prior)
+        self.J_diagonal = self.J.diagonal().copy()
+        self.w, self.Kw = relaxation.w, relaxation.Kw
 
     def times_J(self, vectors):
         return kernels.matmul(vectors, self.J)
 
     def kl(self):
-        return self.relaxation.kl(self)
+        return self.relaxation.kl(self, self.J_diagonal)
 
     def bars(self, mean_bar, variance_bar, Kuu_bar):
         return super().bars(mean_bar, variance_bar, Kuu_bar, inverse_tril=None)

@@ -30,7 +30,7 @@ Flops: Lam 1, U 1, V 2, L' V 1, L of it 1, Gram matrix 1 M^2 B; u 1, v 2, r 1, r
 import numpy as np
 
 from .. import kernels
-from .pseudo_data import PseudoPass, add_symmetric_outer, mean_and_variance_bars
+from .pseudo_data import PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
 from .relaxation import clean, log_dets, times
 
 
@@ -44,7 +44,7 @@ class SampledPass(PseudoPass):
         w = self.means
         if self.preconditioned:
             self.T_means, self.rest, w = self._preconditioned(self.means)
-        self.set_weights(w, prior)
+        self.w, self.Kw = w, times_Kuu(w, prior)
         self.u = self._times_L(Z)
         self.v = self._times_K(self.u)
         self.r, self.rho = self._side_by_side(self.v, self.s[:, None] * self.u, transpose=True)
@@ -89,33 +89,33 @@ class SampledPass(PseudoPass):
         rows.clear()
         a, b = self.cotangents(f_bar)
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        need_blocks, need_tril, first = self.need_blocks, self.need_tril, self.L_bar is None
-        if need_blocks:
+        need_Kuf, need_tril, first = self.need_Kuf, self.need_tril, self.L_bar is None
+        if self.need_Kuu:
             self.H = kernels.weighted_gram(U, b, out=self.H, add=self.H is not None)
         elif self.need_variance:
             diagonal = kernels.matmul(np.square(U), b[:, None])[:, 0]
             self.H = diagonal if self.H is None else self.H + diagonal
-        if not need_blocks and not need_tril:
+        if not need_Kuf and not need_tril:
             return None
         LV = self._times_L(V, transpose=True)
         if need_tril:
             self.L_bar = kernels.tril_product(kernels.scale_columns(V, 2 * b), Lam, out=self.L_bar, add=not first)
             kernels.tril_product(Kuf, kernels.scale_columns(kernels.add_scaled(Lam, LV, -0.5), -4 * b), out=self.L_bar, add=True)
-        if not need_blocks:
+        if not need_Kuf:
             return None
         U *= 2
         kernels.add_scaled(U, kernels.multiply_triangular(self.L, LV, overwrite_b=True), -1.0)
         return mean_and_variance_bars(self.w, a, U, b)
 
     def finish(self, kl_bar):
-        need_blocks, need_variance, need_tril = self.need_blocks, self.need_variance, self.need_tril
+        need_Kuu, need_variance, need_tril = self.need_Kuu, self.need_variance, self.need_tril
         w_bar = mean_bar = self.weights_bar(kl_bar)
         left, right = [], []  # rows x and y of the terms sym(x y') of K~_bar
         if self.preconditioned:
             T_bar, bar_rest, mean_bar = self._preconditioned(w_bar)
             left.append(-T_bar)
             right.append(self.T_means)
-        if not (need_blocks or need_variance or need_tril):
+        if not (need_Kuu or need_variance or need_tril):
             return self.bars(mean_bar, None, None, inverse_tril=None)
         c = 0.5 * kl_bar * self.P
         weight = c / self.Z.shape[1]
@@ -127,13 +127,13 @@ class SampledPass(PseudoPass):
             right.append(self.u.T)
         variance_bar = tril_bar = Kuu_bar = None
         if need_variance:
-            diagonal = self.H.diagonal() if need_blocks else self.H
+            diagonal = self.H.diagonal() if need_Kuu else self.H
             noise_bar = weight * np.sum(P_z * self.u, axis=1) - c / self.s
             variance_bar = sum((np.sum(x * y, axis=0) for x, y in zip(left, right, strict=True)), diagonal + noise_bar)
         if need_tril:
             tril_bar = self._tril_bar(weight, e, Le, P_z, (w_bar, bar_rest) if self.preconditioned else None)
             tril_bar.reshape(-1)[:: self.M + 1] -= 2 * c / self.L.diagonal()
-        if need_blocks:
+        if need_Kuu:
             left.append(0.5 * kl_bar * self.w)
             right.append(self.w)
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(self.H, np.concatenate(left), np.concatenate(right)))

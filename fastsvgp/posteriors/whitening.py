@@ -38,13 +38,13 @@ Up to M = 256 the solves with L are products with an explicit L^-1 (M^3 / 3): a 
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from .. import kernels
-from ..records import Marginals, record
-from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, raise_to_floor, wanted
+from ..records import Marginals, record, replace
+from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, gradient, raise_to_floor, wanted
 
 INVERSE_UP_TO = 256
 LONG_FROM = 4  # data per inducing input and output
@@ -62,7 +62,7 @@ class GaussianFactor(Posterior):
 
     def begin(self, prior, columns=0, need=()):
         """The pass in the form that suits what will be pulled."""
-        long = "blocks" in need and columns > LONG_FROM * self.mean.size
+        long = wanted(need, "Kuf", "blocks") and columns > LONG_FROM * self.mean.size
         return (LongWhitening if long else Whitening)(self, prior, columns, need)
 
     def whitened(self, L):
@@ -75,20 +75,27 @@ class GaussianFactor(Posterior):
 
     def unwhitened(self, L, mean, tril):
         """The posterior whose ``whitened`` are these. Overwrites ``tril``."""
-        return type(self)(mean, tril)
+        return replace(self, mean=mean, scale_tril=tril)
 
 
-@dataclass(slots=True)
-class Rows:
-    """What one run of rows keeps: Kuf, kff, Lam (M, N), whatever the parameters are; of one pass, V (E in the long form) (M, N)
-    of each output. ``kept`` rows are not consumed: other passes with the same prior may take them up again.
-    """
+class Rows(NamedTuple):
+    """What one run of rows keeps, whatever the parameters are: Kuf, Lam (M, N), kff (N,). Passes with one prior may share it."""
 
     Kuf: Any
     kff: Any
     Lam: Any
-    V: Any = None
-    kept: bool = False
+
+
+@dataclass(slots=True)
+class Projected:
+    """What ``pull`` needs of a run of rows: Lam (M, N), which it may overwrite if it ``owns`` it, and V of each output (M, N).
+
+    In the long form V is E.
+    """
+
+    Lam: Any
+    V: list
+    owns: bool
 
 
 class Whitening(Pass):
@@ -106,8 +113,8 @@ class Whitening(Pass):
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
         self.gram_form = natural or 2 * columns > 3 * self.means.size
         self.inverse = prior.inverse if M <= INVERSE_UP_TO and (natural or M <= columns) else None
-        self.need_blocks = "blocks" in need
-        self.sum_trils = natural or wanted(need, "scale_tril") or (self.need_blocks and not q.whitening_is_fixed)
+        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
+        self.sum_trils = natural or wanted(need, "scale_tril") or (self.need_Kuu and not q.whitening_is_fixed)
         self.Lam_a = self.tril_bar = self.G = self.C = None
 
     def _solve(self, B, transpose=False, overwrite_b=False):
@@ -117,11 +124,15 @@ class Whitening(Pass):
 
     def project(self, Kuf, kff):
         """2 M^2 N flops for the first output, M^2 N for others."""
-        return self.project_rows(Rows(Kuf, kff, self._solve(Kuf)))
+        return self.project_rows(self.rows(Kuf, kff), owns=True)
 
-    def project_rows(self, rows):
-        """``project`` for rows that another pass with the same prior may have seen before."""
-        Kuf, kff, Lam = rows.Kuf, rows.kff, rows.Lam
+    def rows(self, Kuf, kff):
+        """What does not depend on the parameters: for ``project_rows`` of this pass, and of others with the same prior."""
+        return Rows(Kuf, kff, self._solve(Kuf))
+
+    def project_rows(self, rows, owns=False):
+        """``project`` at ``rows``, which ``pull`` then leaves as they are unless it ``owns`` them."""
+        Kuf, kff, Lam = rows
         P, N = len(self.means), Lam.shape[1]
         mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
         for p in range(P):
@@ -129,8 +140,8 @@ class Whitening(Pass):
             var[p] = kff + change
             V.append(product)
         self.clamped += raise_to_floor(var, kff)
-        rows.V = V
-        return Projection(Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N)), rows)
+        f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
+        return Projection(f, Projected(Lam, V, owns))
 
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
@@ -154,7 +165,7 @@ class Whitening(Pass):
         return 0.5 * (squares - self.means.size) - np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum()
 
     def pull(self, rows, f_bar):
-        Lam, V, need_tril, need_blocks = rows.Lam, rows.V, self.sum_trils, self.need_blocks
+        Lam, V, need_tril, need_Kuf, need_Kuu = rows.Lam, rows.V, self.sum_trils, self.need_Kuf, self.need_Kuu
         P, (M, N) = len(self.means), Lam.shape
         a, b = f_bar.mean.reshape(P, N), f_bar.var.reshape(P, N)
         first = self.Lam_a is None
@@ -162,11 +173,11 @@ class Whitening(Pass):
             self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
             if need_tril and not self.gram_form:
                 self.tril_bar = kernels.empty(self.trils.shape, Lam)
-            if self.gram_form and (need_tril or need_blocks):
+            if self.gram_form and (need_tril or need_Kuu):
                 self.G = kernels.empty(self.trils.shape, Lam)
-            elif need_blocks:
+            elif need_Kuu:
                 self.C = kernels.empty((M, M), Lam)
-        if not need_blocks:
+        if not need_Kuf:
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
         Lam_bar = None
         for p in range(P):
@@ -174,18 +185,16 @@ class Whitening(Pass):
             if self.tril_bar is not None:
                 kernels.scale_columns(V[p], b2, out=V[p])
                 kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
-            if need_blocks:
+            if need_Kuf:
                 T = self._Lam_bar(p, V[p], Lam, a[p], b2)
                 Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
         if self.C is not None:
             kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
         if self.G is not None:
             for p in range(P):
-                kernels.weighted_gram(Lam, 2 * b[p], out=self.G[p], add=not first, overwrite_a=p == P - 1 and not rows.kept)
-        rows.V = None
-        if not rows.kept:
-            rows.Kuf = rows.Lam = None
-        return self._Kuf_bar(Lam_bar) if need_blocks else None
+                kernels.weighted_gram(Lam, 2 * b[p], out=self.G[p], add=not first, overwrite_a=rows.owns and p == P - 1)
+        rows.Lam = rows.V = None
+        return self._Kuf_bar(Lam_bar) if need_Kuf else None
 
     def _Lam_bar(self, p, V, Lam, a, b2):
         """One output's share of the cotangent, in the place of ``V``; its Lam a goes to the sums."""
@@ -199,25 +208,25 @@ class Whitening(Pass):
 
     def finish(self, kl_bar):
         mean_bar, tril_bar = self.q.whitened_vjp(self, *self._whitened_bars(kl_bar))
-        shape, trils_shape = self.q.mean.shape, self.q.scale_tril.shape
-        posterior_bar = type(self.q)(
-            mean_bar.reshape(shape) if wanted(self.need, "mean") else None,
-            tril_bar.reshape(trils_shape) if wanted(self.need, "scale_tril") else None,
+        posterior_bar = gradient(
+            self.q,
+            mean=mean_bar.reshape(self.q.mean.shape) if wanted(self.need, "mean") else None,
+            scale_tril=tril_bar.reshape(self.q.scale_tril.shape) if wanted(self.need, "scale_tril") else None,
         )
-        return Bars(posterior_bar, self._Kuu_bar() if self.need_blocks else None)
+        return Bars(posterior_bar, self._Kuu_bar() if self.need_Kuu else None)
 
     def _whitened_bars(self, kl_bar):
         """``(mean_bar (P, M), tril_bar (P, M, M), C)``; C is right in its lower triangle. Consumes the sums."""
-        need_tril, need_blocks = self.sum_trils, self.need_blocks
+        need_tril, need_Kuu = self.sum_trils, self.need_Kuu
         if self.G is not None and need_tril:
             self.tril_bar = kernels.empty(self.trils.shape, self.L)
         for p, W in enumerate(self.trils):
             if self.G is not None:
                 G = kernels.symmetrise(self.G[p])
-                GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_blocks)  # transposed: W' G
+                GW = kernels.multiply_triangular(W, G, transpose=True, overwrite_b=not need_Kuu)  # transposed: W' G
                 if need_tril:
                     kernels.tril_update(GW, W, kl_bar, out=self.tril_bar[p], transpose=True)
-                if need_blocks:
+                if need_Kuu:
                     C = kernels.tril_multiply(W, GW, overwrite_b=True)
                     kernels.add_outer_minus_scaled(C, self.means[p], self.Lam_a[p], G, np.ones_like(self.means[p]))
                     self.C = C if p == 0 else np.add(self.C, C, out=self.C)

@@ -1,5 +1,7 @@
 """``fit``: train a model on data that may be larger than memory, stop early, save, resume, survive."""
 
+import inspect
+
 from .. import check, files, models
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
@@ -144,7 +146,8 @@ def fit(
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-    _, training, _ = models.serving("fit", model)
+    training, named, rest = models.serving("fit", model)
+    models.check_options("fit", type(model), random, named | OPTIONS, rest and "random")
     for name, function in (("callback", callback), ("validate", validate)):
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
@@ -163,7 +166,10 @@ def fit(
     about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y)
-    return training(
-        model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, epochs=epochs, batch_size=batch_size,
-        optimiser=optimiser, natural_step_size=natural_step_size, inverse_updates=inverse_updates, **random,
-    ).run()  # fmt: skip
+    own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
+               inverse_updates=inverse_updates, **random)  # fmt: skip
+    given = {name: value for name, value in own.items() if value is not None}
+    return training(model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, **given).run()
+
+
+OPTIONS = frozenset(inspect.signature(fit).parameters) - {"random"}

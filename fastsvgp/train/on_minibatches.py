@@ -24,7 +24,7 @@ from .state import TrainingState, settled, started
 
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs, batch_size, optimiser, natural_step_size, inverse_updates, checked=None, **random,
+    epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, checked=None, **random,
 ):  # fmt: skip
     """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
 
@@ -41,8 +41,8 @@ def minibatch_training(
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
     steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
     plan = replace(plan, steps=steps, validate_every=every)
+    random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
-    random = {name: count(name, value) for name, value in random.items() if value is not None}
     optimiser, natural, inverse = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
     if random and inverse is not None and inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), inverse.direction

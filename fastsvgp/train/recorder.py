@@ -40,7 +40,9 @@ class Recorder:
     """
 
     def __init__(self, state, steps, plan):
-        self._steps, self._plan = steps, plan
+        if plan.steps is None:
+            raise ValueError("fit: give the length of the training as `steps`")
+        self._steps, self._plan = steps, replace(plan, validate_every=plan.validate_every or 1)
         # the model and what moves it are the step object's: here they would only take up memory
         self._recorded = replace(state, model=None, optimiser=None, natural=None), steps.snapshot
         self._values = [] if state.values is None else list(state.values)
@@ -77,7 +79,7 @@ class Recorder:
         except BaseException as error:  # that of sys.exit() in a callback or in another's handler of a signal too
             # a state that led to NaN is no good to go on from, and must not replace an earlier checkpoint; any other is
             if not isinstance(error, Diverged) and self._state.step > self._begun:
-                self._save()
+                self._save_after(error)
             error.add_note(checkpoints.whereabouts(self._steps.unit, self._state.step, total))
             raise
         return "steps" if self._state.step >= total else "converged"
@@ -125,6 +127,13 @@ class Recorder:
     @property
     def _state(self):
         return self._recorded[0]
+
+    def _save_after(self, error):
+        """Save the last whole step; where that is lost too, the first error says so."""
+        try:
+            self._save()
+        except Exception as other:
+            error.add_note(f"the state could not be saved: {other}")
 
     def _save(self):
         self._plan.checkpoints.write(self._whole_state)

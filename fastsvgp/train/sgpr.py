@@ -11,15 +11,16 @@ from .state import TrainingState, settled, started
 
 
 def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
-    """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, ``others`` to be None."""
-    others |= {"patience": plan.patience, "validate": plan.validate}
-    given = [f"`{name}`" for name, value in others.items() if value is not None]
+    """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
+    given = [*others, *(name for name in ("patience", "validate") if getattr(plan, name) is not None)]
     if given:
-        raise ValueError(f"fit: an SGPR is trained on all data by L-BFGS-B; {', '.join(given)} would have no effect")
+        listed = ", ".join(f"`{name}`" for name in given)
+        raise ValueError(f"fit: an SGPR is trained on all data by L-BFGS-B; {listed} would have no effect")
     # its values are not noisy: they need no average
     plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
     if not free_paths(model, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
+    check.parts(model)
     state = started(TrainingState(model, num_data=len(X), batch_size=len(X), **about), resume)
     X, Y = devices.all_like(devices.home_of(model), X=whole("X", X), Y=whole("Y", Y))
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))

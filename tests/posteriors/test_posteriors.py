@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
 from oracles import gp
-from posterior_problems import JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
+from posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
 from reverse_rule import assert_reverse_rule
 
 import fastsvgp as fs
-from fastsvgp.posteriors.base import ALL, Prior
+from fastsvgp.posteriors.base import Prior
 
 SHAPES = [
     (1, 1, None),
@@ -232,26 +232,19 @@ KEEP_ROWS = [name for name in ROWS if hasattr(ROWS[name].make(np.random.default_
 def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
     one, blocks, random = problem(rng, name, 6, N, P)
     A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
-    work = one.begin(prior, N, need, **random)
-    f, rows = work.project(blocks.Kuf, blocks.kff)
-    rows.kept = True
-    kept = rows.Kuf.copy(), rows.kff.copy(), rows.Lam.copy()
-    work.pull(rows, bars(f))
-    work.finish(-0.7)
-    for _ in range(2):
-        two = ROWS[name].make(rng, A, () if P is None else (P,))
-        work = two.begin(prior, N, need, **random)
-        f, rows = work.project_rows(rows)
-        kl = work.kl()
-        Kuf_bar = work.pull(rows, bars(f))
-        for before, after in zip(kept, (rows.Kuf, rows.kff, rows.Lam), strict=True):
-            np.testing.assert_array_equal(after, before)
-        separate = through(two, blocks, bars, need=need, **random)
+    kept = one.begin(prior, N, need, **random).rows(blocks.Kuf, blocks.kff)
+    copies = [array.copy() for array in kept]
+    passes = []
+    for _ in range(3):
+        q = ROWS[name].make(rng, A, () if P is None else (P,))
+        work = q.begin(prior, N, need, **random)
+        passes.append((q, work, *work.project_rows(kept)))
+    for q, work, f, rows in passes:  # interleaved: what a pass makes of the rows is its own
+        kl, Kuf_bar = work.kl(), work.pull(rows, bars(f))
+        separate = through(q, blocks, bars, need=need, **random)
         assert_same_pass(type(separate)(f, kl, *work.finish(-0.7), Kuf_bar, work.clamped), separate)
-    rows.kept = False
-    work.project_rows(rows)
-    work.pull(rows, bars(f))
-    assert rows.Lam is None  # consumed
+        for before, after in zip(copies, kept, strict=True):
+            np.testing.assert_array_equal(after, before)
 
 
 # --- natural steps ----------------------------------------------------------------------------------------------------

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from posterior_problems import JITTER, ROWS, back_and_forth, bars_of, problem
+from posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, problem
 
 import fastsvgp as fs
 from fastsvgp.posteriors import whitening
-from fastsvgp.posteriors.base import ALL, Prior
+from fastsvgp.posteriors.base import Prior
 
 
 def form_of(posterior, blocks, columns, need):
@@ -53,12 +53,13 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
             return plain(*args, **settings)
 
         monkeypatch.setattr(whitening.kernels, name, counted)
-    rows = posterior.begin(prior, 20, ("posterior",)).project(blocks.Kuf, blocks.kff).rows
-    rows.kept = True
+    work = posterior.begin(prior, 20, ("posterior",))
+    kept = work.rows(blocks.Kuf, blocks.kff)
+    work.project_rows(kept)
     assert counts == {"cholesky": 1, "multiply_triangular": 2, "inverse_triangular": 1}
     for _ in range(3):
         q = ROWS["whitened"].make(rng, blocks.Kuu)
         work = q.begin(prior, 20, ("natural_step",))
-        f, rows = work.project_rows(rows)
+        f, rows = work.project_rows(kept)
         work.pull(rows, bars_of(f))
     assert counts == {"cholesky": 1, "multiply_triangular": 2 + 3, "inverse_triangular": 1}

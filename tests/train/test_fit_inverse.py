@@ -165,7 +165,7 @@ def test_bad_arguments(rng):
     with pytest.raises(ValueError, match="`nats` counts"):
         labels = fs.replace(model, likelihood=fs.BernoulliLogit())
         fs.fit(labels, X, (Y > 0).astype(int), steps=1, inverse_updates=fs.inverse_updates(nats=1.0))
-    with pytest.raises(TypeError, match="`probes` is no argument here, .* of a Whitened posterior"):
+    with pytest.raises(TypeError, match="`probes` is no random quantity of a Whitened posterior, which has none: leave it out"):
         fs.fit(whitened, X, Y, steps=1, probes=4)
     with pytest.raises(ValueError, match="`probes` estimate the gradient, but .* asks for direction 'likelihood'; drop one"):
         fs.fit(model, X, Y, steps=1, probes=4, inverse_updates=fs.inverse_updates(direction="likelihood"))
