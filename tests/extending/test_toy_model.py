@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trials import assert_bound, assert_single_precision, assert_trains_and_is_kept
+from trials import assert_bound, assert_fits, assert_single_precision, assert_trains_and_is_kept
 
 import fastsvgp as fs
 from fastsvgp import check
 from fastsvgp.bounds.layer import LayerPass
 from fastsvgp.records import restricted
+from fastsvgp.train import minibatch_training
 
 
 @fs.record
@@ -96,7 +97,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None):
     return bound(model, X, Y, num_data=num_data, jitter=jitter)[0]
 
 
-def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, wrt=None, inputs=False):
+def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False):
+    """``rng`` is what ``fit`` gives; nothing is random here."""
     found = bound(model, X, Y, num_data=num_data, jitter=jitter, wrt=wrt, inputs=inputs)
     return found if inputs else found[:2]
 
@@ -127,6 +129,7 @@ fs.models.register(
     elbo_and_grad=elbo_and_grad,
     predict_f=predict_f,
     predict_y=predict_y,
+    fit=minibatch_training,
 )
 
 
@@ -177,6 +180,22 @@ def test_training_and_files(rng, tmp_path):
     trained = assert_trains_and_is_kept(model, X, Y, tmp_path, steps=200)
     noise = fs.predict_y(trained, X)[1] - fs.predict_f(trained, X)[1]
     assert noise[X[:, 1] > 1].mean() > noise[X[:, 1] < -1].mean()
+
+
+def test_fit(rng, tmp_path):
+    """On minibatches, with fields that stay; and resumed, it takes the steps of a training that never stopped."""
+    model, X, Y = problem(rng)
+    trained = assert_fits(model, X, Y, fixed="signal.inducing", checkpoint=tmp_path / "whole.npz")
+    np.testing.assert_array_equal(trained.signal.inducing, model.signal.inducing)
+    assert not np.array_equal(trained.log_noise.inducing, model.log_noise.inducing)
+    options = {"batch_size": len(X) // 2, "fixed": "signal.inducing", "checkpoint": tmp_path / "part.npz", "rng": 0}
+    fs.fit(model, X, Y, steps=11, **options)
+    again, info = fs.fit(model, X, Y, steps=30, resume=tmp_path / "part.npz", **options)
+    assert info.steps == 30
+    for (path, _, one), (_, _, other) in zip(fs.leaves(again), fs.leaves(trained), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=path)
+    with pytest.raises((TypeError, ValueError), match="natural_step"):
+        fs.fit(model, X, Y, steps=3, natural_step_size=0.1)
 
 
 def test_single_precision(rng):
