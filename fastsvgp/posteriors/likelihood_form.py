@@ -113,6 +113,7 @@ class InversePass(PseudoPass):
         c = 0.5 * kl_bar * self.P
         variance_bar = Kuu_bar = None
         H, self.H = self.H, None
+        J_diagonal = self.J_diagonal if c and self.need_variance else None  # before J is overwritten
         if self.need_blocks:
             if c:
                 kernels.add_scaled(H, self.J, c)
@@ -120,9 +121,9 @@ class InversePass(PseudoPass):
             diagonal = H.diagonal().copy()
             Kuu_bar = kernels.symmetrise(add_symmetric_outer(H, outer, self.w))
         else:
-            diagonal = H + (c * (self.J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
+            diagonal = H + (c * (J_diagonal - kernels.matmul(np.square(self.J), self.s[:, None])[:, 0]) if c else 0)
         if self.need_variance:
-            variance_bar = diagonal + (c * (self.J_diagonal - 1 / self.s) if c else 0)
+            variance_bar = diagonal + (c * (J_diagonal - 1 / self.s) if c else 0)
             if self.preconditioned:
                 variance_bar -= np.sum(mean_bar * self.w, axis=0)
         return self.bars(mean_bar, variance_bar, Kuu_bar)
