@@ -155,7 +155,7 @@ def test_blocks_of_predictions_are_checked(rng):
     mean, cov = fs.predict_from_blocks(whole, q, full_cov=True)
     assert mean.shape == (5,) and cov.shape == (5, 5)
     for changes, error, message in (
-        ({"Kff": None}, TypeError, "`blocks.Kff` must hold real numbers"),
+        ({"Kff": None}, TypeError, r"`full_cov` needs `blocks.Kff`, the covariances \(N, N\) .* and it is None"),
         ({"Kff": np.ones((5, 4))}, ValueError, r"`blocks` must hold Kuu .*, Kff \(B, B\) for full_cov, got .* \(5, 4\)"),
         ({"Kff": np.full((5, 5), np.inf)}, ValueError, "`blocks.Kff` contains inf"),
         ({"Kuf": np.ones(5)}, ValueError, r"`blocks` must hold Kuu \(M, M\)"),

@@ -102,6 +102,8 @@ def _checked(blocks, given, Y=None, full_cov=False):
     """``(blocks, given, dtype, leading axes of the posterior)``, all in the dtype that they share."""
     if not isinstance(blocks, Blocks):
         raise TypeError(f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}")
+    if full_cov and blocks.Kff is None:
+        raise TypeError("`full_cov` needs `blocks.Kff`, the covariances (N, N) of the function at new inputs, and it is None")
     check.parts(given, ("posterior",) if Y is None else ("posterior", "likelihood"))
     verdicts.begin(blocks.Kuu)
     fields = ("Kuu", "Kuf", "kff", "Kff") if full_cov else ("Kuu", "Kuf", "kff")
