@@ -28,17 +28,17 @@ def register(kind, *, instead=None, **functions):
         _SERVES.setdefault(kind, {})[name] = function, keywords
 
 
-def call(name, model, *args, argument="model", **keywords):
+def call(name, model, /, *args, **keywords):
     """Call the public function ``name`` as the model's kind serves it; keywords that are None count as not given.
 
-    Raises ``TypeError`` where the kind, which the message calls ``argument``, does not offer the function or a keyword.
+    Raises ``TypeError`` where the kind does not offer the function or a keyword.
     """
     for kind in type(model).__mro__:
         function, known = _SERVES.get(kind, {}).get(name, (None, None))
         if function is not None:
             break
     else:
-        raise TypeError(_unknown(name, model, argument))
+        raise TypeError(_unknown(name, model))
     given = {key: value for key, value in keywords.items() if value is not None}
     if known is not None and not given.keys() <= known:
         wrong = next(key for key in given if key not in known)
@@ -47,9 +47,14 @@ def call(name, model, *args, argument="model", **keywords):
     return function(model, *args, **given)
 
 
-def _unknown(name, model, argument):
+def _unknown(name, model):
     """What to say where no kind of model that is known, or not this one, offers the function."""
-    ours = [kind.__name__ for kind, functions in _SERVES.items() if name in functions and kind.__module__.startswith("fastsvgp.")]
+    ours = {
+        kind.__name__: functions[name][0]
+        for kind, functions in _SERVES.items()
+        if name in functions and kind.__module__.startswith("fastsvgp.")
+    }
+    argument = next(iter(inspect.signature(next(iter(ours.values()))).parameters))
     said = f"{name}: `{argument}` must be a fastsvgp.{' or '.join(ours)}, got {type(model).__name__}"
     for kind in type(model).__mro__:
         if kind in _INSTEAD:

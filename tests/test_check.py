@@ -465,7 +465,7 @@ def test_keywords_that_nobody_knows(rng):
         lambda **more: fs.kl_term_and_grad(m, **more),
         lambda **more: fs.elbo_and_grad_from_blocks(m.covariance.blocks(m.inducing, X), m.posterior, m.likelihood, Y, **more),
     ):
-        for name in ("probes", "jiter", "direction", "kl_weight"):
+        for name in ("probes", "jiter", "direction", "kl_weight", "argument", "name"):
             with pytest.raises(TypeError, match=f"`{name}` {unknown}"):
                 call(**{name: 3})
         call(probes=None)  # is not given

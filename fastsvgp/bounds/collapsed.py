@@ -49,7 +49,7 @@ class SGPR:
 @verdicts.retried
 def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
-    return models.call("collapsed_bound", sgpr, X, Y, argument="sgpr", jitter=jitter)
+    return models.call("collapsed_bound", sgpr, X, Y, jitter=jitter)
 
 
 def _collapsed_bound(sgpr, X, Y, *, jitter=None):
@@ -88,7 +88,7 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
     4 M^2 N + 10/3 M^3 flops; two (M, N) arrays beside the covariance block. On a device one copy to the host holds the value and
     whether all is well.
     """
-    return models.call("collapsed_bound_and_grad", sgpr, X, Y, argument="sgpr", jitter=jitter, wrt=wrt)
+    return models.call("collapsed_bound_and_grad", sgpr, X, Y, jitter=jitter, wrt=wrt)
 
 
 def _collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None):
@@ -148,7 +148,7 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
         With a ``Whitened`` posterior and a ``Gaussian`` likelihood; the lower factor of B^-1 comes from B by one reversed
         Cholesky factorisation (appendix VII of the handbook gives an upper one).
     """
-    return models.call("optimal_svgp", sgpr, X, Y, argument="sgpr", jitter=jitter)
+    return models.call("optimal_svgp", sgpr, X, Y, jitter=jitter)
 
 
 def _optimal_svgp(sgpr, X, Y, *, jitter=None):
