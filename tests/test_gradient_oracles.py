@@ -2,12 +2,16 @@
 
 from functools import partial
 
+import definitions
 import numpy as np
 import pytest
 from derivatives import along, assert_derivative, extended
 from gp_problems import COVARIANCES, lower_factor
 from numerics import assert_adjoint, five_point
 from oracles import covariances, gp, gp_gradients, inverse_free, inverse_free_whitened, likelihood_gradients, linear_algebra
+from posterior_problems import ROWS, problem
+
+import fastsvgp as fs
 
 JITTER = 1e-2  # keeps the condition of Kuu, by which the formulas round in float64, below a thousand
 M, N, D = 5, 9, 2
@@ -131,6 +135,21 @@ def test_inverse_free_whitened_cotangents_follow_the_definition(rng):
 
     bars = inverse_free_whitened.cotangents(p["Kuu"], root, p["mean"], p["scale_tril"], p["Kuf"], a, b, kappa)
     judge(definition, p, dict(zip(("mean", "scale_tril", "Kuu", "Kuf"), bars, strict=True)), rng)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_plain_recipes_of_posteriors_follow_the_definition(name, rng):
+    q, blocks, _ = problem(rng, name, M, N)
+    A, f_bar = blocks.Kuu + JITTER * np.eye(M), fs.Marginals(*rng.standard_normal((2, N)))
+
+    def definition(Kuf):
+        return definitions.moments(q, fs.Blocks(A, Kuf, blocks.kff))[:2]
+
+    plain = ROWS[name].plain(A, blocks.Kuf, blocks.kff, fs.tree_map(np.nan_to_num, q), f_bar)
+    for ours, theirs in zip((plain["mean"], plain["var"]), definition(blocks.Kuf), strict=True):
+        np.testing.assert_allclose(ours, theirs[0], rtol=1e-11, atol=1e-11)
+    value = lambda Kuf: sum((bar * x[0]).sum() for bar, x in zip((f_bar.mean, f_bar.var), definition(Kuf), strict=True))  # noqa: E731
+    judge(value, {"Kuf": blocks.Kuf}, {"Kuf": plain["bar.Kuf"]}, rng)
 
 
 # --- their parts ----------------------------------------------------------------------------------------------------------

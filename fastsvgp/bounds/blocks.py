@@ -32,7 +32,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     bars : (Blocks, posterior record, likelihood record)
         Gradients of the value; ``Kuu`` symmetric.
     """
-    models.check_random("elbo_and_grad_from_blocks", random)
+    models.check_options("elbo_and_grad_from_blocks", Blocks, random, OPTIONS, "random")
     Y = check.as_array("Y", Y)
     blocks, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
     B = blocks.Kuf.shape[1]
@@ -97,6 +97,7 @@ def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
 
 
 NEED = "covariance", "posterior"
+OPTIONS = frozenset(("num_data", "jitter", "rng"))
 
 
 class _Layer(NamedTuple):
@@ -151,6 +152,8 @@ def _checked(blocks, given, Y=None, full_cov=False):
     """``(blocks, given, dtype, leading axes of the posterior)``, all in the dtype that they share."""
     if not isinstance(blocks, Blocks):
         raise TypeError(f"`blocks` must be fastsvgp.Blocks(Kuu, Kuf, kff), got {type(blocks).__name__}")
+    if full_cov and blocks.Kff is None:
+        raise TypeError("`full_cov` needs `blocks.Kff`, the covariances (N, N) of the function at new inputs, and it is None")
     check.parts(given, ("posterior",) if Y is None else ("posterior", "likelihood"))
     verdicts.begin(blocks.Kuu)
     fields = ("Kuu", "Kuf", "kff", "Kff") if full_cov else ("Kuu", "Kuf", "kff")

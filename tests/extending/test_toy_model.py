@@ -206,7 +206,7 @@ def test_what_it_does_not_offer(rng):
     model, X, Y = problem(rng)
     with pytest.raises(TypeError, match="natural_step: .*got NoisePair: its processes are .signal and .log_noise"):
         fs.natural_step(model, X, Y)
-    with pytest.raises(TypeError, match="elbo: `rng` is no option for NoisePair; it takes `num_data`, `jitter`"):
+    with pytest.raises(TypeError, match="elbo: `rng` is no option for NoisePair; it takes `jitter`, `num_data`"):
         fs.elbo(model, X, Y, rng=0)
     with pytest.raises(TypeError, match="predict_y: `chunk_size` is no option for NoisePair; it takes `jitter`"):
         fs.predict_y(model, X, chunk_size=10)

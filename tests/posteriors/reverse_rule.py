@@ -1,4 +1,4 @@
-"""The reverse rule of any posterior, held to its definition."""
+"""The reverse rule of any posterior, held to its definition; and what is behind the cotangent of a factor."""
 
 import definitions
 import numpy as np
@@ -24,3 +24,10 @@ def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
     blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
     assert_gradient(lambda q: value(q, blocks), posterior, back.posterior, rng)
     assert_gradient(lambda b: value(posterior, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng)
+
+
+def symmetric_behind(W_bar, W):
+    """The symmetric X with tril(2 X W) = W_bar: W' (2 X W) is symmetric, and has the lower triangle of W' W_bar."""
+    H = np.tril(W.T @ W_bar)
+    inverse = np.linalg.inv(W)
+    return inverse.T @ (H + np.tril(H, -1).T) @ inverse / 2

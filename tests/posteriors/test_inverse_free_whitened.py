@@ -6,6 +6,7 @@ from gp_problems import lower_factor
 from oracles import gp
 from oracles import inverse_free_whitened as oracle
 from posterior_problems import JITTER, joint_blocks, problem, through
+from reverse_rule import symmetric_behind
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -92,14 +93,6 @@ def test_value_and_gradients_of_the_whitened_bound_at_the_exact_root(rng, likeli
             np.testing.assert_allclose(a, b, atol=1e-10)
     _, kl_grad = fs.kl_term_and_grad(ours, jitter=JITTER)
     close(kl_grad.posterior.mean, mean)
-
-
-def symmetric_behind(W_bar, W):
-    """The symmetric X with tril(2 X W) = W_bar."""
-    P = W.T @ W_bar  # = tril-part rule: W' (2 X W) = symmetric with this lower triangle
-    P = np.tril(P) + np.tril(P, -1).T
-    inverse = np.linalg.inv(W)
-    return inverse.T @ P @ inverse / 2
 
 
 def test_errors_of_value_and_gradient_against_the_distance_of_the_root(rng):

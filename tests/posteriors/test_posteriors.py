@@ -6,7 +6,7 @@ import pytest
 from budgets import assert_within_budget, by_name
 from oracles import gp
 from posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
-from reverse_rule import assert_reverse_rule
+from reverse_rule import assert_reverse_rule, symmetric_behind
 
 import fastsvgp as fs
 from fastsvgp.posteriors.base import Prior
@@ -100,6 +100,20 @@ def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
               for part, run in reversed(list(zip(parts, runs, strict=True)))]  # fmt: skip
     kl = work.kl()
     assert_same_pass(type(whole)(f, kl, *work.finish(-0.7), np.hstack(pulled[::-1]), work.clamped), whole)
+
+
+@each_length
+@each_posterior
+def test_the_kl_term_may_be_asked_for_at_any_time_before_the_end_or_never(rng, name, N):
+    q, blocks, random = problem(rng, name, 6, N, 2)
+    whole = through(q, blocks, **random)
+    for asked in ("never", "first", "last"):
+        work = q.start(blocks.Kuu, JITTER, N, ALL, **random)
+        kl = work.kl() if asked == "first" else whole.kl
+        f, rows = work.project(blocks.Kuf, blocks.kff)
+        Kuf_bar = work.pull(rows, bars_of(f))
+        kl = work.kl() if asked == "last" else kl
+        assert_same_pass(type(whole)(f, kl, *work.finish(-0.7), Kuf_bar, work.clamped), whole)
 
 
 @pytest.mark.parametrize("kl_bar", [-1.0, 0.0])
@@ -248,13 +262,6 @@ def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
 
 
 # --- natural steps ----------------------------------------------------------------------------------------------------
-
-
-def symmetric_behind(W_bar, W):
-    """The symmetric X with tril(2 X W) = W_bar."""
-    H = np.tril(W.T @ W_bar)
-    inverse = np.linalg.inv(W)
-    return inverse.T @ (H + np.tril(H, -1).T) @ inverse / 2
 
 
 NATURAL = [name for name in ROWS if ROWS[name].make(np.random.default_rng(0), np.eye(2)).natural_fields]

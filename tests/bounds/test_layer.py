@@ -1,0 +1,129 @@
+"""One pass of data through a layer: by itself, in runs of rows, and layer on layer."""
+
+import definitions
+import numpy as np
+import pytest
+from derivatives import assert_derivative, assert_gradient, extended
+from posterior_problems import JITTER, ROWS, in_model
+
+import fastsvgp as fs
+from fastsvgp.bounds.layer import LayerPass
+
+N = 9
+FIELDS = ("covariance", "inducing", "posterior", "mean")
+each_posterior = pytest.mark.parametrize("name", ROWS)
+
+
+@fs.record
+class Layer:
+    """As much of a model as a layer has."""
+
+    covariance: fs.Covariance
+    inducing: np.ndarray
+    posterior: fs.Posterior
+    mean: fs.Mean | None = None
+
+
+def layer_of(rng, name, D=2, M=5, batch=()):
+    """``(layer, random quantities)``."""
+    mean = fs.LinearMean(rng.standard_normal((*batch, D)), np.linspace(0.1, 0.4, *batch) if batch else 0.3)
+    covariance = fs.Matern52(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
+    return in_model(rng, name, Layer(covariance, rng.uniform(-2, 2, (M, D)), None, mean), batch)
+
+
+def definition(layer, X, random):
+    """Means, variances (P, N) and the KL term, the mean function included."""
+    blocks = definitions.blocks(layer.covariance, layer.inducing, X, JITTER)
+    mean, var, kl = definitions.moments(layer.posterior, blocks, **random)
+    return mean + definitions.prior_mean(layer.mean, X), var, kl
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@each_posterior
+def test_forward_and_back_by_definition(rng, name, batch):
+    """Two runs of rows, pulled the other way round."""
+    layer, random = layer_of(rng, name, batch=batch)
+    X = rng.uniform(-2, 2, (N, 2))
+    work = LayerPass(layer, JITTER, N, (*FIELDS, "inputs"), **random)
+    runs = slice(0, 4), slice(4, N)
+    (f, first), (g, second) = (work.forward(X[run]) for run in runs)
+    mean, var, kl = definition(layer, X, random)
+    np.testing.assert_allclose(np.concatenate([f.mean, g.mean], -1), mean.reshape(*batch, N), atol=1e-10)
+    np.testing.assert_allclose(np.concatenate([f.var, g.var], -1), var.reshape(*batch, N), atol=1e-10)
+    assert work.kl() == pytest.approx(kl, rel=1e-10) and work.num_inducing == 5
+    f_bar = fs.Marginals(*rng.standard_normal((2, *batch, N)))
+    bars = [work.pull(rows, fs.tree_map(lambda a, run=run: a[..., run], f_bar))
+            for rows, run in ((second, runs[1]), (first, runs[0]))]  # fmt: skip
+    found = work.finish(-0.7)
+
+    def value(layer, X):
+        mean, var, kl = definition(layer, X, random)
+        return (f_bar.mean * mean.reshape(*batch, N)).sum() + (f_bar.var * var.reshape(*batch, N)).sum() - 0.7 * kl
+
+    assert_gradient(lambda q: value(q, X), layer, Layer(*found), rng)
+    X_bar = np.concatenate(bars[::-1])
+    assert_derivative(lambda X: value(layer, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+
+
+@each_posterior
+def test_only_what_is_needed(rng, name):
+    layer, random = layer_of(rng, name)
+    X = rng.uniform(-2, 2, (N, 2))
+
+    def through(*need):
+        work = LayerPass(layer, JITTER, N, need, **random)
+        f, rows = work.forward(X)
+        X_bar = work.pull(rows, fs.Marginals(np.sin(f.mean), -np.cos(f.var)))
+        return *work.finish(-1.0), X_bar
+
+    whole = dict(zip((*FIELDS, "inputs"), through(*FIELDS, "inputs"), strict=True))
+    for need in ((), ("inputs",), ("mean",), ("covariance.parts.0.variance", "inputs"), ("inducing", "posterior.mean"), FIELDS):
+        found = dict(zip(whole, through(*need), strict=True))
+        for field, bar in found.items():
+            asked = [name for name in need if name.partition(".")[0] == field]
+            if not asked:
+                assert bar is None or not [leaf for _, _, leaf in fs.leaves(bar) if leaf is not None], (need, field)
+            elif field in ("inputs", "inducing"):
+                np.testing.assert_allclose(bar, whole[field], rtol=1e-10, atol=1e-11, err_msg=field)
+            else:
+                for (path, _, a), (_, _, b) in zip(fs.leaves(bar), fs.leaves(whole[field]), strict=True):
+                    wanted = any(f"{field}.{path}.".startswith(f"{name}.") for name in asked)
+                    assert (a is not None) == wanted, (need, path)
+                    if wanted:
+                        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11, err_msg=path)
+
+
+@each_posterior
+def test_joint_moments_have_the_marginals(rng, name):
+    layer, random = layer_of(rng, name, batch=(2,))
+    X = rng.uniform(-2, 2, (N, 2))
+    f, _ = LayerPass(layer, JITTER, N, **random).forward(X)
+    joint = LayerPass(layer, JITTER).joint(X)
+    np.testing.assert_allclose(joint.mean, f.mean, atol=1e-12)
+    np.testing.assert_allclose(np.diagonal(joint.cov, axis1=1, axis2=2), f.var, atol=1e-12)
+    plain = LayerPass(fs.replace(layer, mean=None), JITTER).joint(X)
+    np.testing.assert_allclose(joint.mean - plain.mean, layer.mean(X), atol=1e-12)
+
+
+@each_posterior
+def test_layers_chain(rng, name):
+    """The means of one layer are the inputs of the next; both ends' gradients are those of the whole."""
+    (below, random_below), (above, random_above) = layer_of(rng, name, batch=(3,)), layer_of(rng, name, D=3)
+    X = rng.uniform(-1, 1, (N, 2))
+    first = LayerPass(below, JITTER, N, (*FIELDS, "inputs"), **random_below)
+    f, rows = first.forward(X)
+    second = LayerPass(above, JITTER, N, (*FIELDS, "inputs"), **random_above)
+    g, rows_above = second.forward(np.ascontiguousarray(f.mean.T))
+    g_bar, var_bar = fs.Marginals(*rng.standard_normal((2, N))), rng.standard_normal((3, N))
+    mean_bar = np.ascontiguousarray(second.pull(rows_above, g_bar).T)
+    X_bar = first.pull(rows, fs.Marginals(mean_bar, var_bar))
+    bars, bars_above = first.finish(-1.0), second.finish(-1.0)
+
+    def value(below, above, X):
+        mean, var, kl = definition(below, X, random_below)
+        top_mean, top_var, top_kl = definition(above, mean.T, random_above)
+        return (var_bar * var).sum() + (g_bar.mean * top_mean[0]).sum() + (g_bar.var * top_var[0]).sum() - kl - top_kl
+
+    assert_derivative(lambda X: value(below, above, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+    assert_gradient(lambda q: value(q, above, X), below, Layer(*bars), rng)
+    assert_gradient(lambda q: value(below, q, X), above, Layer(*bars_above), rng)
