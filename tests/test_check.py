@@ -529,8 +529,8 @@ def test_inducing_inputs_and_covariances_that_do_not_fit(rng):
          r"Kuf\), and Sum combines those that are values of the function; use it alone"),
         (fs.Product((m.covariance, lighthouse)), m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its own"),
         (fs.Constant() + m.covariance * lighthouse, m.inducing, "Product.parts.1: a Lighthouse has inducing variables of its"),
-        (m.covariance, pair, "`inducing` is a record InducingPair of 2 sets of inducing inputs, and a (Whitened|collapsed) "
-         "posterior takes one"),
+        (m.covariance, pair, "`inducing` is a record InducingPair of 2 sets of inducing inputs, and (a Whitened posterior|SGPR) "
+         "takes one: an array"),
     ):  # fmt: skip
         model, sgpr = fs.replace(m, covariance=covariance, inducing=inducing), fs.SGPR(covariance, inducing, 0.1)
         calls = [(fs.elbo, model, X, Y), (fs.natural_step, model, X, Y), (fs.predict_f, model, X), (fs.kl_term_and_grad, model)]

@@ -106,11 +106,12 @@ class LayerPass:
         return self.work.kl()
 
     def finish(self, kl_bar):
-        """``LayerBars`` of all rows, and of the KL term with its own cotangent. Consumes the sums."""
+        """``LayerBars`` of all rows, and of the KL term with its own cotangent. Ends the pass, and gives its memory back."""
         if not self._pulled:
             f, rows = self.forward(self._no_inputs())
             self.pull(rows, f)  # empty: so are its cotangents
         bars, (posterior_bar, Kuu_bar) = self._bars, self.work.finish(kl_bar)
+        del self.work
         if self._of_Kuu:
             *of_Kuu, _ = self.layer.covariance.Kuu_vjp(Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu)
             bars = plus(tuple(of_Kuu), bars)
