@@ -46,7 +46,7 @@ class LayerPass:
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X; "natural_step".
     **more
-        Random quantities, or a direction, for ``begin`` of the posterior.
+        Random quantities, or a direction, for ``start_from`` of the posterior.
 
     Attributes
     ----------

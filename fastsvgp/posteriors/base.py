@@ -110,7 +110,7 @@ class Pass:
 
 @record
 class Posterior:
-    """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``begin``.
+    """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``start_from``.
 
     docs/posterior.md adds one, step by step.
     """
@@ -120,8 +120,8 @@ class Posterior:
     no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # why, where these are none
     held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
     inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
-    directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``begin`` takes as ``direction=``
-    random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``begin`` takes beside; ``draw`` makes it
+    directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``start_from`` takes as ``direction=``
+    random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``start_from`` takes beside; ``draw`` makes it
 
     def __init_subclass__(cls):
         models.RANDOM_QUANTITIES.update(cls.random_quantities)
@@ -135,10 +135,10 @@ class Posterior:
         return (M,)
 
     def start(self, Kuu, jitter, columns=0, need=(), **more) -> Pass:
-        """Begin a pass by itself, from Kuu (M, M); all else as for ``begin``."""
-        return self.begin(Prior(Kuu, jitter), columns, need, **more)
+        """Begin a pass by itself, from Kuu (M, M); all else as for ``start_from``."""
+        return self.start_from(Prior(Kuu, jitter), columns, need, **more)
 
-    def begin(self, prior, columns=0, need=(), **more) -> Pass:
+    def start_from(self, prior, columns=0, need=(), **more) -> Pass:
         """Begin a pass.
 
         Parameters

@@ -97,7 +97,7 @@ class InverseFreeWhitened(Posterior):
             )
         return outputs
 
-    def begin(self, prior, columns=0, need=()):
+    def start_from(self, prior, columns=0, need=()):
         return InverseFreePass(self, prior, need)
 
     def inverse_of(self, Kuu, jitter):

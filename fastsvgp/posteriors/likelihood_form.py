@@ -63,7 +63,7 @@ class LikelihoodForm(PseudoData):
     variance: Any = leaf("positive")
     preconditioned: Any = static(default=True)
 
-    def begin(self, prior, columns=0, need=()):
+    def start_from(self, prior, columns=0, need=()):
         return LikelihoodPass(self, prior, need)
 
 

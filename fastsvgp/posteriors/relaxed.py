@@ -58,7 +58,7 @@ class Relaxed(PseudoData):
             )
         return batch
 
-    def begin(self, prior, columns=0, need=(), probes=None, direction=None):
+    def start_from(self, prior, columns=0, need=(), probes=None, direction=None):
         """As for every posterior; ``probes`` (M, K) of +-1 estimate the traces of the KL divergence."""
         if probes is not None:
             return SampledPass(self, prior, need, probes)

@@ -60,7 +60,7 @@ class GaussianFactor(Posterior):
     def check_size(self, M):
         return check_mean_and_tril(self, M)
 
-    def begin(self, prior, columns=0, need=()):
+    def start_from(self, prior, columns=0, need=()):
         """The pass in the form that suits what will be pulled."""
         long = wanted(need, "Kuf", "blocks") and columns > LONG_FROM * self.mean.size
         return (LongWhitening if long else Whitening)(self, prior, columns, need)

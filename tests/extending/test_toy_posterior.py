@@ -55,7 +55,7 @@ class Independent(fs.Posterior):
             raise ValueError(f"`{name}` must have shape ({M}, K), got {value.shape}")
         return value.astype(dtype)
 
-    def begin(self, prior, columns=0, need=(), probes=None):
+    def start_from(self, prior, columns=0, need=(), probes=None):
         return IndependentPass(self, prior, need, probes)
 
 

@@ -222,7 +222,7 @@ def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     one, blocks, random = problem(rng, name, 6, N, P)
     A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
     two = ROWS[name].make(rng, A, () if P is None else (P,))
-    first, second = (q.begin(prior, N, ALL, **random) for q in (one, two))
+    first, second = (q.start_from(prior, N, ALL, **random) for q in (one, two))
     (f, rows), (g, others) = (work.project(blocks.Kuf, blocks.kff) for work in (first, second))
     kls = first.kl(), second.kl()
     Kuf_bars = first.pull(rows, bars_of(f)), second.pull(others, bars_of(g))
@@ -230,7 +230,7 @@ def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     for q, got, kl, Kuf_bar, end, work in zip((one, two), (f, g), kls, Kuf_bars, ends, (first, second), strict=True):
         separate = through(q, blocks, **random)
         assert_same_pass(type(separate)(got, kl, *end, Kuf_bar, work.clamped), separate)
-    third = one.begin(prior, N, ALL, **random)  # the prior has been left as it was
+    third = one.start_from(prior, N, ALL, **random)  # the prior has been left as it was
     assert_same_pass(back_and_forth(third, blocks), through(one, blocks, **random))
 
 
@@ -246,12 +246,12 @@ KEEP_ROWS = [name for name in ROWS if hasattr(ROWS[name].make(np.random.default_
 def test_rows_that_are_kept_serve_other_passes(rng, name, N, P, need, bars):
     one, blocks, random = problem(rng, name, 6, N, P)
     A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
-    kept = one.begin(prior, N, need, **random).rows(blocks.Kuf, blocks.kff)
+    kept = one.start_from(prior, N, need, **random).rows(blocks.Kuf, blocks.kff)
     copies = [array.copy() for array in kept]
     passes = []
     for _ in range(3):
         q = ROWS[name].make(rng, A, () if P is None else (P,))
-        work = q.begin(prior, N, need, **random)
+        work = q.start_from(prior, N, need, **random)
         passes.append((q, work, *work.project_rows(kept)))
     for q, work, f, rows in passes:  # interleaved: what a pass makes of the rows is its own
         kl, Kuf_bar = work.kl(), work.pull(rows, bars(f))

@@ -53,13 +53,13 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
             return plain(*args, **settings)
 
         monkeypatch.setattr(whitening.kernels, name, counted)
-    work = posterior.begin(prior, 20, ("posterior",))
+    work = posterior.start_from(prior, 20, ("posterior",))
     kept = work.rows(blocks.Kuf, blocks.kff)
     work.project_rows(kept)
     assert counts == {"cholesky": 1, "multiply_triangular": 2, "inverse_triangular": 1}
     for _ in range(3):
         q = ROWS["whitened"].make(rng, blocks.Kuu)
-        work = q.begin(prior, 20, ("natural_step",))
+        work = q.start_from(prior, 20, ("natural_step",))
         f, rows = work.project_rows(kept)
         work.pull(rows, bars_of(f))
     assert counts == {"cholesky": 1, "multiply_triangular": 2 + 3, "inverse_triangular": 1}
