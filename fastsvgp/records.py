@@ -131,6 +131,16 @@ def _mapped(f, value, rest):
     return f(value, *rest)
 
 
+def total(gradients):
+    """The sum of records of one shape; None where all are."""
+    gradients = [gradient for gradient in gradients if gradient is not None]
+    return tree_map(_sum, *gradients) if gradients else None
+
+
+def _sum(first, *others):
+    return sum(others, first)
+
+
 def plus(new, old):
     """The sum of two gradients of one shape: records, arrays, or tuples of them; ``None`` is nothing."""
     if old is None or new is None:

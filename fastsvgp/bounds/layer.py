@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..posteriors.base import over_outputs
-from ..records import Marginals, is_record, leaves, plus
+from ..records import Marginals, is_record, leaves, plus, total
 
 KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
 
@@ -65,7 +65,8 @@ class LayerPass:
         self.work = layer.posterior.start(Kuu, jitter, columns, own, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
-        self._dtype, self._bars, self._mean_bar, self._pulled = Kuu.dtype, None, None, False
+        self._dtype, self._pulled, self._covariance_bars = Kuu.dtype, False, []
+        self._inducing_bar = self._mean_bar = None
 
     @property
     def clamped(self):
@@ -97,7 +98,8 @@ class LayerPass:
         if self._of_Kuf:
             covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(Kuf_bar, Kuf, self.layer.inducing, X, self._of_Kuf)
             of_kff = covariance.kff_vjp(over_outputs(f_bar.var), X, self._of_kff) if self._of_kff else (None, None)
-            self._bars = plus((plus(of_kff[0], covariance_bar), inducing_bar), self._bars)
+            self._covariance_bars += covariance_bar, of_kff[0]
+            self._inducing_bar = plus(inducing_bar, self._inducing_bar)
             X_bar = plus(plus(of_kff[1], of_Kuf), X_bar)
         return X_bar
 
@@ -110,12 +112,15 @@ class LayerPass:
         if not self._pulled:
             f, rows = self.forward(self._no_inputs())
             self.pull(rows, f)  # empty: so are its cotangents
-        bars, (posterior_bar, Kuu_bar) = self._bars, self.work.finish(kl_bar)
+        posterior_bar, Kuu_bar = self.work.finish(kl_bar)
         del self.work
         if self._of_Kuu:
-            *of_Kuu, _ = self.layer.covariance.Kuu_vjp(Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu)
-            bars = plus(tuple(of_Kuu), bars)
-        return LayerBars(*(bars or (None, None)), posterior_bar, self._mean_bar)
+            covariance_bar, inducing_bar, _ = self.layer.covariance.Kuu_vjp(
+                Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu
+            )  # fmt: skip
+            self._covariance_bars.append(covariance_bar)
+            self._inducing_bar = plus(inducing_bar, self._inducing_bar)
+        return LayerBars(total(self._covariance_bars), self._inducing_bar, posterior_bar, self._mean_bar)
 
     def _no_inputs(self):
         """X without rows, which leaves the KL term alone."""

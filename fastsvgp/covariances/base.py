@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..inducing import sets_of, stacked, unstacked
+from ..inducing import InducingSets, sets_of, stacked, unstacked
 from ..records import Blocks, is_record, plus, tree_map
 
 ALL = ("covariance", "X1", "X2")
@@ -20,12 +20,19 @@ def _no_rule(cls, name, rule):
     return missing
 
 
+def _sets(inducing, others):
+    return isinstance(inducing, InducingSets) or bool(others) and isinstance(others[0], InducingSets)
+
+
 def _forward_on_stacks(block):
     """``Kuu`` or ``Kuf`` of sets of inducing inputs as that of their stack."""
 
     @wraps(block)
-    def call(self, inducing, *more, **named):  # other arguments go through ``stacked`` as they are
-        return block(self, stacked(inducing), *map(stacked, more), **{name: stacked(value) for name, value in named.items()})
+    def call(self, inducing, *others, **named):
+        if named or _sets(inducing, others):
+            named = {name: stacked(value) for name, value in named.items()}
+            return block(self, stacked(inducing), *map(stacked, others), **named)
+        return block(self, inducing, *others)
 
     return call
 
@@ -34,11 +41,13 @@ def _reverse_on_stacks(rule):
     """The reverse rule of such a block: cotangents of the stack go back to the sets."""
 
     @wraps(rule)
-    def call(self, K_bar, K, inducing, *more, **named):
-        second = more[0] if more else named.get("other")
-        stacks = {name: stacked(value) for name, value in named.items()}
-        covariance_bar, inducing_bar, second_bar = rule(self, K_bar, K, stacked(inducing), *map(stacked, more), **stacks)
-        return covariance_bar, unstacked(inducing_bar, inducing), unstacked(second_bar, second)
+    def call(self, K_bar, K, inducing, *others, **named):
+        if not named and not _sets(inducing, others):
+            return rule(self, K_bar, K, inducing, *others)
+        other = others[0] if others else named.get("other")
+        named = {name: stacked(value) for name, value in named.items()}
+        covariance_bar, inducing_bar, other_bar = rule(self, K_bar, K, stacked(inducing), *map(stacked, others), **named)
+        return covariance_bar, unstacked(inducing_bar, inducing), unstacked(other_bar, other)
 
     return call
 

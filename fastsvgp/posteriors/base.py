@@ -7,7 +7,7 @@ import numpy as np
 from .. import kernels, models
 from ..errors import NotPositiveDefinite
 from ..kernels import verdicts
-from ..records import Marginals, record, replace
+from ..records import Marginals, record
 
 
 class Projection(NamedTuple):
@@ -206,4 +206,4 @@ def wanted(need, name, root="posterior"):
 
 def gradient(q, **bars):
     """A record like a posterior, with these cotangents in its fields and None in the others."""
-    return replace(q, **dict.fromkeys(name for name, kind in q._record_fields if kind != "static") | bars)
+    return type(q)(**{name: getattr(q, name) if kind == "static" else bars.get(name) for name, kind in q._record_fields})
