@@ -286,6 +286,19 @@ def elbo_and_grad(
     **random: Any,
 ) -> tuple[float, SVGP, Any]: ...
 @overload
+def elbo_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: bool,
+    **random: Any,
+) -> tuple[Any, ...]: ...
+@overload
 def data_term_and_grad(
     model: Any,
     X: Any,
@@ -311,5 +324,18 @@ def data_term_and_grad(
     inputs: Literal[True],
     **random: Any,
 ) -> tuple[float, SVGP, Any]: ...
+@overload
+def data_term_and_grad(
+    model: Any,
+    X: Any,
+    Y: Any,
+    *,
+    num_data: Any = ...,
+    jitter: Any = ...,
+    rng: Any = ...,
+    wrt: Any = ...,
+    inputs: bool,
+    **random: Any,
+) -> tuple[Any, ...]: ...
 
 __version__: str
