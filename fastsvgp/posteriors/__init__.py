@@ -4,7 +4,18 @@ from .base import Pass, Posterior
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
+from .orthogonal import Orthogonal, WhitenedOrthogonal
 from .relaxed import Relaxed
 from .whitened import Whitened
 
-__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Pass", "Posterior", "Relaxed", "Whitened"]
+__all__ = [
+    "InverseFreeWhitened",
+    "LikelihoodForm",
+    "Marginal",
+    "Orthogonal",
+    "Pass",
+    "Posterior",
+    "Relaxed",
+    "Whitened",
+    "WhitenedOrthogonal",
+]
