@@ -40,6 +40,7 @@ _ROOMS = {
         "StudentT",
     ),
     "posteriors": (
+        "Decoupled",
         "InverseFreeWhitened",
         "LikelihoodForm",
         "Marginal",

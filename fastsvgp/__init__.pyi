@@ -201,6 +201,9 @@ from .optim.variance_gap import (
     variance_interval as variance_interval,
 )
 from .posteriors import (
+    Decoupled as Decoupled,
+)
+from .posteriors import (
     InverseFreeWhitened as InverseFreeWhitened,
 )
 from .posteriors import (

@@ -19,7 +19,7 @@ def to_joint(model, jitter=None):
     Parameters
     ----------
     model : SVGP
-        With a ``WhitenedOrthogonal`` or ``Orthogonal`` posterior and an ``InducingPair``.
+        With a ``WhitenedOrthogonal``, ``Orthogonal`` or ``Decoupled`` posterior and an ``InducingPair``.
     jitter : float, optional
         As in ``elbo``: use the same.
 
@@ -27,7 +27,7 @@ def to_joint(model, jitter=None):
     -------
     SVGP
         With a ``Whitened`` posterior, whose factor is block-diagonal, or a ``Marginal`` one, with the factor
-        [[W_u, 0], [K_vu Kuu^-1 W_u, W_v]].
+        [[W_u, 0], [K_vu Kuu^-1 W_u, W_v]] (W_v = chol(C_vv) of ``Decoupled``).
 
     Raises
     ------
@@ -65,7 +65,7 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     Parameters
     ----------
     kind : type
-        ``Whitened``, ``Marginal``, ``WhitenedOrthogonal`` or ``Orthogonal``.
+        ``Whitened``, ``Marginal``, ``WhitenedOrthogonal``, ``Orthogonal`` or ``Decoupled``.
     covariance : Covariance
     inducing : (M, D) array, or ``InducingPair``
     outputs : int, optional
@@ -85,7 +85,7 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     """
     if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | OrthogonalSets)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
-        raise TypeError(f"at_prior: `kind` must be Whitened, Marginal, WhitenedOrthogonal or Orthogonal, got {name}")
+        raise TypeError(f"at_prior: `kind` must be Whitened, Marginal, WhitenedOrthogonal, Orthogonal or Decoupled, got {name}")
     given = _Prior(covariance, inducing)
     check.parts(given, ("covariance",))
     check.begin(given)
@@ -100,11 +100,11 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
         parts.append((np.zeros((*batch, size), dtype, like=L), tril))
     if issubclass(kind, GaussianFactor):
         return _settled(kind(*parts[0]).unwhitened(L, *parts[0]))
-    q = kind(*(field for part in parts for field in part))
-    for name, part, size in zip(q.names, parts, sizes, strict=True):
+    q = kind(*[None] * len(kind._record_fields))
+    for name, part, size in zip(kind.names, parts, sizes, strict=True):
         at, end = slice(end, end + size), end + size
         fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), *part)
-    return _settled(replace(q, **fields))
+    return _settled(kind(**fields))
 
 
 @record

@@ -1,6 +1,7 @@
 """Variational posteriors q(u): from covariance blocks to marginals and a KL divergence, and back."""
 
 from .base import Pass, Posterior
+from .decoupled import Decoupled
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
@@ -9,6 +10,7 @@ from .relaxed import Relaxed
 from .whitened import Whitened
 
 __all__ = [
+    "Decoupled",
     "InverseFreeWhitened",
     "LikelihoodForm",
     "Marginal",

@@ -58,13 +58,16 @@ class OrthogonalSets(Posterior):
 
     def check_size(self, *sizes):
         batch = np.shape(getattr(self, f"mean_{self.names[0]}"))[:-1]
+        fields = [name for name, _ in self._record_fields]
         for name, M in zip(self.names, sizes, strict=True):
-            mean, tril = (np.shape(getattr(self, f"{field}_{name}")) for field in ("mean", "scale_tril"))
-            if len(batch) > 1 or 0 in batch or mean != (*batch, M) or tril != (*batch, M, M):
-                raise ValueError(
-                    f"`posterior` has mean_{name} {mean} and scale_tril_{name} {tril}, but that set has {M} inducing inputs: use "
-                    f"({M},) and ({M}, {M}), or (P, {M}) and (P, {M}, {M}) with P outputs in every field"
-                )
+            due = {f"mean_{name}": (M,), f"scale_tril_{name}": (M, M)}
+            for field in due.keys() & set(fields):
+                shape = np.shape(getattr(self, field))
+                if len(batch) > 1 or 0 in batch or shape != (*batch, *due[field]):
+                    raise ValueError(
+                        f"`posterior` has {field} {shape}, but that set has {M} inducing inputs: use {due[field]}, or "
+                        f"{('P', *due[field])} with P outputs in every field".replace("'", "")
+                    )
         return batch
 
     def set_sizes(self, M):
@@ -110,24 +113,8 @@ class WhitenedOrthogonal(OrthogonalSets):
 
 
 @record
-class Orthogonal(OrthogonalSets):
-    """q(u) q(v) with v = f(O) - E[f(O) | u], for ``inducing=InducingPair(Z, O)``.
-
-    Parameters
-    ----------
-    mean_u : (..., M);  mean_v : (..., M2)
-    scale_tril_u : (..., M, M);  scale_tril_v : (..., M2, M2)
-        Lower triangular, positive diagonals; the strict upper triangles are never read.
-
-    Notes
-    -----
-    14/3 P M^3 flops more than ``WhitenedOrthogonal``, for M2 = M. Source: Shi et al. 2020, section 3.
-    """
-
-    mean_u: Any = leaf()
-    scale_tril_u: Any = leaf("tril")
-    mean_v: Any = leaf()
-    scale_tril_v: Any = leaf("tril")
+class UnwhitenedSets(OrthogonalSets):
+    """Those whose fields are moments of u and v themselves."""
 
     unwhitens = True
 
@@ -149,6 +136,27 @@ class Orthogonal(OrthogonalSets):
     def unwhitened(self, name, L, mean, tril):
         mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]
         return super().unwhitened(name, L, mean, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
+
+
+@record
+class Orthogonal(UnwhitenedSets):
+    """q(u) q(v) with v = f(O) - E[f(O) | u], for ``inducing=InducingPair(Z, O)``.
+
+    Parameters
+    ----------
+    mean_u : (..., M);  mean_v : (..., M2)
+    scale_tril_u : (..., M, M);  scale_tril_v : (..., M2, M2)
+        Lower triangular, positive diagonals; the strict upper triangles are never read.
+
+    Notes
+    -----
+    14/3 P M^3 flops more than ``WhitenedOrthogonal``, for M2 = M. Source: Shi et al. 2020, section 3.
+    """
+
+    mean_u: Any = leaf()
+    scale_tril_u: Any = leaf("tril")
+    mean_v: Any = leaf()
+    scale_tril_v: Any = leaf("tril")
 
 
 def _solve_vectors(L, vectors, transpose=False):

@@ -65,6 +65,7 @@ POSTERIORS = {
     "relaxed": lambda rng: fs.Relaxed(rng.standard_normal(M), rng.uniform(0.5, 2, M), lower_factor(rng, M)),
     "inverse_free": lambda rng: fs.InverseFreeWhitened(rng.standard_normal(M), lower_factor(rng, M), lower_factor(rng, M)),
     "orthogonal": lambda rng: fs.Orthogonal(*two_sets(rng)),
+    "decoupled": lambda rng: fs.Decoupled(*two_sets(rng, P)[:3]),
     "whitened_orthogonal": lambda rng: fs.WhitenedOrthogonal(*two_sets(rng, P)),
 }
 LIKELIHOODS = {

@@ -13,7 +13,7 @@ import fastsvgp as fs
 from fastsvgp.posteriors import orthogonal as ours
 from fastsvgp.posteriors.orthogonal import OrthogonalSets
 
-KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal]
+KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled]
 SHAPES = [(1, 1, 1, None), (5, 3, 4, None), (3, 5, 40, None), (1, 4, 7, 2), (4, 1, 20, 2), (66, 17, 150, None), (3, 2, 0, None),
           (2, 3, 1, 1), (40, 65, 30, 2)]  # fmt: skip
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -31,7 +31,12 @@ def problem(rng, kind, M, M2, N, P=None):
         fields += [rng.standard_normal((*batch, m)), tril + np.triu(np.full((m, m), np.nan), 1)]
     u = M + M2
     blocks = fs.Blocks(K[:u, :u].copy(), K[:u, u:].copy(), K[u:, u:].diagonal().copy(), K[u:, u:].copy())
-    return kind(*fields), blocks
+    return kind(*fields[: len(kind._record_fields)]), blocks
+
+
+def cleaned(q):
+    """Without the NaN."""
+    return fs.replace(q, **{path: np.tril(value) for path, kind, value in fs.leaves(q) if kind == "tril"})
 
 
 def outputs(q, blocks):
@@ -76,7 +81,7 @@ def test_reverse_rule_of_every_field(rng, kind, M, M2, N, P):
         mean, var, kl = definitions.moments(q, b)
         return (f_bar.mean * mean.reshape(shape)).sum() + (f_bar.var * var.reshape(shape)).sum() + kl_bar * kl
 
-    clean = fs.replace(q, scale_tril_u=np.tril(q.scale_tril_u), scale_tril_v=np.tril(q.scale_tril_v))
+    clean = cleaned(q)
     blocks, kff_bar = fs.replace(blocks, Kff=None), np.atleast_2d(f_bar.var).sum(axis=0)
     assert_gradient(lambda q: value(q, blocks), clean, back.posterior, rng)
     assert_gradient(lambda b: value(clean, b), blocks, fs.Blocks(back.Kuu, back.Kuf, kff_bar), rng)
@@ -163,12 +168,13 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
         A, M = b.Kuu + dtype(JITTER) * np.eye(len(b.Kuu), dtype=dtype), len(q.mean_u)
         L = np.linalg.cholesky(A)
         Lam = np.linalg.solve(L, b.Kuf)
-        mean, var = 0, b.kff - (Lam**2).sum(0)
-        for at, m, W in ((slice(0, M), q.mean_u, q.scale_tril_u), (slice(M, None), q.mean_v, q.scale_tril_v)):
-            W = np.tril(W)
-            if kind is fs.Orthogonal:
-                m, W = np.linalg.solve(L[at, at], m), np.linalg.solve(L[at, at], W)
-            mean, var = mean + m @ Lam[at], var + ((W.T @ Lam[at]) ** 2).sum(0)
+        mean, var = 0, b.kff
+        for at, m, W in ((slice(0, M), q.mean_u, q.scale_tril_u), (slice(M, None), q.mean_v, getattr(q, "scale_tril_v", None))):
+            if kind is not fs.WhitenedOrthogonal:
+                m, W = np.linalg.solve(L[at, at], m), None if W is None else np.linalg.solve(L[at, at], np.tril(W))
+            mean = mean + m @ Lam[at]
+            if W is not None:
+                var = var - (Lam[at] ** 2).sum(0) + ((np.tril(W).T @ Lam[at]) ** 2).sum(0)
         return mean, var
 
     def draw():
@@ -216,10 +222,11 @@ def test_sizes_are_checked(rng, kind):
     q, _ = problem(rng, kind, 4, 3, 1, 2)
     assert q.check_size(4, 3) == (2,)
     for wrong, message in (
-        (fs.replace(q, mean_v=np.zeros((2, 4))), r"mean_v \(2, 4\) and scale_tril_v \(2, 3, 3\), but that set has 3"),
-        (fs.replace(q, mean_v=np.zeros(3), scale_tril_v=np.eye(3)), r"mean_v \(3,\).*with P outputs in every field"),
-        (fs.replace(q, scale_tril_u=np.zeros((2, 4, 3))), r"scale_tril_u \(2, 4, 3\), but that set has 4"),
+        ({"mean_v": np.zeros((2, 4))}, r"mean_v \(2, 4\), but that set has 3 inducing inputs: use \(3,\), or \(P, 3\) with"),
+        ({"mean_v": np.zeros(3)}, r"mean_v \(3,\), but that set has 3 .*with P outputs in every field"),
+        ({"scale_tril_u": np.zeros((2, 4, 3))}, r"scale_tril_u \(2, 4, 3\), but that set has 4"),
     ):
+        wrong = fs.replace(q, **wrong)
         with pytest.raises(ValueError, match=message):
             wrong.check_size(4, 3)
     pair = fs.InducingPair(rng.standard_normal((4, 2)), rng.standard_normal((3, 2)))
@@ -236,7 +243,7 @@ def test_sizes_are_checked(rng, kind):
 def model_of(rng, kind, P=None, likelihood=None, covariance=None):
     """``(model, X, Y)``."""
     q, _ = problem(rng, kind, 5, 3, 1, P)
-    q = fs.replace(q, scale_tril_u=np.tril(q.scale_tril_u), scale_tril_v=np.tril(q.scale_tril_v))
+    q = cleaned(q)
     pair = fs.InducingPair(rng.uniform(-2, 2, (5, 2)), rng.uniform(-2, 2, (3, 2)))
     covariance = covariance or fs.Matern32(1.3, np.array([0.8, 1.2]))
     X, Y = rng.uniform(-2, 2, (17, 2)), rng.standard_normal((17,) if P is None else (17, P))
@@ -266,7 +273,7 @@ def test_gradients_of_the_whole_model(rng, kind, P):
 def test_the_joint_model_is_the_same(rng, kind, P):
     model, X, Y = model_of(rng, kind, P)
     joint = fs.to_joint(model, jitter=JITTER)
-    assert type(joint.posterior) is {fs.WhitenedOrthogonal: fs.Whitened, fs.Orthogonal: fs.Marginal}[kind]
+    assert type(joint.posterior) is {fs.WhitenedOrthogonal: fs.Whitened}.get(kind, fs.Marginal)
     assert fs.elbo(joint, X, Y, jitter=JITTER) == pytest.approx(fs.elbo(model, X, Y, jitter=JITTER), rel=1e-10)
     for full_cov in (False, True):
         for a, b in zip(*(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (joint, model)), strict=True):
@@ -300,7 +307,7 @@ def test_a_start_at_the_prior(rng, kind, outputs):
 
 def test_what_at_prior_refuses(rng):
     model, _, _ = model_of(rng, fs.Orthogonal)
-    with pytest.raises(TypeError, match="at_prior: `kind` must be Whitened, .* or Orthogonal, got LikelihoodForm"):
+    with pytest.raises(TypeError, match="at_prior: `kind` must be Whitened, .* or Decoupled, got LikelihoodForm"):
         fs.at_prior(fs.LikelihoodForm, model.covariance, model.inducing)
     with pytest.raises(TypeError, match="at_prior: `kind` must be .*, got Orthogonal"):
         fs.at_prior(model.posterior, model.covariance, model.inducing)
