@@ -34,6 +34,12 @@ from .bounds.elbo import (
 from .bounds.elbo import (
     likelihood_direction as likelihood_direction,
 )
+from .bounds.orthogonal import (
+    at_prior as at_prior,
+)
+from .bounds.orthogonal import (
+    to_joint as to_joint,
+)
 from .bounds.predict import (
     predict_cdf as predict_cdf,
 )
@@ -195,6 +201,9 @@ from .optim.variance_gap import (
     variance_interval as variance_interval,
 )
 from .posteriors import (
+    Decoupled as Decoupled,
+)
+from .posteriors import (
     InverseFreeWhitened as InverseFreeWhitened,
 )
 from .posteriors import (
@@ -202,6 +211,9 @@ from .posteriors import (
 )
 from .posteriors import (
     Marginal as Marginal,
+)
+from .posteriors import (
+    Orthogonal as Orthogonal,
 )
 from .posteriors import (
     Pass as Pass,
@@ -214,6 +226,9 @@ from .posteriors import (
 )
 from .posteriors import (
     Whitened as Whitened,
+)
+from .posteriors import (
+    WhitenedOrthogonal as WhitenedOrthogonal,
 )
 from .records import (
     Blocks as Blocks,

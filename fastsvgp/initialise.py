@@ -9,6 +9,7 @@ import numpy as np
 
 from . import check, devices, kernels
 from .errors import BadEntry, warn
+from .inducing import InducingPair
 from .kernels.verdicts import on_device
 from .records import is_record, leaves
 
@@ -22,8 +23,8 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     ----------
     X : (N, D) array
         Inputs. Distances are Euclidean in the given units: standardise first.
-    M : int
-        Number of centres, at most N.
+    M : int, or (M, M2)
+        Number of centres, at most N; two of them for the sets of an ``InducingPair``, chosen together.
     rng : None, int or Generator
     iterations : int
         Lloyd's rounds at most, fewer once no row changes its centre; 0 returns the seeds, which are rows of X.
@@ -32,7 +33,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
 
     Returns
     -------
-    Z : (M, D) array
+    Z : (M, D) array, or ``InducingPair``
         In the dtype of X (float64 for integers). Distinct unless X has fewer than M distinct rows; then the others are
         repeated, with a warning.
 
@@ -47,7 +48,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     Vassilvitskii 2007), but updates the distances of all rows for 64 new centres at a time: in between, a candidate drawn with
     the old distances d is kept with probability (d_new / d)^2.
     """
-    rng, M = check.generator(rng), check.whole("M", M)
+    rng, (M, divided) = check.generator(rng), _sizes(M)
     X, dtype, home = _rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
     centre = X.mean(axis=0)
@@ -66,7 +67,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
             distinct = np.unique(X, axis=0, return_index=True)[1]
             worst = distinct[np.argsort(squared[distinct])][-empty.size :]
             Z[empty[: worst.size]] = X[worst]
-    return devices.like((Z + centre).astype(dtype), home)
+    return divided(devices.like((Z + centre).astype(dtype), home))
 
 
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
@@ -78,8 +79,8 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     Parameters
     ----------
     X : (N, D) array
-    M : int
-        How many, at most N.
+    M : int, or (M, M2)
+        How many, at most N; the first M and the next M2 of them are the sets of an ``InducingPair``.
     covariance : Covariance
         With the lengthscales that training starts from; on the device where X is on one.
     rng : None, int or Generator
@@ -89,7 +90,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
 
     Returns
     -------
-    Z : (M, D) array
+    Z : (M, D) array, or ``InducingPair``
         Rows of X, in the order of choice, in the dtype of X. Where the covariance has lower rank than M in working precision,
         the rest are random rows that differ from all chosen ones; only if X has fewer than M distinct rows are some repeated,
         with a warning.
@@ -103,7 +104,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     -----
     subset * M^2 flops.
     """
-    rng, M = check.generator(rng), check.whole("M", M)
+    rng, (M, divided) = check.generator(rng), _sizes(M)
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
         kind = type(covariance).__name__
         raise TypeError(f"greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
@@ -124,7 +125,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
         kernels.deflate(factor, j, pivot, column, variance)
         variance[pivot] = -np.inf
         chosen.append(pivot)
-    return devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home)
+    return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home))
 
 
 def median_lengthscales(X, rng=None, ard=True, subset=2000):
@@ -162,6 +163,16 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000):
 def _median_of_positive(distances):
     positive = distances[distances > 0]
     return np.median(positive) if positive.size else None
+
+
+def _sizes(M):
+    """How many inputs there shall be in all, and what returns them: as they are, or as a pair of the first and the rest."""
+    if not isinstance(M, (tuple, list)):
+        return check.whole("M", M), lambda Z: Z
+    if len(M) != 2:
+        raise ValueError(f"`M` must be a number, or two of them for an InducingPair, got {len(M)}")
+    first, second = (check.whole("M", m) for m in M)
+    return first + second, lambda Z: InducingPair(Z[:first], Z[first:])
 
 
 def _data(X):

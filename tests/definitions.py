@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from oracles import covariances, gp, inverse_free, inverse_free_whitened, likelihood_gradients
+from oracles import covariances, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -19,6 +19,8 @@ def moments(posterior, blocks, **probes):
     """Means (P, N) and variances (P, N) at the batch, and the KL term as the bound has it; jitter is in ``blocks.Kuu``."""
     Kuu, Kuf, kff = blocks.Kuu, blocks.Kuf, blocks.kff
     M, kind = len(Kuu), type(posterior).__name__
+    if kind in ("Orthogonal", "WhitenedOrthogonal", "Decoupled"):
+        return orthogonal_moments(posterior, Kuu, Kuf, kff, kind)
     means = posterior.mean.reshape(-1, M)
     if kind in ("LikelihoodForm", "Relaxed"):
         T = None
@@ -60,6 +62,30 @@ def q_of_u(posterior, Kuu):
     else:
         of_each = [gp.unwhitened(Kuu, m, W) if kind == "Whitened" else (m, W @ W.T) for m, W in q]
     return tuple(np.stack(x) for x in zip(*of_each, strict=True))
+
+
+def orthogonal_outputs(posterior, Kuu, kind):
+    """``(m_u, S_u, m_v, S_v)`` of each output."""
+    names = ("mean_u", "scale_tril_u", "mean_v") + (() if kind == "Decoupled" else ("scale_tril_v",))
+    fields = [np.asarray(getattr(posterior, name)) for name in names]
+    fields = [np.tril(a) if i % 2 else a for i, a in enumerate(fields)]
+    if fields[0].ndim == 1:
+        fields = [a[None] for a in fields]
+    for m_u, W_u, m_v, *W_v in zip(*fields, strict=True):
+        if kind == "WhitenedOrthogonal":
+            yield orthogonal.unwhitened(Kuu, m_u, W_u, m_v, *W_v)
+        else:
+            yield m_u, W_u @ W_u.T, m_v, W_v[0] @ W_v[0].T if W_v else orthogonal.rest(Kuu, len(m_u))[0]
+
+
+def orthogonal_moments(posterior, Kuu, Kuf, kff, kind):
+    mean, var, kl = [], [], 0.0
+    for q in orthogonal_outputs(posterior, Kuu, kind):
+        one_mean, cov = orthogonal.joint(Kuu, Kuf, np.diag(kff), *q)
+        mean.append(one_mean)
+        var.append(cov.diagonal())
+        kl = kl + orthogonal.kl(Kuu, *q)
+    return np.stack(mean), np.stack(var), kl
 
 
 def prior_mean(mean, X):

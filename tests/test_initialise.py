@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from fastsvgp import initialise, kernels
+from fastsvgp.covariances import RBF
 from fastsvgp.covariances.base import Covariance
+from fastsvgp.inducing import InducingPair
 from fastsvgp.initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales
 from fastsvgp.records import leaf, record
 
@@ -214,3 +216,19 @@ def test_kmeans_stops_once_no_row_changes_its_centre(rng, monkeypatch):
     assert rounds.count(4) < 60
     np.testing.assert_array_equal(Z, initialise.kmeans_inducing(X, 4, rng=0, iterations=200))
     assert not np.array_equal(Z, initialise.kmeans_inducing(X, 4, rng=0, iterations=1))
+
+
+def test_two_sets_are_chosen_together(rng):
+    X = rng.standard_normal((300, 2))
+    for choose in (kmeans_inducing, lambda X, M, rng: greedy_variance_inducing(X, M, RBF(), rng=rng)):
+        pair, one = choose(X, (7, 4), rng=3), choose(X, 11, rng=3)
+        assert type(pair) is InducingPair and pair.Z.shape == (7, 2) and pair.O.shape == (4, 2)
+        np.testing.assert_array_equal(np.vstack([pair.Z, pair.O]), one)
+    for wrong, error, message in (
+        ((7, 4, 2), ValueError, "`M` must be a number, or two of them for an InducingPair, got 3"),
+        ((7, 0), ValueError, "`M` must be a whole number of at least 1"),
+        ((7, "4"), TypeError, "`M` must be a whole number"),
+        ((290, 11), ValueError, "301 inducing inputs were asked for, but `X` has only 300 rows"),
+    ):
+        with pytest.raises(error, match=message):
+            kmeans_inducing(X, wrong)

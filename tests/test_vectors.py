@@ -89,6 +89,30 @@ def test_svgp_value_and_gradients(name):
         close(grad.likelihood.variance, v["grad.likelihood.variance"])
 
 
+@pytest.mark.parametrize("name, kind", [("whitened", fs.WhitenedOrthogonal), ("unwhitened", fs.Orthogonal)])
+def test_solve_gp(name, kind):
+    v, meta = read(f"solvegp_{name}_rbf_gaussian")
+    fields = [v["in.qu_mu"][:, 0], v["in.qu_sqrt"][0], v["in.qv_mu"][:, 0], v["in.qv_sqrt"][0]]
+    model = fs.SVGP(covariance_of(v, meta), fs.InducingPair(v["in.Z"], v["in.O"]), kind(*fields), likelihood_of(v, meta))
+    X, Y, jitter = v["in.X"], v["in.Y"][:, 0], float(v["in.jitter"])
+    value, grad = fs.elbo_and_grad(model, X, Y, num_data=v["in.scale"] * len(X), jitter=jitter)
+    close(value, v["out.elbo"])
+    close(fs.kl_term_and_grad(model, jitter=jitter)[0], v["out.kl_u"] + v["out.kl_v"])
+    close(grad.covariance.variance, v["grad.kernel.variance"])
+    close(grad.covariance.lengthscales, v["grad.kernel.lengthscales"])
+    close(grad.likelihood.variance, v["grad.likelihood.variance"])
+    close(grad.inducing.Z, v["grad.Z"])
+    close(grad.inducing.O, v["grad.O"])
+    for field, key in (("mean_u", "qu_mu"), ("mean_v", "qv_mu")):
+        close(getattr(grad.posterior, field), v[f"grad.{key}"][:, 0])
+    for field, key in (("scale_tril_u", "qu_sqrt"), ("scale_tril_v", "qv_sqrt")):
+        close(getattr(grad.posterior, field), v[f"grad.{key}"][0])
+    mean, cov = fs.predict_f(model, v["in.Xnew"], full_cov=True, jitter=jitter)
+    close(mean, v["out.pred_mean"][:, 0])
+    close(cov, v["out.pred_cov"][0])
+    close(fs.predict_f(model, v["in.Xnew"], jitter=jitter)[1], v["out.pred_var"][:, 0])
+
+
 def test_predictions():
     v, meta = read("predict_whitened_rbf_gaussian")
     model, Xs, jitter = svgp_of(v, meta), v["in.Xnew"], float(v["in.jitter"])

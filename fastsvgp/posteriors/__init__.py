@@ -1,10 +1,23 @@
 """Variational posteriors q(u): from covariance blocks to marginals and a KL divergence, and back."""
 
 from .base import Pass, Posterior
+from .decoupled import Decoupled
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
+from .orthogonal import Orthogonal, WhitenedOrthogonal
 from .relaxed import Relaxed
 from .whitened import Whitened
 
-__all__ = ["InverseFreeWhitened", "LikelihoodForm", "Marginal", "Pass", "Posterior", "Relaxed", "Whitened"]
+__all__ = [
+    "Decoupled",
+    "InverseFreeWhitened",
+    "LikelihoodForm",
+    "Marginal",
+    "Orthogonal",
+    "Pass",
+    "Posterior",
+    "Relaxed",
+    "Whitened",
+    "WhitenedOrthogonal",
+]

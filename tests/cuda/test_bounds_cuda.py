@@ -6,6 +6,7 @@ Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
+from gp_problems import lower_factor
 from posterior_problems import JITTER, ROWS, StackedWhitened, in_model
 
 import fastsvgp as fs
@@ -189,6 +190,30 @@ def test_two_sets_of_inducing_inputs(one_gpu, rng):
         bad = fs.replace_at(model, "inducing.O", wrong), *here[1:]
         message, other = errors(fs.elbo_and_grad, bad, moved(one_gpu, *bad))
         assert message == other
+
+
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("kind", [fs.WhitenedOrthogonal, fs.Orthogonal])
+def test_orthogonal_inducing_inputs(one_gpu, rng, kind, P):
+    batch = () if P is None else (P,)
+    fields = [field for m in (10, 4) for field in (rng.standard_normal((*batch, m)), lower_factor(rng, *batch, m, off=0.2))]
+    pair = fs.InducingPair(rng.uniform(-2, 2, (10, D)), rng.uniform(-2, 2, (4, D)))
+    model = fs.SVGP(fs.RBF(f8(1.3), np.ones(D)), pair, kind(*fields), fs.Gaussian(f8(0.3)))
+    here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *batch))
+    there = moved(one_gpu, *here)
+    check_bound(one_gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
+    check_bound(one_gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    for full_cov in (False, True):
+        assert_same(*(fs.predict_f(*side[:2], full_cov=full_cov) for side in (there, here)), 1e-9)
+    (ours, info), (truth, other) = (fs.natural_step(*side, step_size=0.4) for side in (there, here))
+    assert info.step_size == other.step_size
+    for (_, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(ours.posterior)), fs.leaves(truth.posterior), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
+    joint, same = (fs.to_joint(side[0]) for side in (there, here))
+    np.testing.assert_allclose(fs.to_host(joint.posterior).mean, same.posterior.mean, rtol=1e-9, atol=1e-9)
+    q = fs.at_prior(kind, there[0].covariance, there[0].inducing, outputs=P)
+    truth = fs.at_prior(kind, model.covariance, pair, outputs=P)
+    np.testing.assert_allclose(fs.to_host(q).scale_tril_v, truth.scale_tril_v, atol=1e-9)
 
 
 @pytest.mark.parametrize("posterior", ROWS)

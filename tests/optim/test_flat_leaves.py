@@ -46,6 +46,10 @@ def anchors(rng):
     return Anchors(rng.standard_normal((M, D)), rng.uniform(0.5, 2, M), lower_factor(rng, M), parts, label="south")
 
 
+def two_sets(rng, *batch):
+    return [field for _ in range(2) for field in (rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M))]
+
+
 COVARIANCES = {
     "rbf": lambda rng: fs.RBF(1.5, rng.uniform(0.5, 2, D)),
     "matern12": lambda rng: fs.Matern12(np.float64(0.7), 0.4),
@@ -60,6 +64,9 @@ POSTERIORS = {
     "likelihood_form": lambda rng: fs.LikelihoodForm(rng.standard_normal((P, M)), rng.uniform(0.5, 2, M), preconditioned=False),
     "relaxed": lambda rng: fs.Relaxed(rng.standard_normal(M), rng.uniform(0.5, 2, M), lower_factor(rng, M)),
     "inverse_free": lambda rng: fs.InverseFreeWhitened(rng.standard_normal(M), lower_factor(rng, M), lower_factor(rng, M)),
+    "orthogonal": lambda rng: fs.Orthogonal(*two_sets(rng)),
+    "decoupled": lambda rng: fs.Decoupled(*two_sets(rng, P)[:3]),
+    "whitened_orthogonal": lambda rng: fs.WhitenedOrthogonal(*two_sets(rng, P)),
 }
 LIKELIHOODS = {
     "gaussian": fs.Gaussian(np.float64(0.2)),
@@ -81,6 +88,7 @@ INDUCING = {
     "tuple": lambda rng: tuple(map(tuple, rng.standard_normal((M, D)).tolist())),
     "record": anchors,
     "records": lambda rng: (anchors(rng), Offset(0.5)),
+    "pair": lambda rng: fs.InducingPair(rng.standard_normal((M, D)), rng.standard_normal((2, D))),
     "nested": lambda rng: Offset(Offset(rng.standard_normal((M, D)))),
 }
 MODELS = {

@@ -1,0 +1,324 @@
+"""SOLVE-GP: a second set O of inducing inputs for what the first, Z, leaves over.
+
+The process is split into what u = f(Z) tells of it and an independent rest, of which v = f(O) - E[f(O) | u] is known; v has the
+prior covariance C_vv = K_vv - K_vu Kuu^-1 K_uv, and q(u, v) = q(u) q(v) with N(m_u, S_u) and N(m_v, S_v), S = W W'. Let K be the
+Kuu of the stack (Z, O), jitter included, and L = chol(K). Its diagonal blocks are L_uu = chol(Kuu) and L_vv = chol(C_vv), so
+
+    u = L_uu u',    v = L_vv v',    f(Z, O) = L (u', v'),
+
+and SOLVE-GP is the whitened bound of the stack (see ``whitening``) with the mean (m_u', m_v') and the factor diag(W_u', W_v'),
+each whitened by its own block, m_s' = L_ss^-1 m_s, W_s' = L_ss^-1 W_s. From here on m and W are the whitened ones, ' is a
+transpose, Lam = L^-1 Kuf, Lam_s its rows of set s, V_s = W_s' Lam_s, and sums over sets s are understood:
+
+    mean = Lam' m,    var = kff - colsum(Lam^2) + colsum(V_s^2),    KL = sum_s KL[N(m_s, W_s W_s') || N(0, I)].
+
+Reverse, with a, b the cotangents of mean and var, kappa that of the KL, X diag(b) written X * b:
+
+    Lam_bar_s = m_s a' + 2 (W_s V_s - Lam_s) * b,    Kuf_bar = L^-T Lam_bar,    kff_bar = b
+    m_s_bar   = Lam_s a + kappa m_s
+    W_s_bar   = tril(2 (Lam_s * b) V_s') + kappa (W_s - diag(1 / W_s,ii))
+    Kuu_bar   = -1/2 L^-T (Phi(C) + Phi(C)') L^-1,    C = Lam_bar Lam'      (whitening lemma: K enters through Lam alone)
+
+Unwhitened parameters see K through L_ss^-1 as well. A change dK moves L by L Phi(E), E = L^-1 dK L^-T, and, Phi(E) being lower
+triangular, its block L_ss by L_ss Phi(E)_ss; so x = L_ss^-1 y moves by -Phi(E)_ss x, and the lemma holds with
+
+    C_ss += m_s_bar m_s' + W_s_bar W_s',    and L_ss^-T m_s_bar, tril(L_ss^-T W_s_bar) for the fields.
+
+Natural step of size g, in whitened coordinates, with G = (Lam * 2b) Lam': q(u, v) is a Gaussian with one mean and a
+block-diagonal covariance. Its covariances move block by block, S_s,new^-1 = (1 - g) S_s^-1 + g (I - G_ss), and its mean as that
+of a Gaussian on the stack,
+
+    R m_new = (1 - g) S^-1 m + g (Lam a - G m),    R = (1 - g) diag(S_s^-1) + g (I - G),
+
+so that a unit step on all data with Gaussian noise is the optimum, where a step of each block alone is not.
+
+Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020), section 3, appendix F.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import kernels
+from ..records import Marginals, leaf, record, replace
+from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, wanted
+
+INVERSE_UP_TO = 256
+
+
+@record
+class OrthogonalSets(Posterior):
+    """Posteriors with a mean and a lower factor for each of several sets; ``names`` are the ends of their fields' names."""
+
+    names: ClassVar[tuple[str, ...]] = ("u", "v")
+    unwhitens: ClassVar[bool] = False  # whether the fields are those of u and v themselves
+    num_sets = 2
+    natural_fields = ("mean_u", "scale_tril_u", "mean_v", "scale_tril_v")
+
+    def check_size(self, *sizes):
+        batch = np.shape(getattr(self, f"mean_{self.names[0]}"))[:-1]
+        fields = [name for name, _ in self._record_fields]
+        for name, M in zip(self.names, sizes, strict=True):
+            due = {f"mean_{name}": (M,), f"scale_tril_{name}": (M, M)}
+            for field in due.keys() & set(fields):
+                shape = np.shape(getattr(self, field))
+                if len(batch) > 1 or 0 in batch or shape != (*batch, *due[field]):
+                    raise ValueError(
+                        f"`posterior` has {field} {shape}, but that set has {M} inducing inputs: use {due[field]}, or "
+                        f"{('P', *due[field])} with P outputs in every field".replace("'", "")
+                    )
+        return batch
+
+    def set_sizes(self, M):
+        sizes = [np.shape(getattr(self, f"mean_{name}"))[-1] for name in self.names[:-1]]
+        return (*sizes, M - sum(sizes))
+
+    def start_from(self, prior, columns=0, need=()):
+        return StackedPass(self, prior, columns, need)
+
+    def whitened(self, name, L):
+        """``(m', W')`` (..., M), (..., M, M) of one set, whose block of the factor is L."""
+        return getattr(self, f"mean_{name}"), getattr(self, f"scale_tril_{name}")
+
+    def whitened_vjp(self, one, L, C):
+        """Cotangents of one set's parameters from those of the whitened ones; C, where it is not None, takes in those of L."""
+        return one.mean_bar, one.tril_bar
+
+    def unwhitened(self, name, L, mean, tril):
+        """One set's fields from the whitened ones. Overwrites ``tril``."""
+        return {f"mean_{name}": mean, f"scale_tril_{name}": tril}
+
+
+@record
+class WhitenedOrthogonal(OrthogonalSets):
+    """q(u') q(v') with u = chol(Kuu) u', v = chol(C_vv) v', for ``inducing=InducingPair(Z, O)``.
+
+    Parameters
+    ----------
+    mean_u : (..., M);  mean_v : (..., M2)
+    scale_tril_u : (..., M, M);  scale_tril_v : (..., M2, M2)
+        Lower triangular, positive diagonals; the strict upper triangles are never read.
+
+    Notes
+    -----
+    It is ``Whitened`` on the stack of Z and O with a block-diagonal factor, which has half the parameters. Value and all
+    gradients cost (12 + 6 P) M^2 B + 26/3 M^3 flops for M2 = M and P outputs. Source: Shi et al. 2020, appendix F.
+    """
+
+    mean_u: Any = leaf()
+    scale_tril_u: Any = leaf("tril")
+    mean_v: Any = leaf()
+    scale_tril_v: Any = leaf("tril")
+
+
+@record
+class UnwhitenedSets(OrthogonalSets):
+    """Those whose fields are moments of u and v themselves."""
+
+    unwhitens = True
+
+    def whitened(self, name, L):
+        mean, tril = super().whitened(name, L)
+        return _solve_vectors(L, mean), kernels.solve_tril(L, tril)
+
+    def whitened_vjp(self, one, L, C):
+        mean_bar, tril_bar = one.mean_bar, one.tril_bar
+        if C is not None:
+            of_L = kernels.tril_product(mean_bar.T, one.means.T)
+            for W_bar, W in zip(tril_bar, one.trils, strict=True):
+                kernels.tril_product(W_bar, W, out=of_L, add=True)
+            C[one.at, one.at] += of_L
+        if one.need_tril:
+            tril_bar = kernels.tril(kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True))
+        return _solve_vectors(L, mean_bar, transpose=True), tril_bar
+
+    def unwhitened(self, name, L, mean, tril):
+        mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]
+        return super().unwhitened(name, L, mean, kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
+
+
+@record
+class Orthogonal(UnwhitenedSets):
+    """q(u) q(v) with v = f(O) - E[f(O) | u], for ``inducing=InducingPair(Z, O)``.
+
+    Parameters
+    ----------
+    mean_u : (..., M);  mean_v : (..., M2)
+    scale_tril_u : (..., M, M);  scale_tril_v : (..., M2, M2)
+        Lower triangular, positive diagonals; the strict upper triangles are never read.
+
+    Notes
+    -----
+    14/3 P M^3 flops more than ``WhitenedOrthogonal``, for M2 = M. Source: Shi et al. 2020, section 3.
+    """
+
+    mean_u: Any = leaf()
+    scale_tril_u: Any = leaf("tril")
+    mean_v: Any = leaf()
+    scale_tril_v: Any = leaf("tril")
+
+
+def _solve_vectors(L, vectors, transpose=False):
+    return kernels.solve_triangular(L, vectors[..., None], transpose=transpose)[..., 0]
+
+
+@dataclass(slots=True)
+class InducingSet:
+    """One set in a pass: where it stands in the stack, its whitened parameters, and the sums of its factor's gradient."""
+
+    name: str
+    at: slice
+    means: Any  # (P, M_s)
+    trils: Any  # (P, M_s, M_s)
+    need_tril: bool  # somebody asks for its gradient
+    sum_trils: bool  # it is summed, for those or for the gradient of Kuu
+    mean_bar: Any = None
+    tril_bar: Any = None
+
+
+@dataclass(slots=True)
+class Projected:
+    """What ``pull`` needs of a run of rows: Lam (M, N), and V_s (M_s, N) for each output and set."""
+
+    Lam: Any
+    V: list
+
+
+class StackedPass(Pass):
+    """The factor of the stacked Kuu, the sets, and the sums that ``pull`` collects.
+
+    L : (M, M); means : (P, M), of all sets; batch : the leading axes of the parameters, (P,) or ()
+    """
+
+    def __init__(self, q, prior, columns, need):
+        self.q, self.need, self.L, natural = q, need, prior.L, "natural_step" in need
+        M = len(self.L)
+        self.inverse = prior.inverse if M <= INVERSE_UP_TO and (natural or M <= columns) else None
+        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
+        self.sets, end = [], 0
+        for name, size in zip(q.names, q.set_sizes(M), strict=True):
+            at = slice(end, end + size)
+            mean, tril = q.whitened(name, self._block(at))
+            need_tril = wanted(need, f"scale_tril_{name}")
+            summed = need_tril or self.need_Kuu and q.unwhitens
+            shape, end = mean.shape[:-1], at.stop
+            self.sets.append(
+                InducingSet(name, at, mean.reshape(-1, size), tril.reshape(-1, size, size), need_tril, summed and not natural)
+            )
+        self.batch, self.means = shape, np.concatenate([one.means for one in self.sets], axis=1)
+        self.G = [] if natural else None
+        self.Lam_a = self.C = None
+
+    def _block(self, at):
+        """A set's block of the factor."""
+        return np.ascontiguousarray(self.L[at, at], like=self.L)
+
+    def _solve(self, B, transpose=False, overwrite_b=False):
+        if self.inverse is None:
+            return kernels.solve_triangular(self.L, B, transpose, overwrite_b)
+        return kernels.multiply_triangular(self.inverse, B, transpose, overwrite_b)
+
+    def project(self, Kuf, kff):
+        Lam = self._solve(Kuf)
+        (P, _), N = self.means.shape, Lam.shape[1]
+        mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
+        for p in range(P):
+            mean[p], explained = kernels.column_moments(Lam, self.means[p])
+            V.append([kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True) for one in self.sets])
+            var[p] = kff - explained
+            for one, v in zip(self.sets, V[p], strict=True):
+                var[p] += kernels.column_moments(v, one.means[p])[1]
+        self.clamped += raise_to_floor(var, kff)
+        f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
+        return Projection(f, Projected(Lam, V))
+
+    def joint(self, Kuf, Kff):
+        Lam = self._solve(Kuf)
+        (P, _), N = self.means.shape, Lam.shape[1]
+        prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
+        cov = np.empty((P, N, N), Lam.dtype, like=Lam)
+        for p in range(P):
+            cov[p] = prior
+            for one in self.sets:
+                V = kernels.multiply_triangular(one.trils[p], Lam[one.at], transpose=True)
+                cov[p] += kernels.matmul(V, V, transpose_a=True)
+        self.clamped += raise_to_floor(cov.reshape(P, N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
+        return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
+
+    def kl(self):
+        total = 0.5 * (np.sum(np.square(self.means, dtype=float)) - self.means.size)
+        for one in self.sets:
+            total += 0.5 * kernels.tril_sum_of_squares(one.trils)
+            total -= np.log(one.trils.diagonal(0, -2, -1), dtype=float).sum()
+        return total
+
+    def pull(self, rows, f_bar):
+        Lam, V = rows.Lam, rows.V
+        (P, M), N, first = self.means.shape, Lam.shape[1], self.Lam_a is None
+        a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
+        if first:
+            self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
+            self.G = None if self.G is None else kernels.empty((P, M, M), Lam)
+            self.C = kernels.empty((M, M), Lam) if self.need_Kuu else None
+            for one in self.sets:
+                one.tril_bar = kernels.empty(one.trils.shape, Lam) if one.sum_trils else None
+        if not self.need_Kuf:
+            self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
+        Lam_bar = None
+        for p in range(P):
+            for one, v in zip(self.sets, V[p], strict=True):
+                if one.sum_trils or self.need_Kuf:
+                    kernels.scale_columns(v, b2[p], out=v)
+                if one.sum_trils:
+                    kernels.tril_product(Lam[one.at], v, out=one.tril_bar[p], add=not first)
+            if self.G is not None:
+                kernels.weighted_gram(Lam, b2[p], out=self.G[p], add=not first)
+            if self.need_Kuf:
+                W_V = zip(self.sets, V[p], strict=True)
+                T = np.concatenate([kernels.multiply_triangular(one.trils[p], v, overwrite_b=True) for one, v in W_V])
+                self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2[p])
+                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
+        if self.C is not None:
+            kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
+        rows.Lam = rows.V = None
+        return self._solve(Lam_bar, transpose=True, overwrite_b=True) if self.need_Kuf else None
+
+    def finish(self, kl_bar):
+        bars, mean_bars = {}, self.Lam_a + kl_bar * self.means
+        for one in self.sets:
+            one.mean_bar = np.ascontiguousarray(mean_bars[:, one.at], like=mean_bars)
+            if one.sum_trils:
+                for bar, W in zip(one.tril_bar, one.trils, strict=True):
+                    kernels.tril_update(bar, W, kl_bar, out=bar)
+            mean_bar, tril_bar = self.q.whitened_vjp(one, self._block(one.at), self.C)
+            for field, bar in (("mean", mean_bar), ("scale_tril", tril_bar)):
+                name = f"{field}_{one.name}"
+                bars[name] = bar.reshape(getattr(self.q, name).shape) if wanted(self.need, name) else None
+        C, self.C = self.C, None
+        Kuu_bar = kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse) if self.need_Kuu else None
+        return Bars(gradient(self.q, **bars), Kuu_bar)
+
+    def natural_step(self, step_size):
+        """By the last formulas of the module's text; each S_s^-1 enters with the weight 1 - g alone."""
+        P, M = self.means.shape
+        means = np.empty((P, M), self.means.dtype, like=self.means)
+        precisions = [kernels.empty(one.trils.shape, one.trils) for one in self.sets]
+        for p in range(P):
+            R = np.multiply(kernels.symmetrise(self.G[p]), -step_size)
+            theta = step_size * self.Lam_a[p][:, None] + kernels.matmul(R, self.means[p][:, None])
+            R.reshape(-1)[:: M + 1] += step_size
+            for one, precision in zip(self.sets, precisions, strict=True):
+                if step_size != 1:
+                    old = (1 - step_size) * kernels.cholesky_inverse(one.trils[p])
+                    theta[one.at] += kernels.matmul(old, one.means[p][:, None])
+                    R[one.at, one.at] += old
+                precision[p] = R[one.at, one.at]
+            factor = kernels.cholesky(R)
+            means[p] = kernels.solve_triangular(factor, kernels.solve_triangular(factor, theta), transpose=True)[:, 0]
+        fields = {}
+        for one, precision in zip(self.sets, precisions, strict=True):
+            mean = np.ascontiguousarray(means[:, one.at], like=means).reshape(*self.batch, -1)
+            tril = kernels.cholesky_of_inverse(precision).reshape(*self.batch, *precision.shape[1:])
+            fields |= self.q.unwhitened(one.name, self._block(one.at), mean, tril)
+        return replace(self.q, **fields)

@@ -1,0 +1,45 @@
+"""SOLVE-GP by its definition: two independent Gaussians u = f(Z) and v, what O knows beyond them. Imports nothing of the package.
+
+``K`` is the prior covariance of (Z, O), ``K_f`` (M + M2, N) that with the function; q(u) q(v) is N(m_u, S_u) N(m_v, S_v), and v
+has the prior covariance of f(O) given u. Analytic in all of it.
+"""
+
+import numpy as np
+from oracles.gp import kl_gaussians
+from oracles.linear_algebra import cholesky, solve
+
+
+def rest(K, M):
+    """C_vv, the prior covariance of v, and the weights of u in f(O)."""
+    A = solve(K[:M, :M], K[:M, M:])
+    return K[M:, M:] - K[M:, :M] @ A, A
+
+
+def joint(K, K_f, Kff, m_u, S_u, m_v, S_v):
+    """Mean (N,) and covariance (N, N) of the function."""
+    M = len(m_u)
+    C, A = rest(K, M)
+    of_u, of_v = solve(K[:M, :M], K_f[:M]), solve(C, K_f[M:] - A.T @ K_f[:M])
+    mean = of_u.T @ m_u + of_v.T @ m_v
+    prior = Kff - of_u.T @ K[:M, :M] @ of_u - of_v.T @ C @ of_v
+    return mean, prior + of_u.T @ S_u @ of_u + of_v.T @ S_v @ of_v
+
+
+def kl(K, m_u, S_u, m_v, S_v):
+    M = len(m_u)
+    return kl_gaussians(m_u, S_u, np.zeros_like(m_u), K[:M, :M]) + kl_gaussians(m_v, S_v, np.zeros_like(m_v), rest(K, M)[0])
+
+
+def unwhitened(K, m_u, W_u, m_v, W_v):
+    """``(m_u, S_u, m_v, S_v)`` from parameters whitened by the factors of the two priors."""
+    L_u, L_v = cholesky(K[: len(m_u), : len(m_u)]), cholesky(rest(K, len(m_u))[0])
+    return L_u @ m_u, L_u @ W_u @ W_u.T @ L_u.T, L_v @ m_v, L_v @ W_v @ W_v.T @ L_v.T
+
+
+def stacked(K, m_u, S_u, m_v, S_v):
+    """Mean and covariance of f(Z, O)."""
+    M = len(m_u)
+    A = rest(K, M)[1]
+    cross = A.T @ S_u
+    S = np.block([[S_u, cross.T], [cross, A.T @ S_u @ A + S_v]])
+    return np.concatenate([m_u, A.T @ m_u + m_v]), S
