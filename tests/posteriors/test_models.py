@@ -90,7 +90,8 @@ def test_a_step_along_the_gradient_of_any_field_climbs(rng, name):
     _, grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, **random)
     for (path, _, bar), (_, _, value) in zip(fs.leaves(grad), fs.leaves(model), strict=True):
         step = 1e-4 / np.abs(bar).max() * bar  # a step back beside it: near a maximum curvature decides about one alone
-        ahead, back = (fs.elbo(fs.replace_at(model, path, v), X, Y, jitter=JITTER, **random) for v in (value + step, value - step))
+        both = (fs.replace_at(model, path, moved) for moved in (value + step, value - step))
+        ahead, back = (fs.elbo(moved, X, Y, jitter=JITTER, **random) for moved in both)
         assert ahead > back, path
 
 
