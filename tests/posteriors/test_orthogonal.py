@@ -15,7 +15,7 @@ from fastsvgp.posteriors.orthogonal import OrthogonalSets
 
 KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled]
 SHAPES = [(1, 1, 1, None), (5, 3, 4, None), (3, 5, 40, None), (1, 4, 7, 2), (4, 1, 20, 2), (66, 17, 150, None), (3, 2, 0, None),
-          (2, 3, 1, 1), (40, 65, 30, 2)]  # fmt: skip
+          (2, 3, 1, 1), (40, 65, 30, 2), (20, 33, 300, None), (17, 1, 65, None)]  # fmt: skip
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 each_shape = pytest.mark.parametrize("M, M2, N, P", SHAPES)
 
@@ -117,6 +117,32 @@ def test_runs_add_up_and_only_what_is_needed_is_computed(rng, monkeypatch, kind,
             assert (getattr(some, block) is None) == (block not in blocks_of)
             if block in blocks_of:
                 np.testing.assert_allclose(getattr(some, block), getattr(whole, block), rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("need", [("posterior", "blocks"), ("blocks.Kuf",), ("blocks", "posterior.mean_v")], ids="+".join)
+@pytest.mark.parametrize("kind", [fs.WhitenedOrthogonal, fs.Orthogonal], ids=lambda kind: kind.__name__)
+def test_both_forms_agree(rng, kind, need):
+    """The long form, in runs too, gives what the batch form gives; it is taken for long batches whose blocks are needed."""
+    q, blocks = problem(rng, kind, 12, 7, 60)
+    results = []
+    for columns, form, runs in ((60, ours.LongStackedPass, (slice(0, 60),)), (0, ours.StackedPass, (slice(0, 60),)),
+                                (60, ours.LongStackedPass, (slice(0, 25), slice(25, 25), slice(25, 60)))):  # fmt: skip
+        work, f, Kuf_bars = q.start(blocks.Kuu, JITTER, columns, need), [], []
+        assert type(work) is form
+        for run in runs:
+            one, rows = work.project(np.ascontiguousarray(blocks.Kuf[:, run]), blocks.kff[run])
+            f += [one.mean, one.var]
+            Kuf_bars.append(work.pull(rows, bars_of(one)))
+        kl, bars = work.kl(), work.finish(-0.7)
+        found = [np.concatenate(f[::2]), np.concatenate(f[1::2]), np.hstack(Kuf_bars), kl, bars.Kuu]
+        results.append([*found, *(bar for _, _, bar in fs.leaves(bars.posterior))])
+    for others in zip(*results, strict=True):
+        for other in others[1:]:
+            assert (other is None) == (others[0] is None)
+            if other is not None:
+                np.testing.assert_allclose(other, others[0], rtol=1e-9, atol=1e-10)
+    assert type(q.start(blocks.Kuu, JITTER, 1000, ("posterior",))) is ours.StackedPass
+    assert type(problem(rng, kind, 5, 3, 1, 2)[0].start(blocks.Kuu[:8, :8], JITTER, 1000, need)) is ours.StackedPass
 
 
 @pytest.mark.parametrize("P", [None, 3])
