@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .records import leaf, record
+from .records import is_record, leaf, record
 
 
 class InducingSets:
@@ -43,3 +43,19 @@ def unstacked(Z_bar, inducing):
         return Z_bar
     sizes = [len(Z) for Z in sets_of(inducing)]
     return type(inducing)(*(Z_bar[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)))
+
+
+def repeated(inducing):
+    """The names of two rows that are equal, such as "inducing.O[3]" and "inducing.Z[7]"; None where there are none."""
+    if is_record(inducing) and not isinstance(inducing, InducingSets):
+        return None  # what its rows are is known to its covariance alone
+    sets = inducing._record_fields if is_record(inducing) else (("", None),)
+    names = [f"inducing{'.' * bool(name)}{name}" for name, _ in sets]
+    rows = [f"{name}[{i}]" for name, Z in zip(names, sets_of(inducing), strict=True) for i in range(len(Z))]
+    stack = stacked(inducing)
+    seen: dict[tuple, str] = {}
+    for row, x in zip(rows, (stack.get() if hasattr(stack, "get") else stack).tolist(), strict=True):
+        first = seen.setdefault(tuple(x), row)
+        if first != row:
+            return row, first
+    return None

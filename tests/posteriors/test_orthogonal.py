@@ -368,3 +368,25 @@ def test_files_flat_vectors_and_training(rng, tmp_path, kind):
         assert info.values[-1] > info.values[0]
         for name in ("Z", "O"):
             assert not np.array_equal(getattr(trained.inducing, name), getattr(model.inducing, name))
+
+
+@each_kind
+def test_inputs_that_are_there_twice_are_named(rng, kind):
+    model, X, Y = model_of(rng, kind)
+    pair = model.inducing
+    O = pair.O.copy()  # noqa: E741
+    O[2] = pair.Z[4]
+    for wrong, message in (
+        (fs.InducingPair(pair.Z, O), r"^`inducing.O\[2\]` and `inducing.Z\[4\]` are the same inputs: move .* not positive def"),
+        (fs.InducingPair(pair.Z, pair.O[[0, 1, 0]]), r"`inducing.O\[2\]` and `inducing.O\[0\]` are the same inputs"),
+    ):
+        for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
+            with pytest.raises(fs.NotPositiveDefinite, match=message):
+                call(fs.replace(model, inducing=wrong), X, Y, jitter=0.0)
+        assert np.isfinite(fs.elbo(fs.replace(model, inducing=wrong), X, Y))  # with the default jitter it is its definition
+    one = fs.replace(model, inducing=pair.Z[[0, 1, 2, 1]], posterior=fs.at_prior(fs.Whitened, model.covariance, pair.Z[:4]))
+    with pytest.raises(fs.NotPositiveDefinite, match=r"`inducing\[3\]` and `inducing\[1\]` are the same inputs"):
+        fs.elbo(one, X, Y, jitter=0.0)
+    apart = fs.replace(one, inducing=pair.Z[:4], covariance=fs.Linear())  # of rank two
+    with pytest.raises(fs.NotPositiveDefinite, match="^the 4 x 4 matrix is not positive definite"):
+        fs.elbo(apart, X, Y, jitter=0.0)
