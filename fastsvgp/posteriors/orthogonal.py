@@ -359,9 +359,9 @@ class LongStackedPass(StackedPass):
         Lam = self._solve(Kuf)
         E = np.concatenate([kernels.matmul(self.Q_u, Lam), kernels.matmul(self.Q_v, Lam[self.sets[1].at])])
         mean, change = kernels.column_moments(Kuf, self.alpha, E)
-        var = np.asarray(kff + change, Lam.dtype)
+        var = (kff + change).astype(Lam.dtype, copy=False)
         self.clamped += raise_to_floor(var, kff)
-        return Projection(Marginals(np.asarray(mean, Lam.dtype), var), [Lam, E])
+        return Projection(Marginals(mean.astype(Lam.dtype, copy=False), var), [Lam, E])
 
     def pull(self, rows, f_bar):
         (Lam, E), (u, v), b2, first = rows, self.sets, 2 * f_bar.var, self.Lam_a is None
