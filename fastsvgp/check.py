@@ -276,7 +276,7 @@ def parts(model, names=tuple(PARTS)):
         (method, example), part = PARTS[name], getattr(model, name)
         if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
-            hint = PARTIAL if part is None else ""
+            hint = PARTIAL if part is None else "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
             raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
 
 

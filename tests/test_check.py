@@ -480,8 +480,9 @@ def test_keywords_that_nobody_knows(rng):
         with pytest.raises(TypeError, match="`probes` is no random quantity of a Whitened posterior, which has none: leave it"):
             call(*arguments, probes=3)
         call(*arguments, probes=None)  # is not given
-    with pytest.raises(TypeError, match="fit: `step` is no option for SVGP; it takes .*`steps`"):
-        fs.fit(m, X, Y, step=10)
+    for unknown in ("step", "plan", "checked", "about"):  # some are arguments of what fit calls
+        with pytest.raises(TypeError, match=f"fit: `{unknown}` is no option for SVGP; it takes `batch_size`, .*`steps`"):
+            fs.fit(m, X, Y, steps=1, **{unknown: 10})
     for call in (fs.predict_y, fs.natural_step, fs.likelihood_direction):
         with pytest.raises(TypeError, match=f"{call.__name__}: `jiter` is no option for SVGP; it takes .*`jitter`"):
             call(m, X, Y, jiter=3)
@@ -570,3 +571,13 @@ def test_a_mixed_frame_names_the_column(rng):
     with pytest.raises(TypeError, match="dtype object .of Python numbers.; convert it to float64"):
         fs.elbo(good(rng), X.astype(object), Y)
     assert np.isfinite(fs.elbo(good(rng), X.tolist(), Y.tolist()))
+
+
+def test_a_part_whose_class_is_no_record(rng):
+    class Bare(fs.Covariance):
+        pass
+
+    with pytest.raises(TypeError, match="`covariance` of the model must be a record .*, got Bare; its class lacks the decorator"):
+        fs.elbo(fs.replace(good(rng), covariance=Bare()), X, Y)
+    with pytest.raises(TypeError, match=r"`covariance` of the model must be a record .*, got float$"):
+        fs.elbo(fs.replace(good(rng), covariance=1.0), X, Y)

@@ -160,7 +160,7 @@ def _checked(blocks, given, Y=None, full_cov=False):
     names = tuple(f"blocks.{name}" for name in fields)
     for name, field in zip(names, fields, strict=True):
         if getattr(blocks, field) is None:
-            raise TypeError(f"`{name}` is None{' and `full_cov` needs it' if field == 'Kff' else ''}; give the array")
+            raise TypeError(f"`{name}` is None; give the array")
     arrays = [check.as_array(name, getattr(blocks, field)) for name, field in zip(names, fields, strict=True)]
     M, B = arrays[1].shape if arrays[1].ndim == 2 else (None, None)
     shapes = dict(zip(fields, ((M, M), (M, B), (B,), (B, B)), strict=False))

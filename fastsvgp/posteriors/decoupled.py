@@ -43,7 +43,8 @@ class Decoupled(UnwhitenedSets):
 
     Notes
     -----
-    Value and all gradients cost 6 M^2 B flops an output, as ``Marginal`` on Z, and 4/3 (M + M2)^3. Source: Salimbeni et al. 2018.
+    Value and all gradients cost 3 (1 + P) M^2 B flops for P outputs, as ``Marginal`` on Z, and 4/3 (M + M2)^3. Source: Salimbeni
+    et al. 2018.
     """
 
     mean_u: Any = leaf()

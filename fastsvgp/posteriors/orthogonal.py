@@ -32,7 +32,7 @@ of a Gaussian on the stack,
 
 so that a unit step on all data with Gaussian noise is the optimum, where a step of each block alone is not.
 
-*Batch form* as it stands: solve, products with W by blocks, solve, C: for M2 = M and P outputs (12 + 6 P) M^2 B + 26/3 M^3 flops.
+*Batch form* as it stands: solve, products with W by blocks, solve, C: for M2 = M and P outputs (12 + 6 P) M^2 B + 32/3 M^3 flops.
 
 *Long form*, for long batches and one output, as in ``whitening``: with H_s = W_s W_s' - I, Q = L^-T diag(H_s), which is block
 upper triangular, alpha = L^-T m and E = Q Lam,
@@ -41,7 +41,7 @@ upper triangular, alpha = L^-T m and E = Q Lam,
 
 W_s_bar and the diagonal blocks of C from G_ss = (Lam_s * 2b) Lam_s' as there, C_ss = m_s (Lam_s a)' + H_s G_ss, and the blocks
 between sets from the batch: Lam_bar = L' Kuf_bar, and for the last set o that is L_oo' times its rows, so that with two sets
-C_vu = L_vv' (Kuf_bar_v Lam_u'). 14 M^2 B + 50/3 M^3, fewer from B = 2 M on; it takes two sets.
+C_vu = L_vv' (Kuf_bar_v Lam_u'). 14 M^2 B + 79/3 M^3 flops for M2 = M; measured, the two are even at about B = 4 M.
 
 Source: Shi, Titsias and Mnih, "Sparse Orthogonal Variational Inference for Gaussian Processes" (2020), section 3, appendix F.
 """
@@ -117,7 +117,8 @@ class WhitenedOrthogonal(OrthogonalSets):
     Notes
     -----
     It is ``Whitened`` on the stack of Z and O with a block-diagonal factor, which has half the parameters. Value and all
-    gradients cost (12 + 6 P) M^2 B + 26/3 M^3 flops for M2 = M and P outputs. Source: Shi et al. 2020, appendix F.
+    gradients cost (12 + 6 P) M^2 B + 32/3 M^3 flops for M2 = M and P outputs; for one output and B > 4 M, 14 M^2 B + 79/3 M^3.
+    Source: Shi et al. 2020, appendix F.
     """
 
     mean_u: Any = leaf()

@@ -146,8 +146,8 @@ def fit(
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-    training, named, rest = models.serving("fit", model)
-    models.check_options("fit", type(model), random, named | OPTIONS, rest and "random")
+    training, *_ = models.serving("fit", model)
+    models.check_options("fit", type(model), random, OPTIONS, "random")
     for name, function in (("callback", callback), ("validate", validate)):
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
