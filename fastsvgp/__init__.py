@@ -41,6 +41,7 @@ _ROOMS = {
     ),
     "posteriors": (
         "Decoupled",
+        "DecoupledWeights",
         "InverseFreeWhitened",
         "LikelihoodForm",
         "Marginal",

@@ -204,6 +204,9 @@ from .posteriors import (
     Decoupled as Decoupled,
 )
 from .posteriors import (
+    DecoupledWeights as DecoupledWeights,
+)
+from .posteriors import (
     InverseFreeWhitened as InverseFreeWhitened,
 )
 from .posteriors import (

@@ -19,7 +19,7 @@ def moments(posterior, blocks, **probes):
     """Means (P, N) and variances (P, N) at the batch, and the KL term as the bound has it; jitter is in ``blocks.Kuu``."""
     Kuu, Kuf, kff = blocks.Kuu, blocks.Kuf, blocks.kff
     M, kind = len(Kuu), type(posterior).__name__
-    if kind in ("Orthogonal", "WhitenedOrthogonal", "Decoupled"):
+    if kind in ("Orthogonal", "WhitenedOrthogonal", "Decoupled", "DecoupledWeights"):
         return orthogonal_moments(posterior, Kuu, Kuf, kff, kind)
     means = posterior.mean.reshape(-1, M)
     if kind in ("LikelihoodForm", "Relaxed"):
@@ -66,14 +66,15 @@ def q_of_u(posterior, Kuu):
 
 def orthogonal_outputs(posterior, Kuu, kind):
     """``(m_u, S_u, m_v, S_v)`` of each output."""
-    names = ("mean_u", "scale_tril_u", "mean_v") + (() if kind == "Decoupled" else ("scale_tril_v",))
-    fields = [np.asarray(getattr(posterior, name)) for name in names]
+    fields = [np.asarray(getattr(posterior, name)) for name, _ in posterior._record_fields]
     fields = [np.tril(a) if i % 2 else a for i, a in enumerate(fields)]
     if fields[0].ndim == 1:
         fields = [a[None] for a in fields]
     for m_u, W_u, m_v, *W_v in zip(*fields, strict=True):
         if kind == "WhitenedOrthogonal":
             yield orthogonal.unwhitened(Kuu, m_u, W_u, m_v, *W_v)
+        elif kind == "DecoupledWeights":
+            yield orthogonal.from_weights(Kuu, m_u, W_u, m_v)
         else:
             yield m_u, W_u @ W_u.T, m_v, W_v[0] @ W_v[0].T if W_v else orthogonal.rest(Kuu, len(m_u))[0]
 

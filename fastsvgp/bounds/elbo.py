@@ -12,7 +12,8 @@ import numpy as np
 from .. import check, models
 from ..kernels import verdicts
 from ..records import plus, record, restricted, tree_map
-from .layer import LayerBars, LayerPass
+from .layer import LayerBars
+from .passes import layer_pass
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # below, products lose speed
@@ -88,7 +89,7 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
     the value and whether all is well; ``elbo_and_grad`` copies no more.
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
-    layer = LayerPass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
+    layer = layer_pass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
     data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False))
     return check.result(data - layer.kl(), model)
 
@@ -152,7 +153,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
     """
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
-    layer = LayerPass(model, check.jitter_amount(jitter, dtype), need=wrt, **check.drawn(random, model, dtype, rng))
+    layer = layer_pass(model, check.jitter_amount(jitter, dtype), need=wrt, **check.drawn(random, model, dtype, rng))
     kl, bars = layer.kl(), layer.finish(1.0)
     grad = SVGP(bars.covariance, bars.inducing, bars.posterior, tree_map(np.zeros_like, model.likelihood), bars.mean)
     return check.result(kl, model), restricted(grad, wrt)
@@ -188,7 +189,7 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
     need, more = (*wrt, "inputs") if inputs else wrt, more | check.drawn(random, model, dtype, rng)
-    layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
+    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
     data, likelihood_bar, X_bars = 0.0, None, []
     for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell

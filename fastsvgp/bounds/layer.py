@@ -116,6 +116,10 @@ class LayerPass:
         """KL[q(u) || p(u)]."""
         return self.work.kl()
 
+    def natural_step(self, step_size):
+        """The posterior after a step, as of ``Pass``."""
+        return self.work.natural_step(step_size)
+
     def finish(self, kl_bar):
         """``LayerBars`` of all rows, and of the KL term with its own cotangent. Ends the pass, and gives its memory back."""
         if not self._pulled:

@@ -3,9 +3,9 @@
 import numpy as np
 
 from .. import check, kernels
-from ..inducing import stacked
+from ..inducing import sets_of, stacked
 from ..kernels import verdicts
-from ..posteriors import Marginal, Whitened
+from ..posteriors import DecoupledWeights, Marginal, Whitened
 from ..posteriors.base import prior_factor
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitening import GaussianFactor
@@ -19,7 +19,7 @@ def to_joint(model, jitter=None):
     Parameters
     ----------
     model : SVGP
-        With a ``WhitenedOrthogonal``, ``Orthogonal`` or ``Decoupled`` posterior and an ``InducingPair``.
+        With a ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights`` posterior and an ``InducingPair``.
     jitter : float, optional
         As in ``elbo``: use the same.
 
@@ -65,7 +65,7 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     Parameters
     ----------
     kind : type
-        ``Whitened``, ``Marginal``, ``WhitenedOrthogonal``, ``Orthogonal`` or ``Decoupled``.
+        ``Whitened``, ``Marginal``, ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``.
     covariance : Covariance
     inducing : (M, D) array, or ``InducingPair``
     outputs : int, optional
@@ -85,26 +85,35 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     """
     if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | OrthogonalSets)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
-        raise TypeError(f"at_prior: `kind` must be Whitened, Marginal, WhitenedOrthogonal, Orthogonal or Decoupled, got {name}")
+        raise TypeError(
+            "at_prior: `kind` must be Whitened, Marginal, WhitenedOrthogonal, Orthogonal, Decoupled or DecoupledWeights, "
+            f"got {name}"
+        )
     given = _Prior(covariance, inducing)
     check.parts(given, ("covariance",))
     check.begin(given)
     given, dtype = check.parameters(given)
     sizes, _ = check.inducing(given, kind.num_sets, f"a {kind.__name__} posterior")
     batch = () if outputs is None else (check.whole("outputs", outputs),)
-    L = _factor(given.covariance, given.inducing, jitter, dtype)
-    parts, end, fields = [], 0, {}
-    for size in sizes:
-        tril = np.zeros((*batch, size, size), dtype, like=L)
-        tril.reshape(-1, size * size)[:, :: size + 1] = 1
-        parts.append((np.zeros((*batch, size), dtype, like=L), tril))
+    if issubclass(kind, DecoupledWeights):
+        first, second = sets_of(given.inducing)
+        return kind(*_standard(batch, sizes[0], first), np.zeros((*batch, sizes[1]), dtype, like=second))
+    L, end, fields = _factor(given.covariance, given.inducing, jitter, dtype), 0, {}
     if issubclass(kind, GaussianFactor):
-        return _settled(kind(*parts[0]).unwhitened(L, *parts[0]))
+        mean, tril = _standard(batch, sizes[0], L)
+        return _settled(kind(mean, tril).unwhitened(L, mean, tril))
     q = kind(*[None] * len(kind._record_fields))
-    for name, part, size in zip(kind.names, parts, sizes, strict=True):
+    for name, size in zip(kind.names, sizes, strict=True):
         at, end = slice(end, end + size), end + size
-        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), *part)
+        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), *_standard(batch, size, L))
     return _settled(kind(**fields))
+
+
+def _standard(batch, size, home):
+    """A mean of zeros and a factor of the identity, for each output, where ``home`` is and in its dtype."""
+    tril = np.zeros((*batch, size, size), home.dtype, like=home)
+    tril.reshape(-1, size * size)[:, :: size + 1] = 1
+    return np.zeros((*batch, size), home.dtype, like=home), tril
 
 
 @record

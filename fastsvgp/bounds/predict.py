@@ -9,7 +9,7 @@ from .. import check, kernels, models
 from ..kernels import verdicts
 from ..records import Marginals
 from .elbo import SVGP
-from .layer import LayerPass
+from .passes import layer_pass
 
 NAMES = ("Xs", "Ys")  # what messages call the arguments
 CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
@@ -192,7 +192,7 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
     """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
     model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
-    layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(Xs))
+    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(Xs))
     size = max(1, CHUNK_NUMBERS // layer.num_inducing) if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
     check.report_clamped(layer.clamped)
@@ -205,7 +205,7 @@ def _joint(model, Xs, jitter):
     """Mean (..., N), covariance (..., N, N), and the jitter that was added."""
     model, Xs, _, dtype = check.svgp(model, Xs, names=NAMES)
     jitter = check.jitter_amount(jitter, dtype)
-    layer = LayerPass(model, jitter)
+    layer = layer_pass(model, jitter)
     mean, cov = layer.joint(Xs)
     check.report_clamped(layer.clamped)
     check.result(total(cov), model)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.elbo import SVGP, sweep
-from ..bounds.layer import LayerPass
+from ..bounds.passes import layer_pass
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels import verdicts
 from ..records import replace
@@ -24,14 +24,14 @@ class NaturalStepInfo(NamedTuple):
 
 @verdicts.retried
 @models.public(SVGP)
-def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None):
+def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, **random):
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
     Parameters
     ----------
     model : SVGP
         With a ``Whitened`` or ``Marginal`` posterior.
-    X, Y, num_data, jitter, rng
+    X, Y, num_data, jitter, rng, **random
         As in ``elbo``.
     step_size : float
         In (0, 1] as a rule. A step of 1 on all data with Gaussian noise lands on the optimal q(u).
@@ -64,7 +64,8 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
             "optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
     model, X, Y, dtype = check.svgp(model, X, Y)
-    layer = LayerPass(model, check.jitter_amount(jitter, dtype), len(X), ("natural_step",))
+    random = check.drawn(random, model, dtype, rng)
+    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("natural_step",), **random)
     data = 0.0
     for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell
@@ -75,7 +76,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     size = asked
     for halvings in range(MAX_HALVINGS + 1):
         try:
-            stepped = layer.work.natural_step(size)
+            stepped = layer.natural_step(size)
             break
         except NotPositiveDefinite:
             if halvings == MAX_HALVINGS:

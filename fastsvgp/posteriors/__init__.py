@@ -2,6 +2,7 @@
 
 from .base import Pass, Posterior
 from .decoupled import Decoupled
+from .decoupled_weights import DecoupledWeights
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
@@ -11,6 +12,7 @@ from .whitened import Whitened
 
 __all__ = [
     "Decoupled",
+    "DecoupledWeights",
     "InverseFreeWhitened",
     "LikelihoodForm",
     "Marginal",

@@ -70,17 +70,19 @@ class OrthogonalSets(Posterior):
 
     def check_size(self, *sizes):
         batch = np.shape(getattr(self, f"mean_{self.names[0]}"))[:-1]
-        fields = [name for name, _ in self._record_fields]
         for name, M in zip(self.names, sizes, strict=True):
-            due = {f"mean_{name}": (M,), f"scale_tril_{name}": (M, M)}
-            for field in due.keys() & set(fields):
+            for field, due in zip(self.fields_of(name), ((M,), (M, M)), strict=False):
                 shape = np.shape(getattr(self, field))
-                if len(batch) > 1 or 0 in batch or shape != (*batch, *due[field]):
+                if len(batch) > 1 or 0 in batch or shape != (*batch, *due):
                     raise ValueError(
-                        f"`posterior` has {field} {shape}, but that set has {M} inducing inputs: use {due[field]}, or "
-                        f"{('P', *due[field])} with P outputs in every field".replace("'", "")
+                        f"`posterior` has {field} {shape}, but that set has {M} inducing inputs: use {due}, or "
+                        f"{('P', *due)} with P outputs in every field".replace("'", "")
                     )
         return batch
+
+    def fields_of(self, name):
+        """The names of one set's fields: of the mean, and of the factor if it has one."""
+        return tuple(f"{field}_{name}" for field in ("mean", "scale_tril") if hasattr(self, f"{field}_{name}"))
 
     def set_sizes(self, M):
         sizes = [np.shape(getattr(self, f"mean_{name}"))[-1] for name in self.names[:-1]]
@@ -215,7 +217,7 @@ class StackedPass(Pass):
         for name, size in zip(q.names, q.set_sizes(M), strict=True):
             at = slice(end, end + size)
             mean, tril = q.whitened(name, self._block(at))
-            need_tril = wanted(need, f"scale_tril_{name}")
+            need_tril = len(q.fields_of(name)) == 2 and wanted(need, f"scale_tril_{name}")
             summed = need_tril or self.need_Kuu and q.unwhitens
             shape, end = mean.shape[:-1], at.stop
             self.sets.append(
@@ -307,8 +309,7 @@ class StackedPass(Pass):
                 for bar, W in zip(one.tril_bar, one.trils, strict=True):
                     kernels.tril_update(bar, W, kl_bar, out=bar)
             mean_bar, tril_bar = self.q.whitened_vjp(one, self._block(one.at), self.C)
-            for field, bar in (("mean", mean_bar), ("scale_tril", tril_bar)):
-                name = f"{field}_{one.name}"
+            for name, bar in zip(self.q.fields_of(one.name), (mean_bar, tril_bar), strict=False):
                 bars[name] = bar.reshape(getattr(self.q, name).shape) if wanted(self.need, name) else None
         C, self.C = self.C, None
         Kuu_bar = kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse) if self.need_Kuu else None

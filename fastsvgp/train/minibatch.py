@@ -47,7 +47,7 @@ class MinibatchSteps(Steps):
         used = self._jitter
         if self._natural is not None:
             asked = self._natural.size(step, scheduled)
-            (stepped, taken), used = self._safely(natural_step, model, X, Y, step_size=asked, **shared)
+            (stepped, taken), used = self._safely(natural_step, model, X, Y, step_size=asked, **shared, **self._random)
             model = replace(model, posterior=stepped.posterior)
             value, natural_size = taken.value, taken.step_size
             if taken.backed_off:

@@ -66,6 +66,7 @@ POSTERIORS = {
     "inverse_free": lambda rng: fs.InverseFreeWhitened(rng.standard_normal(M), lower_factor(rng, M), lower_factor(rng, M)),
     "orthogonal": lambda rng: fs.Orthogonal(*two_sets(rng)),
     "decoupled": lambda rng: fs.Decoupled(*two_sets(rng, P)[:3]),
+    "decoupled_weights": lambda rng: fs.DecoupledWeights(*two_sets(rng, P)[:3]),
     "whitened_orthogonal": lambda rng: fs.WhitenedOrthogonal(*two_sets(rng, P)),
 }
 LIKELIHOODS = {

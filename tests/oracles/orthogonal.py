@@ -36,6 +36,12 @@ def unwhitened(K, m_u, W_u, m_v, W_v):
     return L_u @ m_u, L_u @ W_u @ W_u.T @ L_u.T, L_v @ m_v, L_v @ W_v @ W_v.T @ L_v.T
 
 
+def from_weights(K, m_u, W_u, w):
+    """``(m_u, S_u, m_v, S_v)`` from whitened parameters of u and the weights of v, whose covariance is the prior's."""
+    L, C = cholesky(K[: len(m_u), : len(m_u)]), rest(K, len(m_u))[0]
+    return L @ m_u, L @ W_u @ W_u.T @ L.T, C @ w, C
+
+
 def stacked(K, m_u, S_u, m_v, S_v):
     """Mean and covariance of f(Z, O)."""
     M = len(m_u)

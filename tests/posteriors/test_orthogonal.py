@@ -13,7 +13,7 @@ import fastsvgp as fs
 from fastsvgp.posteriors import orthogonal as ours
 from fastsvgp.posteriors.orthogonal import OrthogonalSets
 
-KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled]
+KINDS = [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights]
 SHAPES = [(1, 1, 1, None), (5, 3, 4, None), (3, 5, 40, None), (1, 4, 7, 2), (4, 1, 20, 2), (66, 17, 150, None), (3, 2, 0, None),
           (2, 3, 1, 1), (40, 65, 30, 2), (20, 33, 300, None), (17, 1, 65, None)]  # fmt: skip
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -173,7 +173,7 @@ def test_it_is_the_posterior_of_one_set_with_the_same_q(rng, kind, P):
 @pytest.mark.parametrize("P", [None, 2])
 @each_kind
 def test_one_natural_step_of_size_one_is_the_optimum(rng, kind, P):
-    """With Gaussian noise and all data: no gradient in q is left, and a smaller step goes uphill."""
+    """With Gaussian noise and all data: no gradient is left in what it moves, and a smaller step goes uphill."""
     batch = () if P is None else (P,)
     X, Y = rng.uniform(-2, 2, (40, 2)), rng.standard_normal((40, *batch))
     q, _ = problem(rng, kind, 4, 3, 1, P)
@@ -182,8 +182,10 @@ def test_one_natural_step_of_size_one_is_the_optimum(rng, kind, P):
     stepped, info = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
     assert not info.backed_off
     value, grad = fs.elbo_and_grad(stepped, X, Y, jitter=JITTER)
-    for path, _, bar in fs.leaves(grad.posterior):
-        np.testing.assert_allclose(bar, 0, atol=1e-8, err_msg=path)
+    for path in q.natural_fields:
+        np.testing.assert_allclose(getattr(grad.posterior, path), 0, atol=1e-8, err_msg=path)
+    for path in {path for path, _, _ in fs.leaves(q)} - set(q.natural_fields):
+        np.testing.assert_array_equal(getattr(stepped.posterior, path), getattr(q, path))
     smaller, _ = fs.natural_step(model, X, Y, step_size=0.3, jitter=JITTER)
     assert info.value < fs.elbo(smaller, X, Y, jitter=JITTER) < value
 
@@ -195,8 +197,9 @@ def test_float32_is_as_accurate_as_numpy(rng, kind):
         L = np.linalg.cholesky(A)
         Lam = np.linalg.solve(L, b.Kuf)
         mean, var = 0, b.kff
-        for at, m, W in ((slice(0, M), q.mean_u, q.scale_tril_u), (slice(M, None), q.mean_v, getattr(q, "scale_tril_v", None))):
-            if kind is not fs.WhitenedOrthogonal:
+        m_v = L[M:, M:].T @ q.weights_v if kind is fs.DecoupledWeights else q.mean_v
+        for at, m, W in ((slice(0, M), q.mean_u, q.scale_tril_u), (slice(M, None), m_v, getattr(q, "scale_tril_v", None))):
+            if kind in (fs.Orthogonal, fs.Decoupled):
                 m, W = np.linalg.solve(L[at, at], m), None if W is None else np.linalg.solve(L[at, at], np.tril(W))
             mean = mean + m @ Lam[at]
             if W is not None:
@@ -247,9 +250,10 @@ def test_the_algebra_takes_any_number_of_sets(rng):
 def test_sizes_are_checked(rng, kind):
     q, _ = problem(rng, kind, 4, 3, 1, 2)
     assert q.check_size(4, 3) == (2,)
+    of_v = q.fields_of("v")[0]
     for wrong, message in (
-        ({"mean_v": np.zeros((2, 4))}, r"mean_v \(2, 4\), but that set has 3 inducing inputs: use \(3,\), or \(P, 3\) with"),
-        ({"mean_v": np.zeros(3)}, r"mean_v \(3,\), but that set has 3 .*with P outputs in every field"),
+        ({of_v: np.zeros((2, 4))}, rf"{of_v} \(2, 4\), but that set has 3 inducing inputs: use \(3,\), or \(P, 3\) with"),
+        ({of_v: np.zeros(3)}, rf"{of_v} \(3,\), but that set has 3 .*with P outputs in every field"),
         ({"scale_tril_u": np.zeros((2, 4, 3))}, r"scale_tril_u \(2, 4, 3\), but that set has 4"),
     ):
         wrong = fs.replace(q, **wrong)
@@ -299,7 +303,7 @@ def test_gradients_of_the_whole_model(rng, kind, P):
 def test_the_joint_model_is_the_same(rng, kind, P):
     model, X, Y = model_of(rng, kind, P)
     joint = fs.to_joint(model, jitter=JITTER)
-    assert type(joint.posterior) is {fs.WhitenedOrthogonal: fs.Whitened}.get(kind, fs.Marginal)
+    assert type(joint.posterior) is (fs.Marginal if kind.unwhitens else fs.Whitened)
     assert fs.elbo(joint, X, Y, jitter=JITTER) == pytest.approx(fs.elbo(model, X, Y, jitter=JITTER), rel=1e-10)
     for full_cov in (False, True):
         for a, b in zip(*(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (joint, model)), strict=True):
@@ -333,7 +337,7 @@ def test_a_start_at_the_prior(rng, kind, outputs):
 
 def test_what_at_prior_refuses(rng):
     model, _, _ = model_of(rng, fs.Orthogonal)
-    with pytest.raises(TypeError, match="at_prior: `kind` must be Whitened, .* or Decoupled, got LikelihoodForm"):
+    with pytest.raises(TypeError, match="at_prior: `kind` must be Whitened, .* or DecoupledWeights, got LikelihoodForm"):
         fs.at_prior(fs.LikelihoodForm, model.covariance, model.inducing)
     with pytest.raises(TypeError, match="at_prior: `kind` must be .*, got Orthogonal"):
         fs.at_prior(model.posterior, model.covariance, model.inducing)
@@ -376,10 +380,15 @@ def test_inputs_that_are_there_twice_are_named(rng, kind):
     pair = model.inducing
     O = pair.O.copy()  # noqa: E741
     O[2] = pair.Z[4]
-    for wrong, message in (
+    cases = [
         (fs.InducingPair(pair.Z, O), r"^`inducing.O\[2\]` and `inducing.Z\[4\]` are the same inputs: move .* not positive def"),
         (fs.InducingPair(pair.Z, pair.O[[0, 1, 0]]), r"`inducing.O\[2\]` and `inducing.O\[0\]` are the same inputs"),
-    ):
+    ]
+    if kind is fs.DecoupledWeights:  # factorises Kuu alone
+        assert all(np.isfinite(fs.elbo(fs.replace(model, inducing=wrong), X, Y, jitter=0.0)) for wrong, _ in cases)
+        twice = fs.InducingPair(pair.Z[[0, 1, 2, 3, 1]], pair.O)
+        cases = [(twice, r"^`inducing.Z\[4\]` and `inducing.Z\[1\]` are the same inputs: move .* not positive def")]
+    for wrong, message in cases:
         for call in (fs.elbo, fs.elbo_and_grad, fs.natural_step):
             with pytest.raises(fs.NotPositiveDefinite, match=message):
                 call(fs.replace(model, inducing=wrong), X, Y, jitter=0.0)
