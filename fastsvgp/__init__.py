@@ -56,6 +56,8 @@ _ROOMS = {
     "bounds.blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
     "bounds.orthogonal": ("at_prior", "to_joint"),
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
+    "bounds.collapsed_orthogonal": ("OrthogonalSGPR",),
+    "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),

@@ -22,6 +22,9 @@ from .bounds.collapsed import (
 from .bounds.collapsed import (
     optimal_svgp as optimal_svgp,
 )
+from .bounds.collapsed_orthogonal import (
+    OrthogonalSGPR as OrthogonalSGPR,
+)
 from .bounds.elbo import (
     SVGP as SVGP,
 )
@@ -57,6 +60,12 @@ from .bounds.predict import (
 )
 from .bounds.predict import (
     sample_f as sample_f,
+)
+from .bounds.tighter import (
+    tighter_bound as tighter_bound,
+)
+from .bounds.tighter import (
+    tighter_bound_and_grad as tighter_bound_and_grad,
 )
 from .cli.fitted import (
     Fitted as Fitted,

@@ -32,6 +32,7 @@ OURS = {
         ("bounds.orthogonal", ("_Prior",)),
         ("bounds.elbo", ("SVGP",)),
         ("bounds.collapsed", ("SGPR",)),
+        ("bounds.collapsed_orthogonal", ("OrthogonalSGPR",)),
         ("optim.base", ("OptimiserState",)),
         ("optim.by_field", ("ByFieldState",)),
         ("optim.schedules", ("NoState", "PlateauState")),

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import NotPositiveDefinite
 from .records import is_record, leaf, record
 
 
@@ -43,6 +44,22 @@ def unstacked(Z_bar, inducing):
         return Z_bar
     sizes = [len(Z) for Z in sets_of(inducing)]
     return type(inducing)(*(Z_bar[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)))
+
+
+class naming_repeated:
+    """A context in which ``NotPositiveDefinite`` says so where two inducing inputs are the same. ``inducing`` may be None."""
+
+    def __init__(self, inducing):
+        self._inducing = inducing
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        twice = repeated(self._inducing) if isinstance(error, NotPositiveDefinite) and self._inducing is not None else None
+        if twice:
+            same = f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or leave out one of them, or raise `jitter`. "
+            error.args = (same + error.args[0],)
 
 
 def repeated(inducing):

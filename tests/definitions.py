@@ -126,6 +126,25 @@ def kl_term(model, jitter, **probes):
     return moments(model.posterior, blocks(model.covariance, model.inducing, model.inducing[:0], jitter), **probes)[-1]
 
 
+def collapsed_orthogonal(sgpr, X, Y, jitter):
+    Z, O = sgpr.inducing.Z, sgpr.inducing.O  # noqa: E741
+    b = blocks(sgpr.covariance, np.concatenate([Z, O]), X, jitter)
+    residuals, P = np.atleast_2d(Y.T) - prior_mean(sgpr.mean, X), 1 if Y.ndim == 1 else Y.shape[1]
+    means = [None] * P if sgpr.mean_v is None else sgpr.mean_v.reshape(P, len(O))
+    trils = [None] * P if sgpr.scale_tril_v is None else np.tril(sgpr.scale_tril_v).reshape(P, len(O), len(O))
+    noise = sgpr.noise_variance
+    return sum(
+        orthogonal.collapsed(b.Kuu, b.Kuf, b.kff, len(Z), y, noise, m, None if W is None else W @ W.T)
+        for y, m, W in zip(residuals, means, trils, strict=True)
+    )
+
+
+def tighter(sgpr, X, Y, jitter):
+    b, Kff = blocks(sgpr.covariance, sgpr.inducing, X, jitter), covariances.matrix(sgpr.covariance, X, X)
+    residuals = np.atleast_2d(Y.T) - prior_mean(sgpr.mean, X)
+    return sum(orthogonal.tighter(b.Kuu, b.Kuf, Kff, y, sgpr.noise_variance) for y in residuals)
+
+
 def collapsed(sgpr, X, Y, jitter):
     b = blocks(sgpr.covariance, sgpr.inducing, X, jitter)
     residuals = np.atleast_2d(Y.T) - prior_mean(sgpr.mean, X)

@@ -30,8 +30,9 @@ class SVGP:
     inducing : (M, D) array, or a record
         Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record that the covariance takes.
     posterior : Posterior
-        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed`` or ``InverseFreeWhitened``; leading axes of its fields are
-        outputs (or classes).
+        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed`` or ``InverseFreeWhitened``; with an ``InducingPair``
+        ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``. Leading axes of its fields are outputs (or
+        classes).
     likelihood : Likelihood
     mean : Mean, optional
         Added to the latent function; ``None`` is zero.
@@ -66,7 +67,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
     **random
         Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an (M, K) array of +-1: estimate
         the traces of its KL divergence without bias by Hutchinson's method, with that many random probes or with these. Default:
-        exact traces.
+        exact traces. ``DecoupledWeights`` has ``sampled``, an int or an (S,) array of row numbers of O: estimate w' K_vv w of its
+        KL divergence without bias from that many columns, drawn without replacement, or from these. Default: all of them.
 
     Returns
     -------

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import NotPositiveDefinite
-from ..inducing import repeated
+from ..inducing import naming_repeated
 from ..posteriors.base import over_outputs
 from ..records import Marginals, is_record, leaves, plus, total
 
@@ -64,14 +63,8 @@ class LayerPass:
         self.layer = layer
         self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(tuple(need), layer.mean is not None)
         Kuu = layer.covariance.Kuu(layer.inducing)
-        try:
+        with naming_repeated(layer.inducing):
             self.work = layer.posterior.start(Kuu, jitter, columns, own, **more)
-        except NotPositiveDefinite as error:
-            twice = None if layer.inducing is None else repeated(layer.inducing)
-            if twice:
-                same = f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or leave out one of them, or raise `jitter`. "
-                error.args = (same + error.args[0],)
-            raise
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._dtype, self._pulled, self._covariance_bars = Kuu.dtype, False, []

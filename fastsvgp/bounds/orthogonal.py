@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import check, kernels
-from ..inducing import sets_of, stacked
+from ..inducing import naming_repeated, sets_of, stacked
 from ..kernels import verdicts
 from ..posteriors import DecoupledWeights, Marginal, Whitened
 from ..posteriors.base import prior_factor
@@ -125,7 +125,8 @@ class _Prior:
 
 
 def _factor(covariance, inducing, jitter, dtype):
-    return prior_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
+    with naming_repeated(inducing):
+        return prior_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
 
 
 def _settled(posterior):

@@ -9,6 +9,7 @@ from ..bounds.elbo import SVGP, sweep
 from ..bounds.passes import layer_pass
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels import verdicts
+from ..likelihoods.base import total
 from ..records import replace
 
 MAX_HALVINGS = 30
@@ -30,7 +31,8 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     Parameters
     ----------
     model : SVGP
-        With a ``Whitened`` or ``Marginal`` posterior.
+        With a ``Whitened`` or ``Marginal`` posterior, or one of two sets of inducing inputs: their covariances move set by set,
+        their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
     X, Y, num_data, jitter, rng, **random
         As in ``elbo``.
     step_size : float
@@ -76,9 +78,11 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     size = asked
     for halvings in range(MAX_HALVINGS + 1):
         try:
+            check.begin(model, X)  # a device is waited for once, however many matrices are factorised
             stepped = layer.natural_step(size)
+            verdicts.settle(total(getattr(stepped, stepped.natural_fields[0])))
             break
-        except NotPositiveDefinite:
+        except (NotPositiveDefinite, verdicts.Fault):
             if halvings == MAX_HALVINGS:
                 raise
             size /= 2

@@ -42,11 +42,11 @@ def fit(
     """Train a model by maximising its bound.
 
     An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); an ``SGPR``
-    on all data at once by L-BFGS-B on the collapsed bound.
+    or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound.
 
     Parameters
     ----------
-    model : SVGP or SGPR
+    model : SVGP, SGPR or OrthogonalSGPR
         Where to start. It is not modified.
     X : (N, D) array
     Y : (N,) or (N, P) array
@@ -106,7 +106,7 @@ def fit(
         Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as ``fs.load(path).note``.
     **random : int
         Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew at each step: ``probes`` for
-        the traces of a ``Relaxed`` posterior.
+        the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a ``DecoupledWeights`` one.
 
     Returns
     -------

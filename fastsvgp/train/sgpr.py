@@ -2,6 +2,7 @@
 
 from .. import check, devices, models
 from ..bounds.collapsed import SGPR
+from ..bounds.collapsed_orthogonal import OrthogonalSGPR
 from ..optim.flat import free_paths
 from ..records import replace
 from .batches import whole
@@ -15,7 +16,8 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others
     given = [*others, *(name for name in ("patience", "validate") if getattr(plan, name) is not None)]
     if given:
         listed = ", ".join(f"`{name}`" for name in given)
-        raise ValueError(f"fit: an SGPR is trained on all data by L-BFGS-B; {listed} would have no effect")
+        kind = type(model).__name__
+        raise ValueError(f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect")
     # its values are not noisy: they need no average
     plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
     if not free_paths(model, fixed):
@@ -29,3 +31,4 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others
 
 
 models.register(SGPR, fit=sgpr_training)
+models.register(OrthogonalSGPR, fit=sgpr_training)

@@ -5,7 +5,7 @@ has the prior covariance of f(O) given u. Analytic in all of it.
 """
 
 import numpy as np
-from oracles.gp import kl_gaussians
+from oracles.gp import kl_gaussians, log_normal
 from oracles.linear_algebra import cholesky, solve
 
 
@@ -49,3 +49,25 @@ def stacked(K, m_u, S_u, m_v, S_v):
     cross = A.T @ S_u
     S = np.block([[S_u, cross.T], [cross, A.T @ S_u @ A + S_v]])
     return np.concatenate([m_u, A.T @ m_u + m_v]), S
+
+
+def collapsed(K, K_f, kff, M, y, noise, m_v=None, S_v=None):
+    """The bound at the optimal q(u), for q(v) given, for its mean given and its covariance the prior's, or for both optimal."""
+    C, A = rest(K, M)
+    of_v = solve(C, K_f[M:] - A.T @ K_f[:M])
+    Q, of_both = K_f[:M].T @ solve(K[:M, :M], K_f[:M]), of_v.T @ C @ of_v
+    I = np.eye(len(y))  # noqa: E741
+    if m_v is None:
+        m_v = C @ of_v @ solve(Q + of_both + noise * I, y)
+        S_v = solve(solve(C, np.eye(len(C))) + of_v @ of_v.T / noise, np.eye(len(C)))
+    S_v = C if S_v is None else S_v
+    spread = kff - Q.diagonal() - of_both.diagonal() + (of_v.T @ S_v @ of_v).diagonal()
+    fit = log_normal(y, of_v.T @ m_v, Q + noise * I)
+    return fit - 0.5 / noise * spread.sum() - kl_gaussians(m_v, S_v, np.zeros_like(m_v), C)
+
+
+def tighter(Kuu, Kuf, Kff, y, noise):
+    """Equation 14 of Shi et al. 2020."""
+    Q = Kuf.T @ solve(Kuu, Kuf)
+    A = Q + noise * np.eye(len(y))
+    return log_normal(y, np.zeros_like(y), A) - 0.5 * np.trace(solve(A, Kff - Q))

@@ -1,0 +1,93 @@
+"""The tighter bound of an SGPR by its definition, its gradient, blocks of K_ff, and what it refuses."""
+
+import definitions
+import numpy as np
+import pytest
+from budgets import assert_within_budget, by_name
+from derivatives import assert_gradient
+
+import fastsvgp as fs
+from fastsvgp.bounds import tighter
+
+JITTER = 1e-3
+
+
+def problem(rng, M, N, P=None, mean=None):
+    X = rng.standard_normal((N, 2))
+    Y = np.sin(X.sum(axis=1)) + 0.2 * rng.standard_normal(N)
+    Y = Y if P is None else np.stack([Y + p * X[:, 0] for p in range(P)], axis=1)
+    covariance = fs.Matern52(1.2, np.array([0.9, 1.4])) + fs.Linear(0.4)
+    return fs.SGPR(covariance, rng.standard_normal((M, 2)), 0.3, mean), X, Y
+
+
+@pytest.mark.parametrize("run", [7, 1024])
+@pytest.mark.parametrize("M, N, P", [(1, 1, None), (3, 20, None), (6, 4, None), (5, 30, 1), (4, 25, 3), (66, 100, 2)])
+def test_value_and_gradient_by_definition(rng, monkeypatch, M, N, P, run):
+    monkeypatch.setattr(tighter, "RUN", run)
+    mean = fs.LinearMean(np.ones(2), 0.3) if P is None else None
+    sgpr, X, Y = problem(rng, M, N, P, mean)
+    value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
+    np.testing.assert_allclose(value, definitions.tighter(sgpr, X, Y, JITTER), rtol=1e-9)
+    np.testing.assert_allclose(value, fs.tighter_bound(sgpr, X, Y, jitter=JITTER), rtol=1e-12)
+    assert_gradient(lambda m: definitions.tighter(m, X, Y, JITTER), sgpr, grad, rng)
+    assert value >= fs.collapsed_bound(sgpr, X, Y, jitter=JITTER) - 1e-9 * abs(value)
+
+
+def test_all_data_as_inducing_inputs_leave_nothing_over(rng):
+    """Then it is the collapsed bound, and both are exact."""
+    sgpr, X, Y = problem(rng, 4, 15)
+    sgpr = fs.replace(sgpr, inducing=X)
+    np.testing.assert_allclose(fs.tighter_bound(sgpr, X, Y, jitter=1e-9), fs.collapsed_bound(sgpr, X, Y, jitter=1e-9), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrt", [("noise_variance",), ("inducing",), ("covariance.parts.0.variance", "mean"), ("covariance",)])
+def test_wrt_leaves_out_the_rest(rng, monkeypatch, wrt):
+    sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
+    _, whole = fs.tighter_bound_and_grad(sgpr, X, Y)
+    _, grad = fs.tighter_bound_and_grad(sgpr, X, Y, wrt=wrt)
+    every = {path: bar for path, _, bar in fs.leaves(whole)}
+    got = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
+    assert set(got) == {p for p in every if any(p == n or p.startswith(n + ".") for n in wrt)}
+    for path, bar in got.items():
+        np.testing.assert_allclose(bar, every[path], rtol=1e-12)
+
+
+def test_float32_is_as_accurate_as_numpy(rng):
+    """By the same route: the collapsed bound, and what K_ff adds to it."""
+    def plain(sgpr, X, Y):
+        real, (N, M) = X.dtype.type, (len(X), len(sgpr.inducing))
+        b = definitions.blocks(sgpr.covariance, sgpr.inducing, X, real(JITTER))
+        K, beta = definitions.covariances.matrix(sgpr.covariance, X, X), 1 / sgpr.noise_variance
+        Lam = np.linalg.solve(np.linalg.cholesky(b.Kuu), b.Kuf)
+        E = Lam @ Lam.T
+        B = np.eye(M, dtype=real) + beta * E
+        R = np.linalg.cholesky(B)
+        c = np.linalg.solve(R, beta * (Lam @ Y))
+        log_det = N * np.log(2 * np.pi / beta) + 2 * np.log(R.diagonal()).sum()
+        collapsed = c @ c - beta * (Y @ Y) - log_det - beta * (b.kff.sum() - np.trace(E))
+        return 0.5 * collapsed + 0.5 * beta**2 * np.trace(np.linalg.solve(B, Lam @ K @ Lam.T - E @ E))
+
+    def draw():
+        sgpr, X, Y = problem(rng, 15, 60)
+        sgpr, X, Y = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], sgpr), X.astype(np.float32), Y.astype(np.float32)
+        wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr), X.astype(float), Y.astype(float)
+        value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, jitter=JITTER)
+        assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
+        assert value == pytest.approx(definitions.tighter(*wide, JITTER), rel=1e-4)
+        return by_name(("value",), (value,), (plain(sgpr, X, Y),), (plain(*wide),))
+
+    assert_within_budget(draw, problems=9)
+
+
+def test_bad_input(rng):
+    sgpr, X, Y = problem(rng, 3, 20)
+    for call in (fs.tighter_bound, fs.tighter_bound_and_grad):
+        with pytest.raises(ValueError, match=f"{call.__name__}: `X` has 20 rows, more than `max_rows`, 19: .*`max_rows=20`"):
+            call(sgpr, X, Y, max_rows=19)
+        assert np.isfinite(np.array(call(sgpr, X, Y, max_rows=20), object).reshape(-1)[0])
+        with pytest.raises(TypeError, match=f"{call.__name__}: `sgpr` must be a fastsvgp.SGPR, got SVGP"):
+            call(fs.optimal_svgp(sgpr, X, Y), X, Y)
+        with pytest.raises(ValueError, match="`max_rows` must be a whole number"):
+            call(sgpr, X, Y, max_rows=0)
+        with pytest.raises(ValueError, match="`Y` must be"):
+            call(sgpr, X, Y[:-1])
