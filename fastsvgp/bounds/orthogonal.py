@@ -3,13 +3,13 @@
 import numpy as np
 
 from .. import check, kernels
-from ..inducing import naming_repeated, sets_of, stacked
+from ..inducing import naming_repeated, stacked
 from ..kernels import verdicts
 from ..posteriors import DecoupledWeights, Marginal, Whitened
 from ..posteriors.base import prior_factor
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitening import GaussianFactor
-from ..records import record, replace
+from ..records import leaves, record, replace
 
 
 @verdicts.retried
@@ -95,25 +95,29 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     given, dtype = check.parameters(given)
     sizes, _ = check.inducing(given, kind.num_sets, f"a {kind.__name__} posterior")
     batch = () if outputs is None else (check.whole("outputs", outputs),)
+    home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
+    means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
     if issubclass(kind, DecoupledWeights):
-        first, second = sets_of(given.inducing)
-        return kind(*_standard(batch, sizes[0], first), np.zeros((*batch, sizes[1]), dtype, like=second))
+        return _settled(kind(means[0], _identities(means[0]), means[1]))
+    single = issubclass(kind, GaussianFactor)
+    if kind.whitening_is_fixed if single else not kind.unwhitens:
+        return _settled(kind(*(field for mean in means for field in (mean, _identities(mean)))))
     L, end, fields = _factor(given.covariance, given.inducing, jitter, dtype), 0, {}
-    if issubclass(kind, GaussianFactor):
-        mean, tril = _standard(batch, sizes[0], L)
-        return _settled(kind(mean, tril).unwhitened(L, mean, tril))
+    if single:
+        return _settled(kind(*means, None).unwhitened(L, *means, _identities(*means)))
     q = kind(*[None] * len(kind._record_fields))
-    for name, size in zip(kind.names, sizes, strict=True):
+    for name, size, mean in zip(kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
-        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), *_standard(batch, size, L))
+        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), mean, _identities(mean))
     return _settled(kind(**fields))
 
 
-def _standard(batch, size, home):
-    """A mean of zeros and a factor of the identity, for each output, where ``home`` is and in its dtype."""
-    tril = np.zeros((*batch, size, size), home.dtype, like=home)
+def _identities(mean):
+    """A factor (..., M, M) for each mean (..., M)."""
+    size = mean.shape[-1]
+    tril = np.zeros((*mean.shape, size), mean.dtype, like=mean)
     tril.reshape(-1, size * size)[:, :: size + 1] = 1
-    return np.zeros((*batch, size), home.dtype, like=home), tril
+    return tril
 
 
 @record

@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from .defaults import ALL, COLLAPSED, FEW, SOME
+from .defaults import ALL, COLLAPSED, FEW, SAMPLED, SOME
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
 
@@ -132,8 +132,15 @@ def _add_fit(commands):
         help="default by the size of the data: sgpr for gaussian noise and up to "
         f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or --natural-step is given; else svgp. "
         "svgp: minibatches, any likelihood; lsvgp: the same with fewer parameters and the fewest operations "
-        "a step; rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently; sgpr: the collapsed bound "
-        "on all data at once, gaussian only, by L-BFGS",
+        "a step; rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently; solvegp: svgp with a second set of "
+        "inducing inputs for what the first leaves over; odvgp: the same for the mean alone, many of them at little cost; sgpr: "
+        "the collapsed bound on all data at once, gaussian only, by L-BFGS",
+    )
+    model.add_argument(
+        "--orthogonal",
+        metavar="M2",
+        type=_count,
+        help="solvegp, odvgp: number of inducing inputs of the second set (default as many as of the first)",
     )
 
     training = fit.add_argument_group("training")
@@ -151,7 +158,14 @@ def _add_fit(commands):
         "--natural-step",
         metavar="S",
         type=_number(float, 0, 1, closed_high=True),
-        help="svgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves it too)",
+        help="svgp, solvegp, odvgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves "
+        "it too)",
+    )
+    training.add_argument(
+        "--sampled",
+        metavar="S",
+        type=_count,
+        help=f"odvgp: inducing inputs of the second set that a step samples for the size of the mean (default {SAMPLED}, or all)",
     )
     training.add_argument(
         "--jitter",

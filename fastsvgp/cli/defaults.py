@@ -17,12 +17,14 @@ what it takes 65 s without. 1000 inducing inputs that stay where k-means put the
 
 from dataclasses import dataclass
 
-from .names import METHODS
+from .errors import UsageError
+from .names import METHODS, PAIRED
 
 COLLAPSED = 5000  # training rows up to which the collapsed bound is the default
 ALL = 1500  # distinct ones up to which they all are inducing inputs
 SOME = 1000  # inducing inputs of the collapsed bound above that
-FEW = 256  # of everything else
+FEW = 256  # of everything else, at most half of the rows for each of two sets
+SAMPLED = 1024  # inducing inputs of the second set at each step of odvgp
 JITTER = 1e-7  # of all rows in float64: the bound loses up to N jitter / (2 noise), 1e-6 costs energy 0.012 of NLPD
 MINIBATCH = ("batch_size", "learning_rate", "natural_step")  # arguments that only minibatches have
 
@@ -64,7 +66,7 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
     collapsed = method == "sgpr"
     if inducing is None:
         small = collapsed and rows <= COLLAPSED
-        inducing = (distinct if distinct <= ALL else SOME) if small else FEW
+        inducing = (distinct if distinct <= ALL else SOME) if small else min(FEW, rows // 2) if method in PAIRED else FEW
     at_data = collapsed and inducing >= distinct
     return Choice(method, distinct if at_data else inducing, at_data, reason)
 
@@ -80,8 +82,30 @@ def settle(args, task):
     args.choice, args.method = choice, choice.method
     if args.inducing is None:
         args.inducing = choice.inducing
+    _settle_second_set(args, len(X))
     if args.jitter is None and choice.at_data and args.dtype == "float64":
         args.jitter = JITTER
+
+
+def _settle_second_set(args, rows):
+    """The sizes of the second set, and of its sample."""
+    if args.method not in PAIRED:
+        if args.orthogonal is not None:
+            raise UsageError(f"--orthogonal is for --method {' and '.join(PAIRED)}; with {args.method} leave it out")
+    else:
+        args.orthogonal = args.orthogonal or args.inducing
+        if not 0 < args.inducing <= rows - args.orthogonal:
+            raise UsageError(
+                f"--inducing {args.inducing} and --orthogonal {args.orthogonal} are more than the {rows} training rows; give "
+                "fewer, or --method svgp"
+            )
+    if args.method != "odvgp":
+        if args.sampled is not None:
+            raise UsageError(f"--sampled is for --method odvgp; with {args.method} leave it out")
+    elif args.sampled is None:
+        args.sampled = min(SAMPLED, args.orthogonal)
+    elif args.sampled > args.orthogonal:
+        raise UsageError(f"--sampled {args.sampled} is more than the {args.orthogonal} of --orthogonal; give at most that")
 
 
 def words(choice):

@@ -10,7 +10,7 @@ from . import defaults, metrics, report
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
-from .names import LIKELIHOODS, METHODS
+from .names import LIKELIHOODS, METHODS, NATURAL
 from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
 from .source import STANDARD_INPUT
 from .task import Standardisation, load_task, split
@@ -74,9 +74,9 @@ def fit_task(task, args, folder, title, origin=None):
         raise UsageError(
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
         )
-    if args.natural_step and args.method != "svgp":
+    if args.natural_step and args.method not in NATURAL:
         mover = "L-BFGS moves all there is" if args.method == "sgpr" else "Adam moves the posterior too"
-        raise UsageError(f"--natural-step is for --method svgp; with {args.method} {mover}: leave it out")
+        raise UsageError(f"--natural-step is for --method {', '.join(NATURAL)}; with {args.method} {mover}: leave it out")
     given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
     if given and args.method == "sgpr":
         raise UsageError(f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would have no effect")
@@ -163,7 +163,8 @@ def _prepare(task, args, say, title):
     at_data = ""
     if args.choice.at_data:
         args.inducing, at_data = args.choice.inducing, " (the distinct training inputs, held fixed; --inducing changes it)"
-    say(f"  model      {_model_words(task, args)}, {args.inducing} inducing inputs{at_data}, {args.dtype}")
+    second = f" + {args.orthogonal}" if args.orthogonal else ""
+    say(f"  model      {_model_words(task, args)}, {args.inducing}{second} inducing inputs{at_data}, {args.dtype}")
     model = build(task, scale, args)
     return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
 
@@ -199,6 +200,8 @@ def _describe(task, args, trained, seconds, fitted, title):
         "covariance": args.covariance,
         "ard": args.ard,
         "inducing": args.inducing,
+        "orthogonal": args.orthogonal,
+        "sampled": args.sampled,
         "dtype": args.dtype,
         "seed": args.seed,
         "steps": len(trained.values),

@@ -11,6 +11,7 @@ import fastsvgp as fs
 
 from .. import check
 from ..errors import DataFileError
+from ..inducing import sets_of
 from ..records import COMMAND_LINE, leaves, load_with_extra
 from .errors import UsageError, shown
 from .names import LIKELIHOODS, kind_of
@@ -76,7 +77,7 @@ class Fitted:
 
     @property
     def dtype(self):
-        return np.asarray(self.model.inducing).dtype
+        return np.asarray(sets_of(self.model.inducing)[0]).dtype
 
     def standardised_inputs(self, X):
         """Inputs (N, D) in the units of the data, as the model wants them."""

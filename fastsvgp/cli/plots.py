@@ -66,7 +66,10 @@ def training_curve(values, per, title):
 
 
 def fit_1d(train, test, grid, mean, interval, inducing, names, title):
-    """Data, predictive mean and 95 % interval over one input, in original units; ``train`` and ``test`` are (x, y)."""
+    """Data, predictive mean and 95 % interval over one input, in original units; ``train`` and ``test`` are (x, y).
+
+    ``inducing`` is a tuple of the sets of inducing inputs, one or two.
+    """
     figure, (ax,) = _figure(1, title, width=7.6)
     ax.fill_between(grid, *interval, color=BLUE, alpha=0.18, linewidth=0, label="95 % interval")
     ax.plot(grid, mean, color=BLUE, linewidth=1.8, label="mean")
@@ -74,15 +77,10 @@ def fit_1d(train, test, grid, mean, interval, inducing, names, title):
     ax.scatter(*train, s=size, color=GREY, alpha=0.6, linewidths=0, label="training data")
     if len(test[0]):
         ax.scatter(*test, s=size + 4, color=ORANGE, linewidths=0, label="held-out data")
-    ax.plot(
-        inducing,
-        np.full(len(inducing), 0.015),
-        "|",
-        color="black",
-        markersize=8,
-        transform=ax.get_xaxis_transform(),
-        label="inducing inputs",
-    )
+    labels = ("inducing inputs",) if len(inducing) == 1 else ("inducing inputs Z", "inducing inputs O")
+    for inputs, height, colour, label in zip(inducing, (0.015, 0.045), ("black", ORANGE), labels, strict=False):
+        at = np.full(len(inputs), height)
+        ax.plot(inputs, at, "|", color=colour, markersize=8, transform=ax.get_xaxis_transform(), label=label)
     ax.set_xlabel(names[0])
     ax.set_ylabel(names[1])
     ax.legend(frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14))

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from ..inducing import sets_of
 from ..records import leaves, write_atomically
 from . import metrics, plots
 from .fitted import Fitted
@@ -75,7 +76,7 @@ def _fit_plots(fitted: Fitted, task, title):
         prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
             return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names, title)}
-        inducing = np.asarray(fitted.model.inducing)[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0]
+        inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets_of(fitted.model.inducing)]
         return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.quantiles, inducing, names, title)}
     if not test.any():
         return {}

@@ -8,6 +8,7 @@ import numpy as np
 import fastsvgp as fs
 
 from ..errors import DataFileError
+from ..inducing import sets_of
 from ..train import digests
 from .errors import UsageError, shown
 from .task import Standardisation
@@ -74,8 +75,8 @@ def _essence(model, seed):
         "posterior": type(getattr(model, "posterior", None)).__name__,
         "covariance": type(model.covariance).__name__,
         "likelihood": type(getattr(model, "likelihood", None)).__name__,
-        "inducing inputs": np.shape(model.inducing),
-        "dtype": str(model.inducing.dtype),
+        "inducing inputs": " + ".join(str(np.shape(one)) for one in sets_of(model.inducing)),
+        "dtype": str(sets_of(model.inducing)[0].dtype),
         "lengthscales": np.shape(model.covariance.lengthscales),
         "seed": seed,
     }

@@ -12,18 +12,20 @@ import fastsvgp as fs
 
 from .arguments import MOST
 from .errors import UsageError
-from .names import COVARIANCES, LIKELIHOODS
+from .names import COVARIANCES, LIKELIHOODS, NATURAL, PAIRED
 from .outputs import CHECKPOINT
 from .progress import Progress
 from .resuming import check_numbers, described, resumed
 from .settled import Settled
 
-STEPS = {"svgp": 2000, "lsvgp": 2000, "rsvgp": 2000, "sgpr": 200}
+STEPS = {"sgpr": 200}  # of the others
+MINIBATCHES = 2000
 NATURAL_STEP = 0.1
 BATCH_SIZE = 512
 LEARNING_RATE = 0.01
 REST = 1000, 10  # rsvgp: the inducing inputs rest for so many steps, or for one in so many steps of a short training,
 GENTLE = 0.2  # and then move by this part of the learning rate
+AT_PRIOR = {"svgp": fs.Whitened, "solvegp": fs.WhitenedOrthogonal, "odvgp": fs.DecoupledWeights}  # what they start from
 JITTER = {"float64": 1e-6, "float32": 1e-4}
 NOISE = 0.1  # variance at the start, of targets with variance 1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
@@ -64,19 +66,22 @@ def build(task, scale, args):
     rng = np.random.default_rng([args.seed, 1])
     lengthscales = fs.median_lengthscales(X, rng=rng, ard=args.ard)
     covariance = getattr(fs, COVARIANCES[args.covariance])(variance=1.0, lengthscales=lengthscales)
-    inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, args.inducing, rng=rng)
+    sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
+    inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
     if args.method == "sgpr":
         return fs.SGPR(covariance, inducing, noise_variance=NOISE)
-    outputs = (len(task.classes),) if task.kind == "multiclass" else ()
-    posterior = _posterior(args.method, np.zeros((*outputs, len(inducing)), args.dtype), len(X))
+    outputs = len(task.classes) if task.kind == "multiclass" else None
+    if args.method in AT_PRIOR:
+        posterior = fs.at_prior(AT_PRIOR[args.method], covariance, inducing, outputs=outputs, jitter=args.jitter)
+    else:
+        batch = () if outputs is None else (outputs,)
+        posterior = _pseudo_observations(args.method, np.zeros((*batch, len(inducing)), args.dtype), len(X))
     return fs.SVGP(covariance=covariance, inducing=inducing, posterior=posterior, likelihood=_likelihood(task))
 
 
-def _posterior(method, mean, num_data):
-    """The prior, but for ``lsvgp`` and ``rsvgp``, whose pseudo-observations stand for an equal share of the data each."""
+def _pseudo_observations(method, mean, num_data):
+    """The posterior of ``lsvgp`` and ``rsvgp``: each pseudo-observation stands for an equal share of the data."""
     M, dtype = mean.shape[-1], mean.dtype
-    if method == "svgp":
-        return fs.Whitened(mean=mean, scale_tril=np.tile(np.eye(M, dtype=dtype), (*mean.shape[:-1], 1, 1)))
     variance = np.full(M, NOISE * M / num_data, dtype)
     if method == "lsvgp":
         return fs.LikelihoodForm(mean=mean, variance=variance)
@@ -118,7 +123,9 @@ def train(fitted, task, args, folder):
         settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
     if args.choice.at_data:
         settings["fixed"] = ("inducing",)
-    if args.method == "svgp" and args.natural_step != 0:
+    if args.sampled is not None:
+        settings["sampled"] = args.sampled
+    if args.method in NATURAL and args.natural_step != 0:
         settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
     with closing(Progress(total, args.quiet)) as progress:
         callback = Settled(progress, len(X)) if args.method == "sgpr" and args.steps is args.epochs is None else progress
@@ -126,7 +133,7 @@ def train(fitted, task, args, folder):
             model, info = fs.fit(fitted.model, X, y, callback=callback, **settings)
         except (ValueError, ArithmeticError) as error:
             there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
-            natural = " or --natural-step" if args.method == "svgp" else ""
+            natural = " or --natural-step" if args.method in NATURAL else ""
             steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
             error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
@@ -139,7 +146,7 @@ def train(fitted, task, args, folder):
 
 def _total_steps(args, num_data):
     if args.epochs is None:
-        return args.steps or STEPS[args.method]
+        return args.steps or STEPS.get(args.method, MINIBATCHES)
     per_epoch = num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
     steps = args.epochs * per_epoch
     if steps > MOST:

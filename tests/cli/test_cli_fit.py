@@ -112,7 +112,7 @@ def test_one_seed_one_result(wave, unplotted, capsys):
 def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
     X = rng.standard_normal((90, 3))
     write_csv("many.csv", "a,b,c,y", *X.T, X[:, 0] - X[:, 1] ** 2 + rng.normal(0, 0.1, 90))
-    for method in ("sgpr", "svgp", "lsvgp", "rsvgp"):
+    for method in ("sgpr", "svgp", "lsvgp", "rsvgp", "solvegp", "odvgp"):
         if method == "sgpr" and "--natural-step" in options:
             continue
         plotted = method == "sgpr" and not options
@@ -124,7 +124,52 @@ def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
         assert np.size(results["parameters"]["covariance.lengthscales"]) == (1 if "--no-ard" in options else 3)
         assert not plotted or png(f"{method}/predictions.png")
         model = fs.load_fitted(method).model
-        assert model.inducing.dtype == ("float32" if "float32" in options else "float64")
+        sets = (model.inducing.Z, model.inducing.O) if method in ("solvegp", "odvgp") else (model.inducing,)
+        assert {Z.dtype for Z in sets} == {np.dtype("float32" if "float32" in options else "float64")}
+
+
+@pytest.mark.parametrize(
+    "method, second", [("solvegp", ["--orthogonal", "7"]), ("odvgp", ["--orthogonal", "20", "--sampled", "5"])]
+)
+def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
+    """Both are marked in fit.png; a run that was interrupted goes on to where one without interruption ends."""
+    drawn, plain = [], plots.fit_1d
+    monkeypatch.setattr(plots, "fit_1d", lambda *a: drawn.append(a[5]) or plain(*a))
+    out, _ = run(capsys, "fit", wave, *FEW, "--method", method, *second)
+    size = int(second[1])
+    assert f"12 + {size} inducing inputs" in out and png("wave-fit/fit.png")
+    assert [Z.shape for Z in drawn[0]] == [(12,), (size,)] and all(9 < z < 21 for Z in drawn[0] for z in Z)
+    results = json.loads(pathlib.Path("wave-fit/metrics.json").read_text())
+    assert (results["method"], results["inducing"], results["orthogonal"]) == (method, 12, size)
+    assert results["sampled"] == (5 if method == "odvgp" else None)
+    assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
+    whole, _ = run(capsys, "predict", "wave-fit", wave)
+    assert len(whole.splitlines()) == 121
+    options = [*FEW[2:], "--method", method, *second, "--out", "half", "--quiet"]
+    steps, plain_step = [], minibatch.natural_step
+
+    def interrupted(*args, **options):
+        steps.append(1)
+        if len(steps) == 30:
+            raise KeyboardInterrupt
+        return plain_step(*args, **options)
+
+    monkeypatch.setattr(plots, "available", lambda: False)
+    monkeypatch.setattr(minibatch, "natural_step", interrupted)
+    assert main(["fit", wave, *FEW, *options]) == 130
+    monkeypatch.setattr(minibatch, "natural_step", plain_step)
+    capsys.readouterr()
+    run(capsys, "fit", wave, *FEW, *options, "--resume")
+    assert run(capsys, "predict", "half", wave)[0] == whole
+
+
+def test_sizes_of_two_sets_by_themselves(wave, unplotted, capsys):
+    """As many as svgp, at most half of the rows for each."""
+    run(capsys, "fit", wave, "--steps", "2", "--method", "solvegp", "--quiet", "--out", "a")
+    run(capsys, "fit", wave, "--steps", "2", "--method", "odvgp", "--inducing", "30", "--quiet", "--out", "b")
+    found = [json.loads(pathlib.Path(folder, "metrics.json").read_text()) for folder in "ab"]
+    sizes = [[one[name] for name in ("inducing", "orthogonal", "sampled")] for one in found]
+    assert sizes == [[54, 54, None], [30, 30, 30]]
 
 
 def blobs(rng, names):
@@ -139,6 +184,8 @@ def blobs(rng, names):
         (["no", "yes"], [], "BernoulliProbit"),
         (["no", "yes"], ["--method", "lsvgp"], "BernoulliProbit"),
         (["red", "green", "dark blue"], ["--method", "rsvgp"], "Softmax"),
+        (["red", "green", "dark blue"], ["--method", "solvegp"], "Softmax"),
+        (["no", "yes"], ["--method", "odvgp"], "BernoulliProbit"),
         (["0", "1"], ["--likelihood", "bernoulli-logit"], "BernoulliLogit"),
         (["red", "green", "dark blue"], [], "Softmax"),
         (["1", "2", "3"], ["--likelihood", "robustmax"], "RobustMax"),
