@@ -32,7 +32,8 @@ RUN = 1024  # rows of K_ff at a time
 
 @verdicts.retried
 def tighter_bound(sgpr, X, Y, *, jitter=None, max_rows=20_000) -> float:
-    """The tighter bound, in nats; arguments and errors as in ``tighter_bound_and_grad``. (N + 3 M) M N flops, and K_ff once."""
+    """The tighter bound, in nats; arguments and errors as in ``tighter_bound_and_grad``. 2 (N + 2 M) M N flops,
+    and K_ff once."""
     sgpr, X, Y, jitter = _checked("tighter_bound", sgpr, X, Y, jitter, max_rows)
     s = forward(sgpr, X, Y, jitter)
     value, _ = _tighter(s, sgpr, X, ())
@@ -71,7 +72,7 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None
 
     Notes
     -----
-    2 M N^2 + 5 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
+    3 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
     (N, N). The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
     """
     sgpr, X, Y, jitter = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, max_rows)
@@ -87,7 +88,7 @@ def _tighter(s, sgpr, X, need):
     beta, real_beta, P, M = s.beta, in_dtype(s.beta, s.y.dtype), len(s.y), len(s.L)
     E = s.B / real_beta
     E.reshape(-1)[:: M + 1] -= 1 / real_beta
-    U = kernels.solve_triangular(s.R, s.Lam)
+    U = kernels.solve_triangular(s.R, s.Lam) if need else None
     T, covariance_bar = _through_Kff(sgpr.covariance, X, s.Lam, U, 0.5 * P * real_beta * real_beta, need)
     H = kernels.matmul(T, s.Lam, transpose_b=True)
     D = H - kernels.matmul(E, E)

@@ -1,20 +1,17 @@
 """Decoupled inducing inputs (ODVGP): SOLVE-GP whose q(v) keeps the prior covariance C_vv, so that O serves the mean alone.
 
-Names as in ``orthogonal``. With S_v = C_vv the whitened factor of v is the identity: it has no part in the variance, and no V.
-Let alpha = L^-T m be the weights of the mean in Kuf, m = (m_u, m_v) whitened by their blocks:
+Names as in ``orthogonal``: K is the Kuu of the stack, L its factor, M_v the mean of v, m_v = L_vv^-1 M_v. With S_v = C_vv the
+whitened factor of v is the identity: v has no part in the variance, and what is left is ``Marginal`` on Z with a mean function,
 
-    mean = Kuf' alpha,    var = kff - colsum(Lam_u^2) + colsum(V_u^2),    Lam_u = L_uu^-1 Kuf_u,    V_u = W_u' Lam_u
-    KL   = KL[N(m_u, W_u W_u') || N(0, I)] + |m_v|^2 / 2
+    f  = that of ``Marginal`` on Z  +  Kuf' e,    K e = (0, M_v)        C_fv C_vv^-1 M_v = Kuf' (-Kuu^-1 K_uv; I) C_vv^-1 M_v
+    KL = that of ``Marginal`` on Z  +  |m_v|^2 / 2                      M_v' C_vv^-1 M_v = |m_v|^2 = e' K e
 
-so that the batch meets O in products with vectors only. Reverse: with beta = L^-1 (Kuf a) the mean is m' beta summed over the
-data, and Kuu enters through beta, Lam_u and the whitening of the parameters, all of the form of the whitening lemma; L_uu is the
-leading block of L, and the lower triangular Phi of the lemma keeps to its leading block there:
+so that the batch meets O in products with vectors only. Reverse, with a the cotangents of the mean, kappa that of the KL, and
+beta = L^-1 Kuf a, gamma = K^-1 Kuf a = L^-T beta: from de = -K^-1 dK e and d(e' K e) = -e' dK e at fixed M_v
 
-    Lam_u_bar = 2 (W_u V_u - Lam_u) * b
-    Kuf_bar   = alpha a',  its first rows + L_uu^-T Lam_u_bar
-    m_bar     = beta + kappa m
-    W_u_bar   = tril(2 (Lam_u * b) V_u') + kappa (W_u - diag(1 / W_u,ii))
-    C         = m beta',  C_uu += Lam_u_bar Lam_u',  C_ss += m_s_bar m_s',  C_uu += W_u_bar W_u'      (lower triangle)
+    Kuf_bar = that of ``Marginal`` in the first rows  +  e a'
+    Kuu_bar = that of ``Marginal`` in the first block  -  sym((gamma + kappa e / 2) e')
+    M_v_bar = L_vv^-T (beta_v + kappa m_v)
 
 Source: Salimbeni et al., "Orthogonally Decoupled Variational Gaussian Processes" (2018); Shi et al. 2020, section 3.1.
 """
@@ -25,10 +22,9 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record
-from .base import Bars, Joint, Pass, Projection, gradient, raise_to_floor, wanted
-from .orthogonal import Projected, StackedPass, UnwhitenedSets
-
-INVERSE_UP_TO = 256
+from .base import Bars, Joint, Pass, Prior, Projection, gradient, wanted
+from .marginal import Marginal
+from .orthogonal import StackedPass, UnwhitenedSets
 
 
 @record
@@ -43,8 +39,7 @@ class Decoupled(UnwhitenedSets):
 
     Notes
     -----
-    Value and all gradients cost 3 (1 + P) M^2 B flops for P outputs, as ``Marginal`` on Z, and 4/3 (M + M2)^3. Source: Salimbeni
-    et al. 2018.
+    Value and all gradients cost what ``Marginal`` on Z costs, and (M + M2)^3 / 3 flops. Source: Salimbeni et al. 2018.
     """
 
     mean_u: Any = leaf()
@@ -71,112 +66,69 @@ class Decoupled(UnwhitenedSets):
 
 
 class DecoupledPass(Pass):
-    """The factor of the stacked Kuu, the whitened parameters, the weights of the mean, and the sums that ``pull`` collects.
+    """The pass of ``Marginal`` on Z, and what O adds to it.
 
-    L : (M_u + M_v, same), its blocks (L_u, L_v); means, alphas : (P, M_u + M_v); trils : (P, M_u, M_u)
+    L : (M, M), of the stack; m_v : (P, M2); e : (P, M); u, v : the sets as slices of the stack
     """
 
     def __init__(self, q, prior, columns, need):
-        self.q, self.need, self.L = q, need, prior.L
+        self.q, self.need, self.L, self.batch = q, need, prior.L, q.mean_u.shape[:-1]
         M, (size, _) = len(self.L), q.set_sizes(len(self.L))
         self.u, self.v = slice(0, size), slice(size, M)
-        self.L_u, self.L_v = (np.ascontiguousarray(self.L[at, at], like=self.L) for at in (self.u, self.v))
-        self.inverse = kernels.inverse_triangular(self.L_u) if size <= min(INVERSE_UP_TO, columns) else None
-        mean_u, tril = q.whitened("u", self.L_u)
-        self.batch, mean_v = mean_u.shape[:-1], kernels.solve_triangular(self.L_v, q.mean_v[..., None])[..., 0]
-        self.means = np.concatenate([mean_u.reshape(-1, size), mean_v.reshape(-1, M - size)], axis=1)
-        self.trils = tril.reshape(-1, size, size)
-        self.alphas = kernels.solve_triangular(self.L, self.means[..., None], transpose=True)[..., 0]
-        self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
-        self.sum_trils = self.need_Kuu or wanted(need, "scale_tril_u")
-        self.Kuf_a = self.tril_bar = self.C_u = None
+        on_Z = Prior(_block(prior.Kuu, self.u), prior.jitter)
+        on_Z.L, self.L_v = _block(self.L, self.u), _block(self.L, self.v)
+        own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
+        names = tuple(own.get(name, name) for name in need if name != "posterior.mean_v")
+        self.on_Z = Marginal(q.mean_u, q.scale_tril_u).start_from(on_Z, columns, names)
+        self.m_v = kernels.solve_triangular(self.L_v, q.mean_v.reshape(-1, M - size, 1))[..., 0]
+        padded = np.zeros((len(self.m_v), M), self.L.dtype, like=self.L)
+        padded[:, self.v] = self.m_v
+        self.e, self.Kuf_a = self._solved(padded, transpose=True), np.zeros_like(padded)
 
-    def _solve(self, B, transpose=False, overwrite_b=False):
-        if self.inverse is None:
-            return kernels.solve_triangular(self.L_u, B, transpose, overwrite_b)
-        return kernels.multiply_triangular(self.inverse, B, transpose, overwrite_b)
+    def _solved(self, vectors, transpose=False):
+        return kernels.solve_triangular(self.L, vectors[..., None], transpose=transpose)[..., 0]
+
+    @property
+    def clamped(self):
+        return self.on_Z.clamped
 
     def project(self, Kuf, kff):
-        Lam = self._solve(np.ascontiguousarray(Kuf[self.u], like=Kuf))
-        (P, M), N = self.trils.shape[:2], Lam.shape[1]
-        zeros, V, var = np.zeros(M, Lam.dtype, like=Lam), [], np.empty((P, N), Lam.dtype, like=Lam)
-        explained = kernels.column_moments(Lam, zeros)[1]
-        for p, W in enumerate(self.trils):
-            V.append(kernels.multiply_triangular(W, Lam, transpose=True))
-            var[p] = kff + (kernels.column_moments(V[p], zeros)[1] - explained)
-        self.clamped += raise_to_floor(var, kff)
-        mean = kernels.matmul(self.alphas, Kuf)
-        f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
-        return Projection(f, (Kuf, Projected(Lam, V)))
+        f, rows = self.on_Z.project(np.ascontiguousarray(Kuf[self.u], like=Kuf), kff)
+        return Projection(Marginals(f.mean + kernels.matmul(self.e, Kuf).reshape(f.mean.shape), f.var), (Kuf, rows))
 
     def joint(self, Kuf, Kff):
-        Lam = self._solve(np.ascontiguousarray(Kuf[self.u], like=Kuf))
-        P, N = len(self.trils), Lam.shape[1]
-        prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
-        cov = np.empty((P, N, N), Lam.dtype, like=Lam)
-        for p, W in enumerate(self.trils):
-            V = kernels.multiply_triangular(W, Lam, transpose=True)
-            np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
-        self.clamped += raise_to_floor(cov.reshape(P, N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
-        return Joint(kernels.matmul(self.alphas, Kuf).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
+        f = self.on_Z.joint(np.ascontiguousarray(Kuf[self.u], like=Kuf), Kff)
+        return Joint(f.mean + kernels.matmul(self.e, Kuf).reshape(f.mean.shape), f.cov)
 
     def kl(self):
-        P, M = self.trils.shape[:2]
-        squares = np.sum(np.square(self.means, dtype=float)) + kernels.tril_sum_of_squares(self.trils)
-        return 0.5 * (squares - P * M) - np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum()
+        return self.on_Z.kl() + 0.5 * np.sum(np.square(self.m_v, dtype=float))
 
     def pull(self, rows, f_bar):
-        Kuf, (Lam, V) = rows[0], (rows[1].Lam, rows[1].V)
-        (P, M), N, first = self.trils.shape[:2], Lam.shape[1], self.Kuf_a is None
-        a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
-        if first:
-            self.Kuf_a = np.zeros_like(self.means)
-            self.tril_bar = kernels.empty(self.trils.shape, Lam) if self.sum_trils else None
-            self.C_u = kernels.empty((M, M), Lam) if self.need_Kuu else None
+        Kuf, rows = rows
+        a = f_bar.mean.reshape(len(self.e), Kuf.shape[1])
         self.Kuf_a += kernels.matmul(a, Kuf, transpose_b=True)
-        Lam_bar, zeros = None, np.zeros(M, Lam.dtype, like=Lam)
-        for p, W in enumerate(self.trils):
-            if self.sum_trils or self.need_Kuf:
-                kernels.scale_columns(V[p], b2[p], out=V[p])
-            if self.sum_trils:
-                kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
-            if self.need_Kuf:
-                T = kernels.multiply_triangular(W, V[p], overwrite_b=True)
-                kernels.add_outer_minus_scaled(T, zeros, a[p], Lam, b2[p])
-                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
-        if self.C_u is not None:
-            kernels.tril_product(Lam_bar, Lam, out=self.C_u, add=not first)
-        rows[1].Lam = rows[1].V = None
-        if not self.need_Kuf:
+        of_Z = self.on_Z.pull(rows, f_bar)
+        if of_Z is None:
             return None
-        Kuf_bar = kernels.matmul(self.alphas, a, transpose_a=True)
-        Kuf_bar[self.u] += self._solve(Lam_bar, transpose=True, overwrite_b=True)
+        Kuf_bar = kernels.matmul(self.e, a, transpose_a=True)
+        Kuf_bar[self.u] += of_Z
         return Kuf_bar
 
     def finish(self, kl_bar):
-        betas = kernels.solve_triangular(self.L, self.Kuf_a[..., None])[..., 0]
-        mean_bars = betas + kl_bar * self.means
-        if self.sum_trils:
-            for bar, W in zip(self.tril_bar, self.trils, strict=True):
-                kernels.tril_update(bar, W, kl_bar, out=bar)
-        Kuu_bar = self._Kuu_bar(betas, mean_bars) if self.need_Kuu else None
-        bars = {}
-        for name, at, L in (("mean_u", self.u, self.L_u), ("mean_v", self.v, self.L_v)):
-            if wanted(self.need, name):
-                bar = np.ascontiguousarray(mean_bars[:, at, None], like=mean_bars)
-                bars[name] = kernels.solve_triangular(L, bar, transpose=True).reshape(getattr(self.q, name).shape)
-        if wanted(self.need, "scale_tril_u"):
-            tril_bar = kernels.tril(kernels.solve_triangular(self.L_u, self.tril_bar, transpose=True, overwrite_b=True))
-            bars["scale_tril_u"] = tril_bar.reshape(self.q.scale_tril_u.shape)
+        of_u, of_Z = self.on_Z.finish(kl_bar)
+        mean_v_bar = Kuu_bar = None
+        beta = self._solved(self.Kuf_a)
+        if wanted(self.need, "mean_v"):
+            bar = np.ascontiguousarray(beta[:, self.v, None], like=beta) + kl_bar * self.m_v[..., None]
+            mean_v_bar = kernels.solve_triangular(self.L_v, bar, transpose=True).reshape(self.q.mean_v.shape)
+        if of_Z is not None:
+            left = self._solved(beta, transpose=True) + 0.5 * kl_bar * self.e
+            pair, other = np.concatenate([left, self.e]), np.concatenate([self.e, left])
+            Kuu_bar = kernels.symmetrise(kernels.matmul(-0.5 * pair, other, transpose_a=True))
+            Kuu_bar[self.u, self.u] += of_Z
+        bars = {"mean_u": of_u.mean, "scale_tril_u": of_u.scale_tril, "mean_v": mean_v_bar}
         return Bars(gradient(self.q, **bars), Kuu_bar)
 
-    def _Kuu_bar(self, betas, mean_bars):
-        """The whitening lemma applied to C of the module's text."""
-        for W_bar, W in zip(self.tril_bar, self.trils, strict=True):
-            kernels.tril_product(W_bar, W, out=self.C_u, add=True)
-        C = kernels.tril_product(self.means.T, betas.T)
-        for at in (self.u, self.v):
-            left, right = (np.ascontiguousarray(x[:, at].T, like=x) for x in (mean_bars, self.means))
-            C[at, at] += kernels.tril_product(left, right)
-        C[self.u, self.u] += kernels.tril(self.C_u)
-        return kernels.whitening_vjp(C, self.L, overwrite_c=True)
+
+def _block(A, at):
+    return np.ascontiguousarray(A[at, at], like=A)

@@ -284,16 +284,21 @@ class StackedPass(Pass):
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
         Lam_bar = None
         for p in range(P):
+            T = kernels.empty(Lam.shape, Lam) if self.need_Kuf or any(one.sum_trils for one in self.sets) else None
             for one, v in zip(self.sets, V[p], strict=True):
-                if one.sum_trils or self.need_Kuf:
-                    kernels.scale_columns(v, b2[p], out=v)
+                if T is None:
+                    continue
+                part = kernels.scale_columns(v, b2[p], out=T[one.at])
                 if one.sum_trils:
-                    kernels.tril_product(Lam[one.at], v, out=one.tril_bar[p], add=not first)
+                    kernels.tril_product(Lam[one.at], part, out=one.tril_bar[p], add=not first)
+                if self.need_Kuf:
+                    product = kernels.multiply_triangular(one.trils[p], part, overwrite_b=True)
+                    if product is not part:  # a device has it elsewhere
+                        part[...] = product
+            V[p] = None
             if self.G is not None:
                 kernels.weighted_gram(Lam, b2[p], out=self.G[p], add=not first)
             if self.need_Kuf:
-                W_V = zip(self.sets, V[p], strict=True)
-                T = np.concatenate([kernels.multiply_triangular(one.trils[p], v, overwrite_b=True) for one, v in W_V])
                 self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a[p], Lam, b2[p])
                 Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
         if self.C is not None:
