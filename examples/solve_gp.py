@@ -38,8 +38,11 @@ TOY = {"SVGP 5": (fs.Marginal, 5, 0), "ODVGP 5+100": (fs.DecoupledWeights, 5, 10
 
 
 def start(kind, M, M2, covariance, X, noise, seed):
-    """q = prior, and inducing inputs by k-means, both sets chosen together."""
-    inducing = fs.kmeans_inducing(X, (M, M2) if M2 else M, rng=seed)
+    """q = prior, and inducing inputs by k-means, both sets chosen together where there are rows enough."""
+    if M + M2 <= len(X):
+        inducing = fs.kmeans_inducing(X, (M, M2) if M2 else M, rng=seed)
+    else:
+        inducing = fs.InducingPair(*(fs.kmeans_inducing(X, size, rng=seed) for size in (M, M2)))
     return fs.SVGP(covariance, inducing, fs.at_prior(kind, covariance, inducing), fs.Gaussian(variance=noise))
 
 
@@ -131,6 +134,7 @@ def picture(path, X, y, models):
         for inputs, marker, height in marks:
             at = np.full(len(inputs), height)
             ax.plot(inputs[:, 0], at, marker, color="black", markersize=5, transform=ax.get_xaxis_transform())
+        ax.set_xlim(grid[0, 0], grid[-1, 0])
         ax.set_title(f"{method}: ELBO {fs.elbo(model, X, y):.1f}", fontsize="medium")
     figure.savefig(path, dpi=130)
 
