@@ -149,6 +149,24 @@ ROWS = {
 }
 
 
+def _pair_row(kind):
+    """Of two sets of inducing inputs, a third of them in the second; more of these posteriors in ``test_orthogonal``."""
+
+    def fields(M, mean, tril):
+        sizes = M - max(1, M // 3), max(1, M // 3)
+        return [field for m in sizes for field in (mean(m), tril(m))][: len(kind._record_fields)]
+
+    def make(rng, A, batch=()):
+        mean, tril = (lambda m: rng.standard_normal((*batch, m))), (lambda m: factor(rng, *batch, m, off=0.3 / np.sqrt(m)))
+        return kind(*fields(len(A), mean, tril))
+
+    return Row(make, lambda M: kind(*fields(M, np.zeros, lambda m: 1e-12 * np.eye(m))), None)
+
+
+PAIRS = {kind.__name__: _pair_row(kind) for kind in (fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights)}
+EVERY = ROWS | PAIRS
+
+
 # --- problems -----------------------------------------------------------------------------------------------------------
 
 
@@ -163,8 +181,8 @@ def joint_blocks(rng, M, N):
 def problem(rng, name, M, N, P=None):
     """``(posterior, blocks, random quantities)``."""
     blocks = joint_blocks(rng, M, N)
-    posterior = ROWS[name].make(rng, blocks.Kuu + JITTER * np.eye(M), () if P is None else (P,))
-    return posterior, blocks, ROWS[name].random(rng, M)
+    posterior = EVERY[name].make(rng, blocks.Kuu + JITTER * np.eye(M), () if P is None else (P,))
+    return posterior, blocks, EVERY[name].random(rng, M)
 
 
 def in_model(rng, name, model, batch=(), jitter=JITTER):

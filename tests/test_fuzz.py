@@ -11,6 +11,7 @@ import pytest
 from numerics import generator
 
 import fastsvgp as fs
+from fastsvgp.records import is_record
 
 CALLS = 100  # of each function
 N, M, D = 9, 4, 2
@@ -30,6 +31,10 @@ def cases():
     relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
     sgpr = fs.SGPR(model.covariance, Z, 0.1)
     blocks = model.covariance.blocks(Z, X)
+    pair = fs.InducingPair(Z, rng.standard_normal((3, D)))
+    two = fs.replace(model, inducing=pair, posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)))
+    wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
+    orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
     sums = dict(bound, model=relaxed, probes=2)
@@ -57,6 +62,14 @@ def cases():
         "kmeans_inducing": (fs.kmeans_inducing, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
         "greedy_variance_inducing": (
             fs.greedy_variance_inducing, dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),
+        ),
+        "elbo_and_grad of two sets": (fs.elbo_and_grad, dict(bound, model=two, wrt=("inducing.O",))),
+        "elbo_and_grad of weights": (fs.elbo_and_grad, dict(bound, model=wide, sampled=2)),
+        "collapsed_bound_and_grad of two sets": (fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
+        "tighter_bound_and_grad": (fs.tighter_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
+        "to_joint": (fs.to_joint, dict(model=two, jitter=None)),
+        "at_prior": (
+            fs.at_prior, dict(kind=fs.Orthogonal, covariance=model.covariance, inducing=pair, outputs=None, jitter=None),
         ),
         "median_lengthscales": (fs.median_lengthscales, dict(X=X, rng=0, ard=True, subset=9)),
         "inverse_factor": (fs.inverse_factor, dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),
@@ -116,7 +129,7 @@ def tried(name, rng):
     arguments = dict(arguments)
     key = list(arguments)[rng.integers(len(arguments))]
     names = {key}
-    if hasattr(arguments[key], "_record_fields") and rng.random() < 0.6:
+    if is_record(arguments[key]) and rng.random() < 0.6:
         arguments[key], path = inner(rng, arguments[key])
         names |= {*path.split("."), *(["inputs"] if path == "inducing" else [])}
     else:

@@ -10,6 +10,7 @@ from ..posteriors.base import prior_factor
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitening import GaussianFactor
 from ..records import leaves, record, replace
+from .elbo import SVGP
 
 
 @verdicts.retried
@@ -38,6 +39,8 @@ def to_joint(model, jitter=None):
     -----
     (M + M2)^3 / 3 flops, and P (M + M2)^3 / 3 for ``Orthogonal``.
     """
+    if type(model) is not SVGP:
+        raise TypeError(f"to_joint: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
     model, _, _, dtype = check.svgp(model)
     q = model.posterior
     if not isinstance(q, OrthogonalSets):

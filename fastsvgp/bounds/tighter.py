@@ -125,11 +125,13 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
 def _checked(name, sgpr, X, Y, jitter, max_rows):
     if type(sgpr) is not SGPR:
         raise TypeError(f"{name}: `sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
-    N, most = np.shape(X)[0] if np.ndim(X) else 0, check.whole("max_rows", max_rows)
+    most = check.whole("max_rows", max_rows)
+    sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter)
+    N = len(X)
     if N > most:
         M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
         raise ValueError(
             f"{name}: `X` has {N} rows, more than `max_rows`, {most}: all {N}^2 covariances of two data would be computed, and "
             f"some {2 * M * N**2 / 1e12:.2g} Tflop spent on them at each call. Give fewer rows, or `max_rows={N}` to do it"
         )
-    return checked(sgpr, X, Y, jitter)
+    return sgpr, X, Y, jitter

@@ -25,7 +25,7 @@ ADVICE = {
     "chunk_size": "a smaller `chunk_size`",
     "inducing": "fewer inducing inputs",
 }
-COUNTS = "chunk_size", "num_samples", "probes"  # whole numbers that stand for so many rows
+COUNTS = "chunk_size", "num_samples", "probes", "outputs"  # whole numbers that stand for so many rows
 
 
 def explained(error, arguments):

@@ -67,13 +67,12 @@ class DecoupledWeights(OrthogonalSets):
 
     def draw(self, name, value, M, dtype, rng):
         """``sampled``: columns of K_vv, (S,) numbers on the host, drawn without replacement where it is the number S."""
-        M2 = self.weights_v.shape[-1]
-        if np.ndim(value) == 0:
+        M2, given = self.weights_v.shape[-1], check.as_array(name, value)
+        if given.ndim == 0:
             S = check.whole(name, value)
             if S > M2:
                 raise ValueError(f"`sampled` is {S}, but `inducing.O` has {M2} rows; give at most that, or None for all of them")
             return check.generator(rng).choice(M2, S, replace=False)
-        given = check.as_array(name, value)
         given = given.get() if verdicts.on_device(given) else given
         if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= M2:
             raise ValueError(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
 from oracles import gp
-from posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
+from posterior_problems import ALL, EVERY, JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
 from reverse_rule import assert_reverse_rule, symmetric_behind
 
 import fastsvgp as fs
@@ -28,6 +28,7 @@ SHAPES = [
 ]
 
 each_posterior = pytest.mark.parametrize("name", ROWS)
+every_posterior = pytest.mark.parametrize("name", EVERY)  # those of two sets of inducing inputs too
 each_shape = pytest.mark.parametrize("M, N, P", SHAPES)
 each_length = pytest.mark.parametrize("N", [5, 20, 60])  # of a batch: where an algebra has several forms, each is taken
 one_or_two = pytest.mark.parametrize("P", [None, 2])
@@ -88,7 +89,7 @@ def test_reverse_rule_of_every_field_and_block(rng, name, M, N, P):
 @pytest.mark.parametrize("bars", [bars_of, one_sided_bars_of], ids=["signs", "one sign"])
 @one_or_two
 @each_length
-@each_posterior
+@every_posterior
 def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
     q, blocks, random = problem(rng, name, 6, N, P)
     whole = through(q, blocks, bars, **random)
@@ -103,7 +104,7 @@ def test_runs_of_rows_add_up_to_the_whole_in_any_order(rng, name, N, P, bars):
 
 
 @each_length
-@each_posterior
+@every_posterior
 def test_the_kl_term_may_be_asked_for_at_any_time_before_the_end_or_never(rng, name, N):
     q, blocks, random = problem(rng, name, 6, N, 2)
     whole = through(q, blocks, **random)
@@ -118,7 +119,7 @@ def test_the_kl_term_may_be_asked_for_at_any_time_before_the_end_or_never(rng, n
 
 @pytest.mark.parametrize("kl_bar", [-1.0, 0.0])
 @each_length
-@each_posterior
+@every_posterior
 def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_bar):
     q, blocks, random = problem(rng, name, 6, N, 2)
     whole, fields = through(q, blocks, kl_bar=kl_bar, **random), fields_of(q)
@@ -136,7 +137,7 @@ def test_only_what_is_needed_is_computed_and_equals_the_whole(rng, name, N, kl_b
     assert_close(forward.kl(), whole.kl)
 
 
-@each_posterior
+@every_posterior
 def test_arguments_are_left_as_they_are_and_results_are_new(rng, name):
     q, blocks, random = problem(rng, name, 6, 20, 2)
     f_bar = fs.Marginals(*rng.standard_normal((2, 2, 20)))
@@ -179,10 +180,10 @@ def test_float32_is_as_accurate_as_numpy(rng, name, M, N):
     assert_within_budget(draw, problems=9)
 
 
-@each_posterior
+@every_posterior
 def test_variances_below_rounding_are_raised_and_counted(name, rng):
     M, eps = 4, np.finfo(float).eps
-    q, random = ROWS[name].certain(M), ROWS[name].random(rng, M)
+    q, random = EVERY[name].certain(M), EVERY[name].random(rng, M)
     blocks = fs.Blocks(np.eye(M), np.eye(M)[:, :3].copy(), np.array([1.0, 1.0, 2.0]))  # the first two are inducing inputs
     work = q.start(blocks.Kuu, 0.0, 3, **random)
     np.testing.assert_array_equal(work.project(blocks.Kuf, blocks.kff).f.var, [eps, eps, 1.0])
@@ -216,12 +217,12 @@ def test_sizes_are_checked(rng, name):
 
 @one_or_two
 @each_length
-@each_posterior
+@every_posterior
 def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     """Interleaved, with other parameters and other rows."""
     one, blocks, random = problem(rng, name, 6, N, P)
     A, prior = blocks.Kuu + JITTER * np.eye(6), Prior(blocks.Kuu, JITTER)
-    two = ROWS[name].make(rng, A, () if P is None else (P,))
+    two = EVERY[name].make(rng, A, () if P is None else (P,))
     first, second = (q.start_from(prior, N, ALL, **random) for q in (one, two))
     (f, rows), (g, others) = (work.project(blocks.Kuf, blocks.kff) for work in (first, second))
     kls = first.kl(), second.kl()
@@ -234,7 +235,7 @@ def test_passes_that_share_a_prior_are_separate_passes(rng, name, N, P):
     assert_same_pass(back_and_forth(third, blocks), through(one, blocks, **random))
 
 
-KEEP_ROWS = [name for name in ROWS if hasattr(ROWS[name].make(np.random.default_rng(0), np.eye(2)).start(np.eye(2), 0.0),
+KEEP_ROWS = [name for name in ROWS if hasattr(EVERY[name].make(np.random.default_rng(0), np.eye(2)).start(np.eye(2), 0.0),
                                               "project_rows")]  # fmt: skip
 
 
