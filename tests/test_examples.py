@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -34,6 +35,12 @@ def blocks(monkeypatch):
 def network(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("network")
+
+
+@pytest.fixture
+def solve_gp(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("solve_gp")
 
 
 def test_a_covariance_that_stays_outside(blocks, rng, capsys):
@@ -128,3 +135,39 @@ def test_directions_of_r_svgp(inverse_free):
     table = importlib.import_module("directions").main(["--inducing", "30", "--steps", "40"])
     for distance, difference, exact, other in table.values():
         assert 0 < distance < 1 and other < exact < 1 and 0 < difference < 1
+
+
+def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
+    """A row that was interrupted goes on, and one that is finished is read from its file."""
+    skip_without(solve_gp.DATA, "elevators.data.csv.gz")
+    command = ["elevators", "--size", "8", "--epochs", "0.5", "--out", str(tmp_path)]
+    rows = solve_gp.main(command)
+    assert [row.split(" | ")[2] for row in rows] == list(solve_gp.METHODS)
+    assert all(0.3 < float(row.split(" | ")[3]) < 1.1 for row in rows)
+    folder = tmp_path / "elevators" / "split0" / "SOLVE-1024+1024"
+    (folder / "scores.json").unlink()
+    only = [*command, "--rows", "SOLVE 1024+1024"]
+    plain, values = solve_gp.fs.fit, []
+
+    def interrupted(*args, **options):
+        model, info = plain(*args, callback=lambda step, value, info: values.append(value) or step == 2, **options)
+        return model, types.SimpleNamespace(interrupted=True)
+
+    monkeypatch.setattr(solve_gp.fs, "fit", interrupted)
+    with pytest.raises(SystemExit, match="interrupted; the same command goes on"):
+        solve_gp.main(only)
+    assert len(values) == 2 and not (folder / "scores.json").exists()
+    monkeypatch.setattr(solve_gp.fs, "fit", plain)
+    again = solve_gp.main(only)
+    assert again == [rows[2]] and solve_gp.main(only) == again
+    with pytest.raises(SystemExit):
+        solve_gp.main(["moon"])
+    assert "no data set or row 'moon'" in capsys.readouterr().err
+
+
+def test_the_picture_of_solve_gp(solve_gp, tmp_path):
+    pytest.importorskip("matplotlib")
+    skip_without(solve_gp.DATA, "snelson.csv.gz")
+    assert solve_gp.main(["snelson", "--steps", "3", "--out", str(tmp_path)]) == []
+    assert (tmp_path / "solve_gp.png").read_bytes().startswith(b"\x89PNG")
+    assert solve_gp.toys(3)[2]["ODVGP 5+100"].inducing.O.shape == (100, 1)
