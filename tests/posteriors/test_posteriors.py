@@ -5,7 +5,18 @@ import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
 from oracles import gp
-from posterior_problems import ALL, EVERY, JITTER, ROWS, back_and_forth, bars_of, joint_blocks, one_sided_bars_of, problem, through
+from posterior_problems import (
+    ALL,
+    EVERY,
+    JITTER,
+    ROWS,
+    back_and_forth,
+    bars_of,
+    joint_blocks,
+    one_sided_bars_of,
+    problem,
+    through,
+)
 from reverse_rule import assert_reverse_rule, symmetric_behind
 
 import fastsvgp as fs
