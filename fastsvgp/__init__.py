@@ -40,8 +40,10 @@ _ROOMS = {
         "StudentT",
     ),
     "posteriors": (
+        "AbsorbedDualSites",
         "Decoupled",
         "DecoupledWeights",
+        "DualSites",
         "InverseFreeWhitened",
         "LikelihoodForm",
         "Marginal",

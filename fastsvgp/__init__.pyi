@@ -210,10 +210,16 @@ from .optim.variance_gap import (
     variance_interval as variance_interval,
 )
 from .posteriors import (
+    AbsorbedDualSites as AbsorbedDualSites,
+)
+from .posteriors import (
     Decoupled as Decoupled,
 )
 from .posteriors import (
     DecoupledWeights as DecoupledWeights,
+)
+from .posteriors import (
+    DualSites as DualSites,
 )
 from .posteriors import (
     InverseFreeWhitened as InverseFreeWhitened,

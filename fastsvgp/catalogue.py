@@ -22,6 +22,7 @@ OURS = {
         ("posteriors.marginal", ("Marginal",)),
         ("posteriors.decoupled", ("Decoupled",)),
         ("posteriors.decoupled_weights", ("DecoupledWeights",)),
+        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites")),
         ("posteriors.orthogonal", ("OrthogonalSets", "UnwhitenedSets", "Orthogonal", "WhitenedOrthogonal")),
         ("posteriors.pseudo_data", ("PseudoData",)),
         ("posteriors.relaxed", ("Relaxed",)),

@@ -245,6 +245,8 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
     for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
         if kind == "tril":
             _factor(prefix + path, array)
+        elif kind == "symmetric":
+            square(prefix + path, array)
         else:
             finite(prefix + path, array)
             if kind == "positive":
@@ -425,7 +427,7 @@ def result(value, model):
         for path, kind, array in leaves(model):
             if array is not None:
                 array = _host(array)
-                finite(path, np.tril(array) if kind == "tril" else array)
+                finite(path, np.tril(array) if kind in ("tril", "symmetric") else array)
     if math.isnan(value):
         raise Diverged(
             "the value is nan, though model and data are finite: numbers on the way to it overflow. Likely causes, in order: "

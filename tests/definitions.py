@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from oracles import covariances, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal
+from oracles import covariances, dual_sites, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal
 
 import fastsvgp as fs
 from fastsvgp import kernels
@@ -21,6 +21,10 @@ def moments(posterior, blocks, **probes):
     M, kind = len(Kuu), type(posterior).__name__
     if kind in ("Orthogonal", "WhitenedOrthogonal", "Decoupled", "DecoupledWeights"):
         return orthogonal_moments(posterior, Kuu, Kuf, kff, kind)
+    if kind in ("AbsorbedDualSites", "DualSites"):
+        q = list(zip(*q_of_u(posterior, Kuu), strict=True))
+        mean, var = zip(*(gp.marginals(Kuu, Kuf, kff, *one) for one in q), strict=True)
+        return np.stack(mean), np.stack(var), sum(gp.kl_gaussians(*one, np.zeros_like(one[0]), Kuu) for one in q)
     means = posterior.mean.reshape(-1, M)
     if kind in ("LikelihoodForm", "Relaxed"):
         T = None
@@ -50,6 +54,9 @@ def moments(posterior, blocks, **probes):
 def q_of_u(posterior, Kuu):
     """Means (P, M) and covariances (P, M, M) of u under the q(u) whose marginals those of the bound are."""
     M, kind = len(Kuu), type(posterior).__name__
+    if kind in ("AbsorbedDualSites", "DualSites"):
+        sites = zip(posterior.lambda1.reshape(-1, M), posterior.lambda2.reshape(-1, M, M), strict=True)
+        return tuple(np.stack(x) for x in zip(*(dual_sites.q_of_u(Kuu, *one, kind == "DualSites") for one in sites), strict=True))
     means = posterior.mean.reshape(-1, M)
     if kind in ("LikelihoodForm", "Relaxed"):
         L = np.tril(posterior.inverse_tril) if kind == "Relaxed" else None

@@ -48,6 +48,8 @@ def assert_gradient(definition, record, grad, rng, rtol=1e-10):
         d = rng.standard_normal(leaf.shape)
         if kind == "tril":
             d = np.tril(d)
+        elif kind == "symmetric":
+            d = np.tril(d) + np.tril(d, -1).swapaxes(-1, -2)
         elif path == "Kuu":
             d = d + d.T
         assert_derivative(lambda x, path=path: definition(replace_at(exact, path, x)), leaf, bars[path], d, rtol, path)

@@ -73,6 +73,23 @@ def inverse_free(rng, A, batch=()):
     return fs.InverseFreeWhitened(q.mean, q.scale_tril, near_inverse_factor(rng, A))
 
 
+def dual_sites(kind):
+    """Valid sites whose sum is not positive semi-definite: the posterior is wider than the prior in some directions."""
+
+    def make(rng, A, batch=()):
+        M, L = len(A), np.linalg.cholesky(A)
+        lambda1, lambda2 = np.empty((*batch, M)), np.empty((*batch, M, M))
+        for p in np.ndindex(batch):
+            Q = np.linalg.qr(rng.standard_normal((M, M)))[0]
+            B = (Q * rng.uniform(0.5, 4, M)) @ Q.T  # I + the whitened sites
+            flank = L if kind is fs.DualSites else np.linalg.inv(L).T
+            lambda2[p] = flank @ (B - np.eye(M)) @ flank.T
+            lambda1[p] = flank @ rng.standard_normal(M)
+        return kind(lambda1, np.tril(lambda2) + np.triu(np.full((M, M), np.nan), 1))
+
+    return make
+
+
 # --- plain formulas -----------------------------------------------------------------------------------------------------
 
 
@@ -117,6 +134,20 @@ def plain_inverse_free(A, Kuf, kff, q, f_bar):
     return {"mean": mean, "var": var} | dict(zip(names, bars, strict=True))
 
 
+def plain_dual_sites(A, Kuf, kff, q, f_bar):
+    L, lower = np.linalg.cholesky(A), np.tril(q.lambda2)
+    Y, y, eye = lower + np.tril(lower, -1).T, q.lambda1, np.eye(len(A), dtype=A.dtype)
+    if isinstance(q, fs.DualSites):
+        half, t = np.linalg.solve(L, Y), np.linalg.solve(L, y)
+        B = eye + np.linalg.solve(L, half.T)
+    else:
+        B, t = eye + L.T @ Y @ L, L.T @ y
+    m, Lam = np.linalg.solve(B, t), np.linalg.solve(L, Kuf)
+    H_Lam = Lam - np.linalg.solve(B, Lam)
+    Kuf_bar = np.linalg.solve(L.T, np.outer(m, f_bar.mean) - 2 * H_Lam * f_bar.var)
+    return {"mean": m @ Lam, "var": kff - (Lam * H_Lam).sum(0), "bar.Kuf": Kuf_bar}
+
+
 # --- the table ----------------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +174,10 @@ ROWS = {
     "relaxed-plain": _relaxed_row(False),
     "relaxed-1-probe": _relaxed_row(True, 1),
     "relaxed-plain-6-probes": _relaxed_row(False, 6),
+    "absorbed-sites": Row(
+        dual_sites(fs.AbsorbedDualSites), lambda M: fs.AbsorbedDualSites(np.zeros(M), 1e17 * np.eye(M)), plain_dual_sites
+    ),
+    "dual-sites": Row(dual_sites(fs.DualSites), lambda M: fs.DualSites(np.zeros(M), 1e17 * np.eye(M)), plain_dual_sites),
     "inverse-free": Row(
         inverse_free, lambda M: fs.InverseFreeWhitened(np.zeros(M), 1e-12 * np.eye(M), np.eye(M)), plain_inverse_free
     ),
@@ -183,6 +218,11 @@ def problem(rng, name, M, N, P=None):
     blocks = joint_blocks(rng, M, N)
     posterior = EVERY[name].make(rng, blocks.Kuu + JITTER * np.eye(M), () if P is None else (P,))
     return posterior, blocks, EVERY[name].random(rng, M)
+
+
+def of_means(posterior):
+    """The dotted name of the field that means are linear in: the first."""
+    return f"posterior.{posterior._record_fields[0][0]}"
 
 
 def in_model(rng, name, model, batch=(), jitter=JITTER):

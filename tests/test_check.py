@@ -411,7 +411,7 @@ def test_what_an_sgpr_does_not_offer(name):
 
 @pytest.mark.parametrize("name", SGPR_ONLY)
 def test_what_an_svgp_does_not_offer(rng, name):
-    message = f"{name}: `sgpr` must be a fastsvgp.SGPR, got SVGP, which offers data_term_and_grad, elbo"
+    message = f"{name}: `sgpr` must be a fastsvgp.SGPR or OrthogonalSGPR, got SVGP, which offers data_term_and_grad, elbo"
     with pytest.raises(TypeError, match=message):
         getattr(fs, name)(good(rng), *SGPR_ONLY[name])
 
@@ -425,7 +425,8 @@ def test_what_is_no_model_at_all(rng, name):
         covariance, inducing, posterior, likelihood, mean = m.covariance, m.inducing, m.posterior, m.likelihood, None
 
     for wrong, kind in ((Parts(), "Parts"), (m.posterior, "Whitened"), (None, "NoneType"), (fs.SVGP, "type")):
-        with pytest.raises(TypeError, match=rf"{name}: `(model|sgpr)` must be a fastsvgp.S(VGP|GPR), got {kind}$"):
+        message = rf"{name}: `(model|sgpr)` must be a fastsvgp.(SVGP|SGPR or OrthogonalSGPR), got {kind}$"
+        with pytest.raises(TypeError, match=message):
             getattr(fs, name)(wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
 
 

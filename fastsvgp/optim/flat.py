@@ -30,7 +30,7 @@ def ravel(model, unconstrained=True, fixed=(), transform="softplus"):
     Returns
     -------
     vector : (n,) float64 array
-        Leaves in the order of their fields; of a triangular factor only the lower triangle, row by row.
+        Leaves in the order of their fields; of a triangular factor and of a symmetric matrix the lower triangle, row by row.
     unravel : Unravel
         ``unravel(vector)`` is a model, and ``unravel.pullback(vector, grad)`` turns the gradient of an objective with respect to
         ``unravel(vector)`` (a record, in natural space) into its gradient with respect to ``vector``. ``unravel.slices`` maps
@@ -103,7 +103,7 @@ class Unravel:
         positive, limits = [], []
         for leaf in self._leaves:
             self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
-            if unconstrained and leaf.kind != "real":
+            if unconstrained and leaf.kind in ("positive", "tril"):
                 positive.append(self.size + leaf.positive(self.home))
                 info, count = np.finfo(leaf.dtype), positive[-1].size
                 limits.append([kernels.full(count, limit, self.home, np.float64) for limit in (info.tiny, info.max)])
@@ -144,6 +144,11 @@ class Unravel:
         """
         vector = self._checked(vector)
         vector_bar = self._flatten(grad)
+        for leaf in self._leaves:
+            if leaf.kind == "symmetric":  # what is off the diagonal stands for two entries
+                part = vector_bar[leaf.at]
+                part *= 2
+                part[leaf.diagonal(self.home)] *= 0.5
         if self._positive is not None:
             vector_bar[self._positive] *= self._transform.derivative(vector[self._positive])
         return vector_bar
@@ -163,7 +168,7 @@ class Unravel:
 
     def _complain(self, vector):
         for leaf in self._leaves:
-            if leaf.kind != "real":
+            if leaf.kind in ("positive", "tril"):
                 values = vector[leaf.at][leaf.positive(self.home)]
                 wrong = values[~(values > 0)]
                 if wrong.size:
@@ -205,7 +210,7 @@ class _Leaf:
         self.python = type(value) in (int, float)  # a NumPy scalar is not one, though np.float64 is a subclass
         self.dtype = array.dtype if array.dtype in _FLOATS else _FLOATS[0]
         self.size = array.size
-        if kind == "tril":
+        if kind in ("tril", "symmetric"):
             check.square(path, array)
             self.packed = self.shape[:-2] + (self.shape[-1] * (self.shape[-1] + 1) // 2,)
             self.size = math.prod(self.packed)
@@ -214,6 +219,10 @@ class _Leaf:
         """Which entries of the flat part are positive numbers, as an index on the device of ``home``."""
         if self.kind == "positive":
             return np.arange(self.size, like=home)
+        return self.diagonal(home)
+
+    def diagonal(self, home):
+        """Where the diagonals are in the flat part of packed triangles."""
         row = np.arange(self.shape[-1], like=home)
         diagonal = row * (row + 3) // 2
         return (np.arange(0, self.size, self.packed[-1], like=home)[:, None] + diagonal).ravel()
@@ -221,14 +230,15 @@ class _Leaf:
     def flatten(self, value, part):
         if np.shape(value) != self.shape:
             raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
-        if self.kind == "tril":
+        if self.kind in ("tril", "symmetric"):
             kernels.pack_tril(value if on_device(value) else np.asarray(value), part.reshape(self.packed))
         else:
             part.reshape(self.shape)[...] = value
 
     def unflatten(self, part):
-        if self.kind == "tril":
-            return kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
+        if self.kind in ("tril", "symmetric"):
+            square = kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
+            return kernels.symmetrise(square) if self.kind == "symmetric" else square
         if self.python and not on_device(part):
             return float(part[0])
         part = part.reshape(self.shape).astype(self.dtype)

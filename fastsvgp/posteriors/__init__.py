@@ -3,6 +3,7 @@
 from .base import Pass, Posterior
 from .decoupled import Decoupled
 from .decoupled_weights import DecoupledWeights
+from .dual_sites import AbsorbedDualSites, DualSites
 from .inverse_free_whitened import InverseFreeWhitened
 from .likelihood_form import LikelihoodForm
 from .marginal import Marginal
@@ -11,8 +12,10 @@ from .relaxed import Relaxed
 from .whitened import Whitened
 
 __all__ = [
+    "AbsorbedDualSites",
     "Decoupled",
     "DecoupledWeights",
+    "DualSites",
     "InverseFreeWhitened",
     "LikelihoodForm",
     "Marginal",

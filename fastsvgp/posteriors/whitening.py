@@ -107,15 +107,23 @@ class Whitening(Pass):
     def __init__(self, q, prior, columns, need):
         self.q, self.need, natural = q, need, "natural_step" in need
         self.L = prior.L
-        mean, tril = q.whitened(self.L)
+        mean, tril = self._whitened()
         M = mean.shape[-1]
         self.batch = mean.shape[:-1]
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
         self.gram_form = natural or 2 * columns > 3 * self.means.size
         self.inverse = prior.inverse if M <= INVERSE_UP_TO and (natural or M <= columns) else None
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
-        self.sum_trils = natural or wanted(need, "scale_tril") or (self.need_Kuu and not q.whitening_is_fixed)
+        self._set_needs(natural)
         self.Lam_a = self.tril_bar = self.G = self.C = None
+
+    def _whitened(self):
+        """The whitened mean and factor."""
+        return self.q.whitened(self.L)
+
+    def _set_needs(self, natural):
+        """Decide on what ``pull`` sums."""
+        self.sum_trils = natural or wanted(self.need, "scale_tril") or (self.need_Kuu and not self.q.whitening_is_fixed)
 
     def _solve(self, B, transpose=False, overwrite_b=False):
         if self.inverse is None:

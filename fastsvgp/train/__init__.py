@@ -66,6 +66,7 @@ def fit(
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
+        Sites (``AbsorbedDualSites``, ``DualSites``) are moved by nothing else, and take such steps unless they are ``fixed``.
     inverse_updates : InverseUpdates or False, optional
         For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is brought up to date after each
         step, made by ``fs.inverse_updates(...)``, which is also the default. It is then not in the hands of ``optimiser``;

@@ -8,11 +8,12 @@ from .. import check, devices, models
 from ..bounds.elbo import SVGP
 from ..errors import BadEntry
 from ..kernels import verdicts
+from ..likelihoods import Gaussian
 from ..optim.base import begun, check_offered
 from ..optim.first_order import adam
 from ..optim.inverse_updates import InverseUpdates
 from ..optim.inverse_updates import inverse_updates as default_updates
-from ..optim.schedules import as_schedule
+from ..optim.schedules import as_schedule, log_linear
 from ..posteriors.base import Posterior
 from ..records import matches, replace
 from .arguments import MOST, count
@@ -20,6 +21,9 @@ from .batches import Batches, OnDevice
 from .minibatch import MinibatchSteps
 from .recorder import Recorder
 from .state import TrainingState, settled, started
+
+NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
+RAMP = 100  # reached after so many where the noise is not Gaussian
 
 
 def minibatch_training(
@@ -79,13 +83,16 @@ def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
     """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of an inverse, or None."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
-    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed).fixing(_paths(q.held_fields))
+    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
+    moved = _paths(q.natural_fields)
+    held = [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
+    if natural_step_size is None and q.natural_by_default and not held:
+        natural_step_size = NATURAL_STEP if isinstance(model.likelihood, Gaussian) else log_linear(1e-3, NATURAL_STEP, RAMP)
+    optimiser = optimiser.fixing(_paths(q.held_fields))
     if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
         raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
     natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
     if natural is not None:
-        moved = _paths(q.natural_fields)
-        held = [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
         if held:
             raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
         optimiser = optimiser.fixing(moved)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from derivatives import assert_derivative, extended
 from numerics import five_point
+from posterior_problems import of_means
 from test_elbo import COVARIANCES, LIKELIHOODS, MEANS, each_posterior, full_problem
 
 import fastsvgp as fs
@@ -75,7 +76,7 @@ def test_the_data_term_has_the_same_one_and_needs_nothing_else(rng, posterior):
     assert data == pytest.approx(fs.data_term_and_grad(model, X, Y, **arguments)[0], rel=1e-13)
     np.testing.assert_allclose(other, X_bar, rtol=1e-11, atol=1e-11)
     for function, whole in ((fs.elbo_and_grad, value), (fs.data_term_and_grad, data)):
-        for wrt in ((), ("likelihood",), ("posterior.mean",), "mean.weights"):
+        for wrt in ((), ("likelihood",), (of_means(model.posterior),), "mean.weights"):
             got, some, alone = function(model, X, Y, wrt=wrt, inputs=True, **arguments)
             assert got == pytest.approx(whole, rel=1e-12)
             np.testing.assert_allclose(alone, X_bar, rtol=1e-10, atol=1e-11)

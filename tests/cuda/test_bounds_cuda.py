@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cuda_host import cupy_on_host
 from gp_problems import lower_factor
-from posterior_problems import JITTER, ROWS, StackedWhitened, in_model
+from posterior_problems import JITTER, ROWS, StackedWhitened, in_model, of_means
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
@@ -113,7 +113,7 @@ def assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, batch):
     for inputs in (True, False):
         check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=inputs, **settings)
     check_bound(gpu, fs.elbo_and_grad, here, there, wrt=(), inputs=True, **settings)
-    some = ("inducing", "covariance.variance", "posterior.mean")
+    some = ("inducing", "covariance.variance", of_means(here[0].posterior))
     check_bound(gpu, fs.data_term_and_grad, here, there, wrt=some, inputs=True, **settings)
     check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], **settings)
     with Copies(gpu, 1):

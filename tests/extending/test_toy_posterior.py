@@ -178,8 +178,8 @@ def test_probes(rng):
     assert fs.elbo(model, X, Y, probes=2, rng=1) == fs.elbo(model, X, Y, probes=2, rng=1)
     with pytest.raises(ValueError, match=r"`probes` must have shape \(6, K\)"):
         fs.elbo(model, X, Y, probes=np.ones((5, 2)))
-    with pytest.raises(TypeError, match="elbo: `sampled` is no option for SVGP; it takes .*`probes`"):
-        fs.elbo(model, X, Y, sampled=3)
+    with pytest.raises(TypeError, match="elbo: `subset` is no option for SVGP; it takes .*`probes`"):
+        fs.elbo(model, X, Y, subset=3)
 
 
 def test_terms_of_the_bound(rng):

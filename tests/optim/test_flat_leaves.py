@@ -64,6 +64,8 @@ POSTERIORS = {
     "likelihood_form": lambda rng: fs.LikelihoodForm(rng.standard_normal((P, M)), rng.uniform(0.5, 2, M), preconditioned=False),
     "relaxed": lambda rng: fs.Relaxed(rng.standard_normal(M), rng.uniform(0.5, 2, M), lower_factor(rng, M)),
     "inverse_free": lambda rng: fs.InverseFreeWhitened(rng.standard_normal(M), lower_factor(rng, M), lower_factor(rng, M)),
+    "absorbed_dual_sites": lambda rng: fs.AbsorbedDualSites(*two_sets(rng, P)[:2]),
+    "dual_sites": lambda rng: fs.DualSites(*two_sets(rng)[:2]),
     "orthogonal": lambda rng: fs.Orthogonal(*two_sets(rng)),
     "decoupled": lambda rng: fs.Decoupled(*two_sets(rng, P)[:3]),
     "decoupled_weights": lambda rng: fs.DecoupledWeights(*two_sets(rng, P)[:3]),
@@ -112,9 +114,10 @@ def model(request, rng):
 
 
 def values(tree):
-    """Kind and numbers of each leaf that is there, by path; of a triangular factor those that count."""
+    """Kind and numbers of each leaf that is there, by path; of triangular and symmetric matrices those that count."""
     found = ((path, kind, np.asarray(value)) for path, kind, value in fs.leaves(tree) if value is not None)
-    return {path: (kind, value[..., *np.tril_indices(M)] if kind == "tril" else value) for path, kind, value in found}
+    lower = np.tril_indices(M)
+    return {path: (kind, value[..., *lower] if kind in ("tril", "symmetric") else value) for path, kind, value in found}
 
 
 def assert_all(compare, a, b):
@@ -196,7 +199,7 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
     here = values(model)
     assert list(missing(model)) == []
     for path in here:
-        changed = values(replace_at(model, path, np.eye(M) if here[path][0] == "tril" else 7.0))
+        changed = values(replace_at(model, path, np.eye(M) if here[path][0] in ("tril", "symmetric") else 7.0))
         assert list(changed) == list(here)
         assert [p for p in here if changed[p][1].shape != here[p][1].shape or (changed[p][1] != here[p][1]).any()] == [path]
         without = replace_at(model, path, None)

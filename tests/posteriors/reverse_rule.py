@@ -10,12 +10,13 @@ import fastsvgp as fs
 
 def assert_reverse_rule(rng, posterior, blocks, jitter, **random):
     """Cotangents of every field and block, for cotangents of both signs of the marginals and one of the KL term."""
-    shape, kl_bar = (*posterior.mean.shape[:-1], len(blocks.kff)), -0.7
+    shape, kl_bar = (*posterior.check_size(len(blocks.Kuu)), len(blocks.kff)), -0.7
     f_bar = fs.Marginals(*rng.standard_normal((2, *shape)))
     back = through(posterior, blocks, f_bar, kl_bar, jitter=jitter, **random)
     np.testing.assert_array_equal(back.Kuu, back.Kuu.T)
     for path, kind, bar in fs.leaves(back.posterior):
         assert kind != "tril" or not np.triu(bar, 1).any(), path
+        assert kind != "symmetric" or (bar == bar.swapaxes(-1, -2)).all(), path
 
     def value(q, b):
         mean, var, kl = definitions.moments(q, fs.replace(b, Kuu=b.Kuu + jitter * np.eye(len(b.Kuu))), **random)
