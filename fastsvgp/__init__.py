@@ -59,6 +59,8 @@ _ROOMS = {
     "bounds.orthogonal": ("at_prior", "to_joint"),
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
     "bounds.collapsed_orthogonal": ("OrthogonalSGPR",),
+    "bounds.convert": ("convert",),
+    "bounds.sites": ("Sites", "dual_parameters", "leave_one_out"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),

@@ -25,6 +25,9 @@ from .bounds.collapsed import (
 from .bounds.collapsed_orthogonal import (
     OrthogonalSGPR as OrthogonalSGPR,
 )
+from .bounds.convert import (
+    convert as convert,
+)
 from .bounds.elbo import (
     SVGP as SVGP,
 )
@@ -60,6 +63,15 @@ from .bounds.predict import (
 )
 from .bounds.predict import (
     sample_f as sample_f,
+)
+from .bounds.sites import (
+    Sites as Sites,
+)
+from .bounds.sites import (
+    dual_parameters as dual_parameters,
+)
+from .bounds.sites import (
+    leave_one_out as leave_one_out,
 )
 from .bounds.tighter import (
     tighter_bound as tighter_bound,

@@ -31,6 +31,7 @@ OURS = {
         ("bounds.blocks", ("_Model",)),
         ("bounds.decoupled", ("_OnlyZ",)),
         ("bounds.orthogonal", ("_Prior",)),
+        ("bounds.sites", ("Sites",)),
         ("bounds.elbo", ("SVGP",)),
         ("bounds.collapsed", ("SGPR",)),
         ("bounds.collapsed_orthogonal", ("OrthogonalSGPR",)),

@@ -67,6 +67,12 @@ def cases():
         "elbo_and_grad of weights": (fs.elbo_and_grad, dict(bound, model=wide, sampled=2)),
         "collapsed_bound_and_grad of two sets": (fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
         "tighter_bound_and_grad": (fs.tighter_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
+        "convert": (fs.convert, dict(model=model, kind=fs.AbsorbedDualSites, jitter=None)),
+        "dual_parameters": (fs.dual_parameters, dict(shared)),
+        "leave_one_out": (fs.leave_one_out, dict(shared, model=fs.natural_step(model, X, Y, step_size=1.0)[0])),
+        "elbo_and_grad of sites": (
+            fs.elbo_and_grad, dict(bound, model=fs.replace(model, posterior=fs.AbsorbedDualSites(np.ones(M), np.eye(M)))),
+        ),
         "to_joint": (fs.to_joint, dict(model=two, jitter=None)),
         "at_prior": (
             fs.at_prior, dict(kind=fs.Orthogonal, covariance=model.covariance, inducing=pair, outputs=None, jitter=None),

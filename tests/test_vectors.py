@@ -113,6 +113,34 @@ def test_solve_gp(name, kind):
     close(fs.predict_f(model, v["in.Xnew"], jitter=jitter)[1], v["out.pred_var"][:, 0])
 
 
+@pytest.mark.parametrize("name, kind", [("tsvgp", fs.AbsorbedDualSites), ("tsvgp_white", fs.DualSites)])
+def test_dual_sites(name, kind):
+    """The state after 0, 1 and 5 E-steps, and the gradient of the M-step at the last."""
+    v, meta = read(f"{name}_rbf_gaussian")
+    X, Y, jitter = v["in.X"], v["in.Y"][:, 0], float(v["in.jitter"])
+    posterior = kind(v["in.lambda_1"][:, 0], v["in.Lambda_2"][0])
+    model = fs.SVGP(covariance_of(v, meta), v["in.Z"], posterior, likelihood_of(v, meta))
+    for step in range(6):
+        if f"out.elbo_{step}" in v:
+            value, grad = fs.elbo_and_grad(model, X, Y, jitter=jitter)
+            close(value, v[f"out.elbo_{step}"])
+            close(fs.kl_term_and_grad(model, jitter=jitter)[0], v[f"out.kl_{step}"])
+            close(model.posterior.lambda1, v[f"out.lambda_1_{step}"][:, 0])
+            close(model.posterior.lambda2, v[f"out.Lambda_2_{step}"][0])
+            marginal = fs.convert(model, fs.Marginal, jitter=jitter).posterior
+            close(marginal.mean, v[f"out.m_{step}"][:, 0])
+            close(marginal.scale_tril @ marginal.scale_tril.T, v[f"out.S_{step}"][0])
+        if step < 5:
+            model, _ = fs.natural_step(model, X, Y, step_size=float(v["in.lr"]), jitter=jitter)
+    close(grad.covariance.variance, v["grad.kernel.variance"])
+    close(grad.covariance.lengthscales, v["grad.kernel.lengthscales"])
+    close(grad.likelihood.variance, v["grad.likelihood.variance"])
+    close(grad.inducing, v["grad.Z"])
+    mean, var = fs.predict_f(model, v["in.Xnew"], jitter=jitter)
+    close(mean, v["out.pred_mean_5"][:, 0])
+    close(var, v["out.pred_var_5"][:, 0])
+
+
 def test_predictions():
     v, meta = read("predict_whitened_rbf_gaussian")
     model, Xs, jitter = svgp_of(v, meta), v["in.Xnew"], float(v["in.jitter"])

@@ -206,8 +206,9 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_
 
 
 class Part(NamedTuple):
-    """One part of a batch on its way; ``ell`` and the cotangents carry the factor num_data / batch."""
+    """One part of a batch on its way, its marginals ``f``; ``ell`` and the cotangents carry the factor num_data / batch."""
 
+    f: Any
     rows: Any
     ell: float
     f_bar: Any
@@ -226,7 +227,7 @@ def sweep(model, layer, X, Y, num_data, rng, need=True):
         ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(y, f, rng, need=need)
         if need:
             f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
-        yield Part(rows, scale * ell, f_bar, likelihood_bar)
+        yield Part(f, rows, scale * ell, f_bar, likelihood_bar)
         del f, rows, f_bar
     check.report_clamped(layer.clamped)
 
