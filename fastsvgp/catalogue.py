@@ -22,7 +22,7 @@ OURS = {
         ("posteriors.marginal", ("Marginal",)),
         ("posteriors.decoupled", ("Decoupled",)),
         ("posteriors.decoupled_weights", ("DecoupledWeights",)),
-        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites")),
+        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites", "WhitenedState")),
         ("posteriors.orthogonal", ("OrthogonalSets", "UnwhitenedSets", "Orthogonal", "WhitenedOrthogonal")),
         ("posteriors.pseudo_data", ("PseudoData",)),
         ("posteriors.relaxed", ("Relaxed",)),

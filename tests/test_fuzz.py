@@ -68,6 +68,10 @@ def cases():
         "collapsed_bound_and_grad of two sets": (fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
         "tighter_bound_and_grad": (fs.tighter_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
         "convert": (fs.convert, dict(model=model, kind=fs.AbsorbedDualSites, jitter=None)),
+        "natural_steps": (
+            fs.natural_steps,
+            dict(bound, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
+        ),
         "dual_parameters": (fs.dual_parameters, dict(shared)),
         "leave_one_out": (fs.leave_one_out, dict(shared, model=fs.natural_step(model, X, Y, step_size=1.0)[0])),
         "elbo_and_grad of sites": (

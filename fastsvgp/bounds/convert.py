@@ -52,20 +52,49 @@ def convert(model, kind, *, jitter=None) -> SVGP:
     model, _, _, dtype = check.svgp(model)
     prior, q = Prior(model.covariance.Kuu(model.inducing), check.jitter_amount(jitter, dtype)), model.posterior
     with naming_repeated(model.inducing):
-        work = (_sites(q, prior) if isinstance(q, LikelihoodForm) else q).start_from(prior)
-    means, trils, batch = work.means, work.trils, work.batch
-    if issubclass(kind, GaussianFactor):
-        mean, tril = means.reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:]).copy()
-        converted = kind(mean, tril).unwhitened(prior.L, mean, kernels.tril(tril))
-    else:
-        B = kernels.cholesky_inverse(trils)
-        t = kernels.matmul(B, means[..., None])[..., 0]
-        B.reshape(len(B), -1)[:, :: B.shape[-1] + 1] -= 1
-        shapes = kind(means.reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:]))
-        converted = shapes.from_whitened(prior.L, B, t)
+        if issubclass(kind, GaussianFactor):
+            work = (_sites(q, prior) if isinstance(q, LikelihoodForm) else q).start_from(prior)
+            converted = _from_moments(kind, prior.L, work.means, work.trils, work.batch)
+        else:
+            converted = from_state(kind, prior.L, *state_of(q, prior))
     first = next(iter(vars(converted).values()))
     check.result(np.add.reduce(first, axis=None, dtype=np.float64), converted)
     return replace(model, posterior=converted)
+
+
+def state_of(q, prior):
+    """``(t, A)``, (..., M) and (..., M, M): q(u') = N(B^-1 t, B^-1) with B = I + A, whatever holds it."""
+    if isinstance(q, GaussianFactor):
+        mean, tril = q.whitened(prior.L)
+        B = kernels.cholesky_inverse(tril)
+        t = kernels.matmul(B, mean[..., None])[..., 0]
+        return t, _plus(B, -1)
+    q = _sites(q, prior) if isinstance(q, LikelihoodForm) else q
+    A, t = q.whitened_sites(prior.L)
+    return t.reshape(q.lambda1.shape), A.reshape(q.lambda2.shape)
+
+
+def from_state(kind, L, t, A):
+    """The posterior of that class whose ``state_of`` this is. Overwrites both."""
+    if issubclass(kind, GaussianFactor):
+        batch, M = t.shape[:-1], t.shape[-1]
+        trils = kernels.cholesky_of_inverse(_plus(A, 1).reshape(-1, M, M))
+        means = kernels.multiply_triangular(trils, t.reshape(-1, M, 1), transpose=True)
+        return _from_moments(kind, L, kernels.multiply_triangular(trils, means)[..., 0], trils, batch)
+    M = t.shape[-1]
+    return kind(t, A).from_whitened(L, A.reshape(-1, M, M), t.reshape(-1, M))
+
+
+def _from_moments(kind, L, means, trils, batch):
+    mean, tril = means.reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:]).copy()
+    return kind(mean, tril).unwhitened(L, mean, kernels.tril(tril))
+
+
+def _plus(A, amount):
+    """In place, on the diagonals of A (..., M, M), contiguous."""
+    M = A.shape[-1]
+    A.reshape(-1, M * M)[:, :: M + 1] += amount
+    return A
 
 
 def _sites(q, prior):

@@ -9,18 +9,21 @@ from ..bounds.elbo import SVGP, sweep
 from ..bounds.passes import layer_pass
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels import verdicts
-from ..likelihoods.base import total
 from ..records import replace
 
 MAX_HALVINGS = 30
 
 
 class NaturalStepInfo(NamedTuple):
-    """``value``: the bound before the step; ``step_size``: the one taken; ``backed_off``: whether that is less than asked for."""
+    """``value``: the bound before the step; ``step_size``: the one taken; ``backed_off``: whether that is less than asked for.
+
+    ``negative``: how many sites of the batch had negative precision, their log likelihood curving upwards there.
+    """
 
     value: float
     step_size: float
     backed_off: bool
+    negative: int = 0
 
 
 @verdicts.retried
@@ -68,22 +71,32 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     model, X, Y, dtype = check.svgp(model, X, Y)
     random = check.drawn(random, model, dtype, rng)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("natural_step",), **random)
-    data = 0.0
+    data, negative = 0.0, 0
     for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell
+        negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
     value = check.result(data - layer.kl(), model)
     if not np.isfinite(value):
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
-    size = asked
+    stepped, size, negative = halved(layer.natural_step, asked, negative, model, X)
+    return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked, negative)
+
+
+def halved(step, size, negative, model, X, accepted=None):
+    """``(step(size), size, negative)`` with the largest of size, size / 2, ... that stays in the cone, and is ``accepted``.
+
+    ``negative`` is a count, on the device perhaps: its copy is the one that tells of the cone, however many matrices there are.
+    """
     for halvings in range(MAX_HALVINGS + 1):
         try:
-            check.begin(model, X)  # a device is waited for once, however many matrices are factorised
-            stepped = layer.natural_step(size)
-            verdicts.settle(total(getattr(stepped, stepped.natural_fields[0])))
-            break
+            check.begin(model, X)
+            stepped = step(size)
+            count, _ = verdicts.settle(negative)
+            if accepted is None or halvings == MAX_HALVINGS or accepted(stepped):
+                return stepped, size, int(count)
         except (NotPositiveDefinite, verdicts.Fault):
             if halvings == MAX_HALVINGS:
                 raise
-            size /= 2
-    return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked)
+        size /= 2
+    raise AssertionError("not reached")

@@ -144,6 +144,21 @@ class DualSites(DualTying):
         return _vectors(kernels.solve_triangular, L, t_bar, True), kernels.whitening_vjp(np.multiply(A_bar, -2), L)
 
 
+@record
+class WhitenedState(DualTying):
+    """The sites in whitened coordinates, t and A themselves: for steps at one prior, whose flanks nobody needs meanwhile."""
+
+    lambda1: Any = leaf()
+    lambda2: Any = leaf("symmetric")
+
+    def whitened_sites(self, L):
+        M = len(L)
+        return self.lambda2.reshape(-1, M, M), self.lambda1.reshape(-1, M)
+
+    def from_whitened(self, L, A, t):
+        return _reshaped(self, A, t)
+
+
 def _symmetric(q):
     M = q.lambda1.shape[-1]
     return kernels.symmetrise(np.ascontiguousarray(q.lambda2, like=q.lambda2).reshape(-1, M, M).copy())

@@ -19,5 +19,5 @@ def rows(name, data):
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")
     data = data if readable else check.as_array(name, data)
     if not data.shape:
-        raise ValueError(f"fit: `{name}` must have rows, got a single value")
+        raise ValueError(f"`{name}` must have rows, got a single value")
     return data

@@ -1,0 +1,178 @@
+"""Many natural-gradient steps of q(u) at one prior: the factor of Kuu and the whitened state stay, and Lam of all data too.
+
+With u = L u', L = chol(Kuu), q(u') = N(m, B^-1) and B = I + A, m = B^-1 t, a step of size r is (``posteriors.dual_sites``)
+
+    A <- (1 - r) A - r G_2,    t <- (1 - r) t + r (Lam a - G_2 m),    G_2 = Lam diag(2 b) Lam'
+
+whatever the parameters of the posterior are: they become A and t in the beginning, and these become them in the end. What a step
+costs is Lam once for a batch, W' Lam and G_2 for each output, and a factor of B and of its successor.
+"""
+
+import numpy as np
+
+from .. import check, models
+from ..bounds.convert import KINDS, from_state, state_of
+from ..bounds.elbo import SVGP, sweep
+from ..errors import Diverged
+from ..inducing import naming_repeated
+from ..kernels import verdicts
+from ..optim.natural import NaturalStepInfo, halved
+from ..posteriors.base import Prior
+from ..posteriors.dual_sites import DualTying, WhitenedState
+from ..posteriors.whitening import GaussianFactor
+from ..records import Marginals, replace
+from .arguments import rows as data_rows
+from .batches import read_rows, whole
+
+GROW = 1.5  # of a step size that was halved for the sake of the bound
+KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
+
+
+@verdicts.retried
+@models.public(SVGP)
+def natural_steps(
+    model, X, Y, *, rows=None, steps=1, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, tolerance=None
+):  # fmt: skip
+    """Natural-gradient steps of q(u) that share one factor of Kuu: ``natural_step`` many times over, for less.
+
+    Parameters
+    ----------
+    model : SVGP
+        With a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
+    X : (N, D) array
+    Y : (N,) or (N, P) array
+        All data; ``numpy.memmap``, and whatever takes a sorted array of row numbers, will do where ``rows`` are given.
+    rows : iterable of arrays of int, optional
+        One array of row numbers for each step, of any length, no row twice. Default: all rows, ``steps`` times.
+    steps : int
+        How many, without ``rows``.
+    step_size : float
+        In (0, 1].
+    num_data : float, optional
+        As in ``elbo``; default N.
+    jitter, rng
+        As in ``elbo``; the same random points at every step.
+    monotone : bool
+        Halve a step while the bound on its own rows falls; the next one is 1.5 times as large again, up to ``step_size``.
+    tolerance : float, optional
+        Without ``rows``: end when the bound rises by less.
+
+    Returns
+    -------
+    model : SVGP
+    infos : list of NaturalStepInfo
+        One a step.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``natural_step``; step sizes outside (0, 1], rows out of range or repeated, and arguments that make no sense together.
+
+    Notes
+    -----
+    (1 + 2 P) M^2 B + P M^3 flops a step, M^2 B fewer on all rows after the first, and up to (1/3 + 16/3 P) M^3 once. On a device
+    two copies to the host a step, three with ``monotone``.
+    """
+    size = check.scalar("step_size", step_size)
+    if not 0 < size <= 1:
+        raise ValueError(f"natural_steps: `step_size` must be above 0 and at most 1, got {size:g}")
+    monotone, steps = check.flag("monotone", monotone), check.whole("steps", steps, 0)
+    if tolerance is not None and (rows is not None or check.scalar("tolerance", tolerance) < 0):
+        raise ValueError(f"natural_steps: `tolerance` must be zero or more, and without `rows`, got {tolerance!r}")
+    check.parts(model)
+    if not isinstance(model.posterior, GaussianFactor | DualTying):
+        kind = type(model.posterior).__name__
+        raise TypeError(f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it has one")
+    walk = _Walk(model, X, Y, rng, num_data, jitter)
+    infos, largest = [], size
+    for batch in [None] * steps if rows is None else rows:
+        infos.append(walk.step(batch, size, monotone))
+        size = min(largest, GROW * infos[-1].step_size) if monotone else largest
+        if tolerance is not None and len(infos) > 1 and infos[-1].value - infos[-2].value < tolerance:
+            break
+    return walk.end(), infos
+
+
+class _Walk:
+    """The state between steps."""
+
+    def __init__(self, model, X, Y, rng, num_data, jitter):
+        X, Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
+        self._X, self._Y, self._rng, self._model = X, Y, rng, model
+        self._num_data = len(X) if num_data is None else num_data
+        all_rows = (whole("X", X), whole("Y", Y)) if type(X) is np.ndarray and type(Y) is np.ndarray else None
+        checked, *_, dtype = check.svgp(model, *(all_rows or (check.ABSENT, check.ABSENT)))
+        jitter = check.jitter_amount(jitter, dtype)
+        self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
+        with naming_repeated(checked.inducing):
+            self._state = WhitenedState(*state_of(checked.posterior, self._prior))
+        self._kept = []  # of all rows, part by part
+
+    def step(self, batch, size, monotone):
+        model, X, Y = self._batch(batch)
+        layer = _Layer(model, self._prior, self._state, self._kept_for(batch, X))
+        data, negative = 0.0, 0
+        for part in sweep(model, layer, X, Y, self._num_data, self._rng):
+            data += part.ell
+            negative += np.count_nonzero(part.f_bar.var > 0)
+            layer.work.pull(part.rows, part.f_bar)
+        value = check.result(data - layer.work.kl(), model)
+        if not np.isfinite(value):
+            raise Diverged(f"natural_steps: the bound is {value} at this posterior; start closer to the prior")
+
+        def no_lower(state):
+            there = _Layer(model, self._prior, state, self._kept_for(batch, X))
+            total = sum(part.ell for part in sweep(model, there, X, Y, self._num_data, self._rng, need=False))
+            return check.result(total - there.work.kl(), model) >= value
+
+        accepted = no_lower if monotone else None
+        self._state, taken, negative = halved(layer.work.natural_step, size, negative, model, X, accepted)
+        return NaturalStepInfo(value, taken, taken < size, negative)
+
+    def end(self):
+        kind = type(self._model.posterior)
+        return replace(self._model, posterior=from_state(kind, self._prior.L, self._state.lambda1, self._state.lambda2))
+
+    def _batch(self, rows):
+        """The model, and the rows of a step, checked and in one dtype."""
+        if rows is None:
+            X, Y = whole("X", self._X), whole("Y", self._Y)
+        else:
+            rows = np.asarray(rows)
+            if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0 or rows.min() < 0 or rows.max() >= len(self._X):
+                last = len(self._X) - 1
+                raise ValueError(f"natural_steps: `rows` must hold arrays of row numbers, 0 to {last}, got {rows!r:.200}")
+            rows = np.sort(rows)
+            if (rows[1:] == rows[:-1]).any():
+                twice = rows[1:][rows[1:] == rows[:-1]][0]
+                raise ValueError(f"natural_steps: `rows` has row {twice} twice in one step; give each once")
+            X, Y = read_rows("X", self._X, rows), read_rows("Y", self._Y, rows)
+        return check.svgp(self._model, X, Y)[:3]
+
+    def _kept_for(self, batch, X):
+        return self._kept if batch is None and len(X) * len(self._prior.Kuu) <= KEEP_NUMBERS else None
+
+
+class _Layer:
+    """What ``sweep`` wants to know of a layer's pass, at a prior that others share; ``kept`` holds the rows of all parts."""
+
+    def __init__(self, model, prior, state, kept):
+        self._model, self._kept, self._at = model, kept, 0
+        self.num_inducing = len(prior.Kuu)
+        self.work = state.start_from(prior, 0, ("natural_step",))
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    def forward(self, X):
+        covariance, mean = self._model.covariance, self._model.mean
+        if self._kept is None or self._at == len(self._kept):
+            rows = self.work.rows(covariance.Kuf(self._model.inducing, X), covariance.kff(X))
+            if self._kept is not None:
+                self._kept.append(rows._replace(Kuf=None))
+        else:
+            rows = self._kept[self._at]
+        self._at += 1
+        f, saved = self.work.project_rows(rows, owns=self._kept is None)
+        return f if mean is None else Marginals(f.mean + mean(X), f.var), saved

@@ -1,0 +1,111 @@
+"""Many natural steps at one prior: the same as one by one, for batches of any rows, and steps that never lower the bound."""
+
+import numpy as np
+import pytest
+from posterior_problems import EVERY, JITTER
+
+import fastsvgp as fs
+from fastsvgp.bounds import elbo as bound
+from fastsvgp.train import natural_steps as ours
+
+KINDS = {"whitened": 0, "marginal": 0, "absorbed-sites": 0, "dual-sites": 0}
+M, N, D = 6, 40, 2
+
+
+def problem(rng, name="absorbed-sites", P=None, likelihood=None, mean=None):
+    batch = () if P is None else (P,)
+    covariance, Z = fs.Matern52(1.1, np.array([0.9, 1.4])), rng.uniform(-2, 2, (M, D))
+    q = EVERY[name].make(rng, covariance.Kuu(Z) + JITTER * np.eye(M), batch)
+    model = fs.SVGP(covariance, Z, q, likelihood or fs.Gaussian(0.3), mean)
+    return model, rng.uniform(-2, 2, (N, D)), rng.standard_normal((N, *batch))
+
+
+def assert_same_posterior(a, b, rtol=1e-9):
+    for (path, kind, x), (_, _, y) in zip(fs.leaves(a.posterior), fs.leaves(b.posterior), strict=True):
+        lower = kind in ("tril", "symmetric")
+        np.testing.assert_allclose(*(np.tril(v) if lower else v for v in (x, y)), rtol=rtol, atol=1e-9, err_msg=path)
+
+
+@pytest.mark.parametrize("P, likelihood, mean", [
+    (None, fs.Gaussian(0.3), fs.ConstantMean(0.4)), (3, fs.Gaussian(0.3), None), (None, fs.StudentT(0.3, df=3.0), None),
+], ids=["mean", "three", "student"])  # fmt: skip
+@pytest.mark.parametrize("name", KINDS)
+def test_they_are_the_steps_one_by_one(rng, monkeypatch, name, P, likelihood, mean):
+    """On all data, in parts too, and on batches of several lengths."""
+    model, X, Y = problem(rng, name, P, likelihood, mean)
+    batches = [rng.permutation(N)[:size] for size in (7, 19, 7, 1)]
+    one = model
+    for rows in batches:
+        rows = np.sort(rows)
+        one, info = fs.natural_step(one, X[rows], Y[rows], step_size=0.4, num_data=N, jitter=JITTER)
+    many, infos = fs.natural_steps(model, X, Y, rows=iter(batches), step_size=0.4, jitter=JITTER)
+    assert type(many.posterior) is type(model.posterior) and len(infos) == 4
+    assert infos[-1].value == pytest.approx(info.value, rel=1e-9) and infos[-1][1:] == info[1:]
+    assert_same_posterior(many, one)
+    one = model
+    for _ in range(5):
+        one, info = fs.natural_step(one, X, Y, step_size=0.4, num_data=2 * N, jitter=JITTER)
+    for columns in (1024, 9):
+        monkeypatch.setattr(bound, "PART_COLUMNS", columns)
+        monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+        for keep in (2**26, 0):
+            monkeypatch.setattr(ours, "KEEP_NUMBERS", keep)
+            many, infos = fs.natural_steps(model, X, Y, steps=5, step_size=0.4, num_data=2 * N, jitter=JITTER)
+            assert infos[-1].value == pytest.approx(info.value, rel=1e-9)
+            assert_same_posterior(many, one)
+
+
+def test_data_that_are_read_row_by_row(rng, tmp_path):
+    model, X, Y = problem(rng)
+    np.save(tmp_path / "X.npy", X)
+    lazy = np.load(tmp_path / "X.npy", mmap_mode="r")
+    batches = [np.arange(0, N, 3), np.arange(1, N, 5)]
+    found, truth = (fs.natural_steps(model, data, Y, rows=batches)[0] for data in (lazy, X))
+    assert_same_posterior(found, truth, 1e-13)
+
+
+@pytest.mark.parametrize("likelihood", [fs.StudentT(0.3, df=3.0), fs.Poisson(exposure=1.0)], ids=["student", "poisson"])
+def test_monotone_steps_never_lower_the_bound(rng, likelihood):
+    model, X, Y = problem(rng, likelihood=likelihood)
+    Y = np.floor(200 * np.abs(Y)) if isinstance(likelihood, fs.Poisson) else 3 * Y
+    zeros = fs.replace(model, posterior=fs.AbsorbedDualSites(np.zeros(M), np.zeros((M, M))))
+    found, infos = fs.natural_steps(zeros, X, Y, steps=500, step_size=1.0, monotone=True, tolerance=1e-7)
+    values = [info.value for info in infos]
+    assert len(infos) < 500 and np.diff(values).min() > -1e-6 * max(map(abs, values))
+    assert fs.elbo(found, X, Y) >= values[-1] - 1e-6
+    assert not isinstance(likelihood, fs.Poisson) or any(info.backed_off for info in infos)
+    _, grad = fs.elbo_and_grad(fs.convert(found, fs.Whitened), X, Y)
+    assert np.abs(grad.posterior.mean).max() < 0.1
+    assert not isinstance(likelihood, fs.StudentT) or any(info.negative for info in infos)
+
+
+def test_it_ends_where_the_bound_rises_no_more(rng):
+    model, X, Y = problem(rng, "whitened")
+    _, infos = fs.natural_steps(model, X, Y, steps=50, step_size=1.0, tolerance=1e-9)
+    assert len(infos) == 3  # the optimum after the first step
+    same, infos = fs.natural_steps(model, X, Y, steps=0)
+    assert infos == []
+    assert_same_posterior(same, model, 1e-8)
+
+
+def test_bad_input(rng):
+    model, X, Y = problem(rng)
+    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    for change, error, message in (
+        ({"step_size": 0.0}, ValueError, "natural_steps: `step_size` must be above 0 and at most 1, got 0"),
+        ({"step_size": 1.5}, ValueError, "`step_size` must be above 0 and at most 1, got 1.5"),
+        ({"steps": -1}, ValueError, "`steps` must be a whole number of at least 0, got -1"),
+        ({"rows": [[0, 3, 0]]}, ValueError, "`rows` has row 0 twice in one step; give each once"),
+        ({"rows": [[0, N]]}, ValueError, f"`rows` must hold arrays of row numbers, 0 to {N - 1}"),
+        ({"rows": [[-1]]}, ValueError, "`rows` must hold arrays of row numbers"),
+        ({"rows": [[]]}, ValueError, "`rows` must hold arrays of row numbers"),
+        ({"rows": [0, 1]}, ValueError, "`rows` must hold arrays of row numbers"),
+        ({"rows": [[0]], "tolerance": 0.1}, ValueError, "`tolerance` must be zero or more, and without `rows`, got 0.1"),
+        ({"tolerance": -1.0}, ValueError, "`tolerance` must be zero or more"),
+        ({"monotone": 1}, TypeError, "`monotone` must be True or False"),
+        ({"num_data": 3}, ValueError, "`num_data` is 3, smaller than the batch of 40"),
+        ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
+        ({"Y": Y[:-1]}, ValueError, "`Y` must have one row for each of the 40 rows of `X`"),
+    ):
+        with pytest.raises(error, match=message):
+            fs.natural_steps(**({"model": model, "X": X, "Y": Y} | change))
