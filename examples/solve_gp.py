@@ -75,9 +75,10 @@ def scores(name, method, args):
         model, resume = fs.load(checkpoint).model, checkpoint
     else:
         model, resume = start(kind, *(M * args.size // 1024 for M in sizes), covariance, X, 0.1, args.split), None
+    columns = {"sampled": min(1024, len(model.inducing.O))} if kind is fs.DecoupledWeights else {}
     model, info = fs.fit(
         model, X, y, epochs=args.epochs, batch_size=1024, optimiser=fs.adam(0.01), rng=args.split, checkpoint=checkpoint,
-        resume=resume,
+        resume=resume, **columns,
     )  # fmt: skip
     if info.interrupted:
         sys.exit(f"interrupted; the same command goes on from {checkpoint}")
