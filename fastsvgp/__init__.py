@@ -72,6 +72,7 @@ _ROOMS = {
     "optim.first_order": ("adam", "sgd"),
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
     "train": ("fit",),
+    "train.em": ("em",),
     "train.natural_steps": ("natural_steps",),
     "train.state": ("TrainingState",),
     "cli.fitted": ("Fitted", "load_fitted"),

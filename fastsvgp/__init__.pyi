@@ -299,6 +299,9 @@ from .records import (
 from .train import (
     fit as fit,
 )
+from .train.em import (
+    em as em,
+)
 from .train.natural_steps import (
     natural_steps as natural_steps,
 )

@@ -22,7 +22,7 @@ OURS = {
         ("posteriors.marginal", ("Marginal",)),
         ("posteriors.decoupled", ("Decoupled",)),
         ("posteriors.decoupled_weights", ("DecoupledWeights",)),
-        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites", "WhitenedState")),
+        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites")),
         ("posteriors.orthogonal", ("OrthogonalSets", "UnwhitenedSets", "Orthogonal", "WhitenedOrthogonal")),
         ("posteriors.pseudo_data", ("PseudoData",)),
         ("posteriors.relaxed", ("Relaxed",)),
@@ -39,6 +39,8 @@ OURS = {
         ("optim.by_field", ("ByFieldState",)),
         ("optim.schedules", ("NoState", "PlateauState")),
         ("optim.trend", ("Trend",)),
+        ("train.em", ("Rounds",)),
+        ("train.natural_steps", ("WhitenedState",)),
         ("train.state", ("TrainingState",)),
     )
     for name in names

@@ -17,6 +17,10 @@ def warn(message, category=UserWarning):
     warnings.warn(message, category, stacklevel=level)
 
 
+class InvalidSites(ValueError):
+    """Sites with which the posterior would have no covariance; more jitter is no answer."""
+
+
 class NotPositiveDefinite(np.linalg.LinAlgError):
     """A matrix that should be positive definite could not be factorised.
 

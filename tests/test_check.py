@@ -411,7 +411,7 @@ def test_what_an_sgpr_does_not_offer(name):
 
 @pytest.mark.parametrize("name", SGPR_ONLY)
 def test_what_an_svgp_does_not_offer(rng, name):
-    message = f"{name}: `sgpr` must be a fastsvgp.SGPR or OrthogonalSGPR, got SVGP, which offers data_term_and_grad, elbo"
+    message = f"{name}: `sgpr` must be a fastsvgp.SGPR or OrthogonalSGPR, got SVGP, which offers convert, data_term_and_grad"
     with pytest.raises(TypeError, match=message):
         getattr(fs, name)(good(rng), *SGPR_ONLY[name])
 

@@ -68,6 +68,11 @@ def cases():
         "collapsed_bound_and_grad of two sets": (fs.collapsed_bound_and_grad, dict(sgpr=orthogonal, X=X, Y=Y, jitter=1e-6)),
         "tighter_bound_and_grad": (fs.tighter_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, max_rows=10, wrt=None)),
         "convert": (fs.convert, dict(model=model, kind=fs.AbsorbedDualSites, jitter=None)),
+        "em": (
+            fs.em,
+            dict(shared, rounds=1, e_limit=1, m_iterations=1, e_tolerance=0.1, step_size=0.5, optimiser=None, fixed=(),
+                 tolerance=0.1, callback=None),
+        ),
         "natural_steps": (
             fs.natural_steps,
             dict(bound, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
-from ..errors import NotPositiveDefinite
+from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
 from .base import Bars, Posterior, gradient, wanted
 from .whitening import LongWhitening, Whitening
@@ -144,21 +144,6 @@ class DualSites(DualTying):
         return _vectors(kernels.solve_triangular, L, t_bar, True), kernels.whitening_vjp(np.multiply(A_bar, -2), L)
 
 
-@record
-class WhitenedState(DualTying):
-    """The sites in whitened coordinates, t and A themselves: for steps at one prior, whose flanks nobody needs meanwhile."""
-
-    lambda1: Any = leaf()
-    lambda2: Any = leaf("symmetric")
-
-    def whitened_sites(self, L):
-        M = len(L)
-        return self.lambda2.reshape(-1, M, M), self.lambda1.reshape(-1, M)
-
-    def from_whitened(self, L, A, t):
-        return _reshaped(self, A, t)
-
-
 def _symmetric(q):
     M = q.lambda1.shape[-1]
     return kernels.symmetrise(np.ascontiguousarray(q.lambda2, like=q.lambda2).reshape(-1, M, M).copy())
@@ -193,7 +178,7 @@ class Sites:
         except NotPositiveDefinite as error:
             check.finite("posterior.lambda2", np.tril(self.q.lambda2))
             flanked = "Kuu^-1" if isinstance(self.q, AbsorbedDualSites) else "Kuu"
-            raise ValueError(
+            raise InvalidSites(
                 f"`posterior.lambda2` holds no valid sites: {flanked} + lambda2 is not positive definite"
                 + (f" (output {error.batch[0]})" if error.batch and len(B) > 1 else "")
                 + ". Zeros are the prior, and natural_step keeps valid sites valid; after the prior has moved a smaller step may "

@@ -8,6 +8,8 @@ whatever the parameters of the posterior are: they become A and t in the beginni
 costs is Lam once for a batch, W' Lam and G_2 for each output, and a factor of B and of its successor.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .. import check, models
@@ -18,9 +20,9 @@ from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..optim.natural import NaturalStepInfo, halved
 from ..posteriors.base import Prior
-from ..posteriors.dual_sites import DualTying, WhitenedState
+from ..posteriors.dual_sites import DualTying
 from ..posteriors.whitening import GaussianFactor
-from ..records import Marginals, replace
+from ..records import Marginals, leaf, record, replace
 from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
@@ -91,6 +93,21 @@ def natural_steps(
         if tolerance is not None and len(infos) > 1 and infos[-1].value - infos[-2].value < tolerance:
             break
     return walk.end(), infos
+
+
+@record
+class WhitenedState(DualTying):
+    """Sites in whitened coordinates, t and A themselves: nobody needs their flanks between steps."""
+
+    lambda1: Any = leaf()
+    lambda2: Any = leaf("symmetric")
+
+    def whitened_sites(self, L):
+        M = len(L)
+        return self.lambda2.reshape(-1, M, M), self.lambda1.reshape(-1, M)
+
+    def from_whitened(self, L, A, t):
+        return replace(self, lambda1=t.reshape(self.lambda1.shape), lambda2=A.reshape(self.lambda2.shape))
 
 
 class _Walk:

@@ -304,6 +304,29 @@ def test_natural_step(one_gpu, rng, posterior):
     assert found_info.step_size == info.step_size
 
 
+@pytest.mark.parametrize("posterior", ["whitened", "marginal", "absorbed-sites", "dual-sites"])
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_natural_steps_and_sites(one_gpu, rng, posterior, outputs):
+    gpu, (model, _) = one_gpu, model_of_row(rng, posterior, outputs)
+    here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
+    there = moved(gpu, *here)
+    expected, infos = fs.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
+    with Copies(gpu, 6 if "sites" in posterior else 7):  # two a step; a factor in the end
+        found, found_infos = fs.natural_steps(*there, steps=3, step_size=0.4, jitter=JITTER)
+    assert_same(found, expected, 1e-8)
+    assert [info[1:] for info in found_infos] == [info[1:] for info in infos]
+    with Copies(gpu, 1):
+        sites = fs.dual_parameters(*there, jitter=JITTER)
+    assert_same(sites, fs.dual_parameters(*here, jitter=JITTER), 1e-9)
+    for kind in (fs.Whitened, fs.AbsorbedDualSites):
+        with Copies(gpu, 1):
+            found = fs.convert(there[0], kind, jitter=JITTER)
+        assert_same(found, fs.convert(model, kind, jitter=JITTER), 1e-8)
+    best, _ = fs.natural_step(*here, step_size=1.0, jitter=JITTER)
+    found = fs.leave_one_out(fs.to_device(best), *there[1:], jitter=JITTER)
+    np.testing.assert_allclose(found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9)
+
+
 def test_joint_predictions(one_gpu, rng):
     gpu, model, Xs = one_gpu, small_model(rng, (2,)), rng.standard_normal((7, D))
     there = moved(gpu, model, Xs)

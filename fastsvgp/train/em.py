@@ -1,0 +1,228 @@
+"""EM: E-steps of q(u) to their end, then the other parameters with q(u), or its sites, held; round after round.
+
+With sites held the prior is free to move under them: at each value of the hyperparameters their M-step bound lies nearer to the
+optimum over q(u) than that of a held q(u) does, and two or three rounds do what takes dozens otherwise (Adam et al. 2021, section
+3.1).
+"""
+
+import dataclasses
+import logging
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import check, devices, files, models
+from ..bounds.elbo import SVGP, elbo_and_grad
+from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
+from ..kernels.governed import computing
+from ..kernels.verdicts import on_device
+from ..optim.base import check_offered
+from ..optim.flat import as_names, ravel
+from ..records import leaf, record, replace
+from . import digests
+from .arguments import rows as data_rows
+from .batches import whole
+from .checkpoints import Checkpoints
+from .info import FitInfo
+from .natural_steps import natural_steps
+from .recorder import Plan, Recorder
+from .state import TrainingState, settled, started
+from .steps import Snapshot, Steps
+
+log = logging.getLogger("fastsvgp")
+
+
+@record
+class Rounds:
+    """What each round did: the bound after its E-step, how many natural steps that took, and how many evaluations its M-step."""
+
+    e_values: Any = leaf()
+    e_steps: Any = leaf()
+    m_evaluations: Any = leaf()
+
+
+@dataclasses.dataclass(frozen=True)
+class EMInfo(FitInfo):
+    """As ``FitInfo``, of rounds: ``values`` are the bound after each M-step.
+
+    Attributes
+    ----------
+    e_values : (rounds,) array
+        The bound after each E-step.
+    e_steps, m_evaluations : (rounds,) arrays of int
+        Natural steps of each E-step, evaluations of bound and gradient of each M-step.
+    """
+
+    e_values: np.ndarray
+    e_steps: np.ndarray
+    m_evaluations: np.ndarray
+
+
+@models.public(SVGP)
+def em(
+    model, X, Y, *, rounds=20, e_limit=100, e_tolerance=1e-6, m_iterations=20, step_size=1.0, optimiser=None, fixed=(),
+    tolerance=1e-6, jitter=None, rng=0, callback=None, checkpoint=None, resume=None,
+):  # fmt: skip
+    """Train by EM on all data: natural steps of q(u) until they gain nothing, then the rest with q(u), or its sites, held.
+
+    Parameters
+    ----------
+    model : SVGP
+        With an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``, ``Whitened``, ``Marginal``.
+    X : (N, D) array
+    Y : (N,) or (N, P) array
+    rounds : int
+        At most.
+    e_limit, e_tolerance : int, float
+        An E-step ends when the bound rises by less than ``e_tolerance``, or after so many natural steps.
+    m_iterations : int
+        Of L-BFGS-B in each M-step; steps where an ``optimiser`` is given.
+    step_size : float
+        Of natural steps, in (0, 1]; halved where the bound would fall.
+    optimiser : Optimiser, optional
+        For M-steps in place of L-BFGS-B: ``fs.adam(...)``. The bound may then fall in them.
+    fixed : str or sequence of str
+        Dotted paths of fields that M-steps leave alone.
+    tolerance : float
+        End when a round raises the bound by less.
+    jitter : float, optional
+        As in ``elbo``.
+    rng : int
+        For likelihoods that sample: the same points throughout, so that all steps climb one function.
+    callback : function ``(round, value, info)``, optional
+        After each round, as in ``fit``; a true result ends the training.
+    checkpoint, resume : path, optional
+        As in ``fit``.
+
+    Returns
+    -------
+    model : SVGP
+        After the last whole round; after Ctrl-C that of the last one done.
+    info : EMInfo
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``natural_steps`` and ``fit``.
+    """
+    X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
+    rounds, options = check.whole("rounds", rounds, 0), _Options(
+        check.whole("e_limit", e_limit), _tolerance("e_tolerance", e_tolerance), check.whole("m_iterations", m_iterations, 0),
+        check.scalar("step_size", step_size), optimiser, as_names(fixed), _tolerance("tolerance", tolerance), rng,
+    )  # fmt: skip
+    if optimiser is not None:
+        check_offered("em: `optimiser`", optimiser)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"em: `callback` must be a function, got {callback!r}")
+    checked, _, _, dtype = check.svgp(model, X, Y)
+    if not isinstance(rng, (int, np.integer)):
+        raise TypeError(f"em: `rng` must be a whole number, a seed, got {rng!r:.100}")
+    resume = None if resume is None else files.as_path("em: `resume`", resume)
+    about = {"data": digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
+    none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
+    state = started(TrainingState(model, natural=none, seed=int(rng), num_data=len(X), batch_size=len(X), **about), resume)
+    state = replace(state, model=settled(state.model, dtype))
+    plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
+    steps = _Rounds(state, X, Y, options, check.jitter_amount(jitter, dtype))
+    found, info = Recorder(state, steps, plan).run()
+    told = {name: getattr(steps.rounds, name) for name in ("e_values", "e_steps", "m_evaluations")}
+    told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
+    return found, EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)
+
+
+def _tolerance(name, value):
+    value = check.scalar(name, value)
+    if value < 0:
+        raise ValueError(f"em: `{name}` must be zero or more, got {value:g}")
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    e_limit: int
+    e_tolerance: float
+    m_iterations: int
+    step_size: float
+    optimiser: Any
+    fixed: tuple
+    tolerance: float
+    rng: int
+
+
+class _Rounds(Steps):
+    """Rounds from ``state``, a ``TrainingState``; nothing is updated in place."""
+
+    unit = "round"
+
+    def __init__(self, state, X, Y, options, jitter):
+        self._X, self._Y, self._options, self._jitter = X, Y, options, jitter
+        self._last = None if state.values is None or not len(state.values) else float(state.values[-1])
+        held = tuple(f"posterior.{name}" for name, kind in state.model.posterior._record_fields if kind != "static")
+        self._held = (*options.fixed, *held)
+        self._move_to(state.model, state.natural)
+
+    def _move_to(self, model, rounds):
+        self._model, self.rounds = model, rounds
+        self.snapshot = Snapshot(lambda: model, lambda: {"natural": rounds})
+
+    def run(self, count, record):
+        for _ in range(count):
+            value, size = self._round()
+            rise, self._last = math.inf if self._last is None else value - self._last, value
+            done = float(len(self.rounds.e_values))
+            record(value, False, epoch=done, step_size=None, natural_step_size=size, jitter=self._jitter)
+            if rise < self._options.tolerance:
+                return
+
+    def _round(self):
+        o = self._options
+        model, infos = natural_steps(
+            self._model, self._X, self._Y, steps=o.e_limit, step_size=o.step_size, jitter=self._jitter, rng=o.rng, monotone=True,
+            tolerance=o.e_tolerance,
+        )  # fmt: skip
+        after_e, _ = elbo_and_grad(model, self._X, self._Y, jitter=self._jitter, rng=o.rng, wrt=())
+        model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(model, after_e)
+        told = zip(("e_values", "e_steps", "m_evaluations"), (after_e, len(infos), evaluations), strict=True)
+        self._move_to(model, Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}))
+        return value, infos[-1].step_size
+
+    def _bound(self, model, wrt):
+        return elbo_and_grad(model, self._X, self._Y, jitter=self._jitter, rng=self._options.rng, wrt=wrt)
+
+    def _by_lbfgs(self, model, value):
+        from scipy.optimize import minimize
+
+        vector, unravel = ravel(model, fixed=self._held)
+        best = {"value": value, "model": model}
+        if not unravel.paths or not self._options.m_iterations:
+            return model, value, 0
+
+        def loss(vector):
+            """Minus the bound; where it cannot be computed, something worse than the best, and the line search comes back."""
+            there = unravel(devices.like(vector, unravel.home))
+            try:
+                value, grad = self._bound(there, unravel.paths)
+                flat = unravel.pullback(devices.like(vector, unravel.home), grad)
+                flat = -(flat.get() if on_device(flat) else flat)
+                if math.isfinite(value) and np.isfinite(flat).all():
+                    if value > best["value"]:
+                        best.update(value=value, model=there)
+                    return -value, flat
+            except (NotPositiveDefinite, InvalidSites, Diverged, BadEntry) as error:
+                log.debug("em: the line search went too far and comes back (%s)", str(error).split(". ")[0])
+            return -best["value"] + max(1.0, abs(best["value"])), np.zeros_like(vector)
+
+        with computing((model, self._X)):
+            start = vector.get() if on_device(vector) else vector
+            options = {"maxiter": self._options.m_iterations, "maxcor": 20}
+            found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+        return best["model"], best["value"], found.nfev
+
+    def _by_optimiser(self, model, value):
+        optimiser = self._options.optimiser.fixing(self._held)
+        state, paths = optimiser.init(model), optimiser.paths(model)
+        for _ in range(self._options.m_iterations if paths else 0):
+            value, grad = self._bound(model, paths)
+            model, state = optimiser.step(model, grad, state, value)
+        return model, self._bound(model, ())[0], self._options.m_iterations

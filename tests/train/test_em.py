@@ -1,0 +1,143 @@
+"""EM: rounds that never lower the bound, sites beside a held q(u), files, interrupts, what is refused."""
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.train import em as module
+
+M, N = 8, 60
+KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal]
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def problem(rng, kind=fs.AbsorbedDualSites, likelihood=None, variance=1.0, lengthscale=0.6):
+    X, Z = rng.uniform(-2, 2, (N, 1)), np.linspace(-2, 2, M)[:, None]
+    f = 2 * np.sin(2.5 * X[:, 0])
+    likelihood = likelihood or fs.Gaussian(0.1)
+    targets = {
+        "Gaussian": f + 0.3 * rng.standard_normal(N),
+        "StudentT": f + 0.2 * rng.standard_t(3, N),
+        "BernoulliLogit": (rng.random(N) < 1 / (1 + np.exp(-2 * f))) * 1.0,
+        "Poisson": rng.poisson(np.exp(0.7 * f)) * 1.0,
+    }
+    covariance = fs.RBF(variance=variance, lengthscales=lengthscale)
+    if issubclass(kind, fs.Whitened | fs.Marginal):
+        q = fs.at_prior(kind, covariance, Z)
+    else:
+        q = kind(np.zeros(M), np.zeros((M, M)))
+    return fs.SVGP(covariance, Z, q, likelihood), X, targets[type(likelihood).__name__]
+
+
+@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
+                         ids=lambda v: type(v).__name__)  # fmt: skip
+@each_kind
+def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
+    model, X, y = problem(rng, kind, likelihood)
+    found, info = fs.em(model, X, y, rounds=4, m_iterations=8)
+    assert info.steps == len(info.values) == len(info.e_values) == len(info.e_steps) == len(info.m_evaluations) <= 4
+    climbed = np.ravel(np.column_stack([info.e_values, info.values]))
+    assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
+    assert fs.elbo(found, X, y) == pytest.approx(info.values[-1], rel=1e-12)
+    for path, _, value in fs.leaves(found):
+        assert (np.asarray(value) != dict((p, v) for p, _, v in fs.leaves(model))[path]).any(), path
+
+
+def test_absorbed_sites_need_three_rounds(rng):
+    """To within 0.01 nats of the best there is; q(u) itself, whitened, does not in as many."""
+    ahead = []
+    for likelihood in (fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)):
+        held, ends = ("inducing",) if isinstance(likelihood, fs.BernoulliLogit | fs.Poisson) else ("inducing", "likelihood"), {}
+        for kind in (fs.AbsorbedDualSites, fs.Whitened):
+            model, X, y = problem(np.random.default_rng(3), kind, likelihood, variance=4.0, lengthscale=0.4)
+            ends[kind] = fs.em(model, X, y, rounds=3, m_iterations=50, fixed=held)[1].values[-1]
+        model, X, y = problem(np.random.default_rng(3), fs.AbsorbedDualSites, likelihood, variance=4.0, lengthscale=0.4)
+        _, info = fs.em(model, X, y, rounds=60, m_iterations=100, fixed=held, tolerance=1e-9)
+        best = max(info.values[-1], *ends.values())
+        assert ends[fs.AbsorbedDualSites] > best - 0.01
+        ahead.append(ends[fs.AbsorbedDualSites] - ends[fs.Whitened])
+    assert min(ahead) > -1e-3 and max(ahead) > 0.02
+
+
+def test_with_gaussian_noise_it_climbs_the_collapsed_bound(rng):
+    model, X, y = problem(rng)
+    found, info = fs.em(model, X, y, rounds=1, m_iterations=0)
+    sgpr = fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
+    assert info.e_values[0] == info.values[0] == pytest.approx(fs.collapsed_bound(sgpr, X, y), rel=1e-10)
+    found, info = fs.em(model, X, y, rounds=200, m_iterations=50, tolerance=1e-4, fixed="inducing")
+    _, collapsed = fs.fit(sgpr, X, y, fixed="inducing")
+    assert info.reason == "converged" and info.values[-1] == pytest.approx(collapsed.values[-1], abs=0.05)
+
+
+@each_kind
+def test_what_is_fixed_is_held(rng, kind):
+    model, X, y = problem(rng, kind)
+    found, info = fs.em(model, X, y, rounds=2, fixed=("inducing", "covariance.variance"))
+    np.testing.assert_array_equal(found.inducing, model.inducing)
+    assert found.covariance.variance == model.covariance.variance and found.covariance.lengthscales != 0.6
+    found, info = fs.em(model, X, y, rounds=3, fixed=("inducing", "covariance", "likelihood"))
+    assert info.m_evaluations.tolist() == [0] * info.steps and info.reason == "converged"
+
+
+def test_an_optimiser_in_the_place_of_lbfgs(rng):
+    model, X, y = problem(rng)
+    found, info = fs.em(model, X, y, rounds=3, optimiser=fs.adam(0.02), m_iterations=15, fixed="inducing")
+    assert info.m_evaluations.tolist() == [15] * 3 and info.values[-1] > info.e_values[0]
+    np.testing.assert_array_equal(found.inducing, model.inducing)
+
+
+@each_kind
+def test_checkpoints_go_on_as_if_nothing_had_been(rng, tmp_path, kind):
+    model, X, y = problem(rng, kind, fs.BernoulliLogit())
+    options = {"m_iterations": 6, "tolerance": 0.0, "rng": 5}
+    whole, info = fs.em(model, X, y, rounds=4, **options)
+    fs.em(model, X, y, rounds=2, checkpoint=tmp_path / "c.npz", **options)
+    again, resumed = fs.em(model, X, y, rounds=4, resume=tmp_path / "c.npz", **options)
+    for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(whole), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=path)
+    for name in ("values", "e_values", "e_steps", "m_evaluations"):
+        np.testing.assert_array_equal(getattr(resumed, name), getattr(info, name))
+    with pytest.raises(ValueError, match="was made with other data"):
+        fs.em(model, X + 1, y, resume=tmp_path / "c.npz")
+
+
+def test_callbacks_and_interrupts_end_it_after_whole_rounds(rng, monkeypatch):
+    model, X, y = problem(rng)
+    told = []
+    found, info = fs.em(model, X, y, rounds=9, tolerance=0.0, callback=lambda *a: told.append(a) or len(told) == 2)
+    assert info.reason == "callback" and info.steps == 2 and [t[0] for t in told] == [1, 2]
+    assert told[-1][1] == info.values[-1] and told[-1][2].model is found
+    plain, calls = module.natural_steps, []
+
+    def interrupted(*args, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return plain(*args, **options)
+
+    monkeypatch.setattr(module, "natural_steps", interrupted)
+    same, info = fs.em(model, X, y, rounds=9, tolerance=0.0)
+    assert info.interrupted and info.steps == 2
+    assert fs.elbo(same, X, y) == fs.elbo(found, X, y)
+
+
+def test_bad_input(rng):
+    model, X, y = problem(rng)
+    relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    for change, error, message in (
+        ({"rounds": -1}, ValueError, "`rounds` must be a whole number of at least 0"),
+        ({"e_limit": 0}, ValueError, "`e_limit` must be a whole number of at least 1"),
+        ({"e_tolerance": -1.0}, ValueError, "em: `e_tolerance` must be zero or more, got -1"),
+        ({"tolerance": -1.0}, ValueError, "em: `tolerance` must be zero or more"),
+        ({"step_size": 1.5}, ValueError, "`step_size` must be above 0 and at most 1"),
+        ({"optimiser": "adam"}, TypeError, "em: `optimiser` must"),
+        ({"fixed": "lengthscale"}, ValueError, "`fixed` names 'lengthscale', which is no field"),
+        ({"rng": np.random.default_rng(0)}, TypeError, "em: `rng` must be a whole number, a seed"),
+        ({"callback": 3}, TypeError, "em: `callback` must be a function"),
+        ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
+        ({"model": fs.SGPR(model.covariance, model.inducing, 0.1)}, TypeError, "em: `model` must be a fastsvgp.SVGP, got SGPR"),
+        ({"Y": y[:-1]}, ValueError, "`Y` must have one row for each"),
+        ({"checkpoint": "nowhere/c.npz"}, ValueError, "`checkpoint` is to be written to .*nowhere"),
+    ):
+        with pytest.raises(error, match=message):
+            fs.em(**({"model": model, "X": X, "Y": y} | change))
