@@ -399,3 +399,32 @@ def test_inputs_that_are_there_twice_are_named(rng, kind):
     apart = fs.replace(one, inducing=pair.Z[:4], covariance=fs.Linear())  # of rank two
     with pytest.raises(fs.NotPositiveDefinite, match="^the 4 x 4 matrix is not positive definite"):
         fs.elbo(apart, X, Y, jitter=0.0)
+
+
+@pytest.mark.parametrize("P", [None, 2])
+@each_kind
+def test_with_the_prior_on_what_is_left_over_it_is_the_posterior_on_the_first_set(rng, kind, P):
+    """``SVGP`` on Z with the same q(u): the bound and all predictions."""
+    model, X, Y = model_of(rng, kind, P)
+    prior = fs.at_prior(kind, model.covariance, model.inducing, outputs=P, jitter=JITTER)
+    fields = {"mean_u": model.posterior.mean_u, "scale_tril_u": model.posterior.scale_tril_u}
+    model = fs.replace(model, posterior=fs.replace(prior, **fields))
+    one = (fs.Marginal if kind.unwhitens else fs.Whitened)(*fields.values())
+    on_Z = fs.replace(model, inducing=model.inducing.Z, posterior=one)
+    assert fs.elbo(model, X, Y, jitter=JITTER) == pytest.approx(fs.elbo(on_Z, X, Y, jitter=JITTER), rel=1e-10)
+    for full_cov in (False, True):
+        for a, b in zip(*(fs.predict_f(m, X, full_cov=full_cov, jitter=JITTER) for m in (model, on_Z)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10)
+
+
+@each_kind
+def test_shards_make_the_whole_and_chunks_the_predictions(rng, kind):
+    model, X, Y = model_of(rng, kind, 2)
+    value, grad = fs.data_term_and_grad(model, X, Y, jitter=JITTER)
+    shards = [fs.data_term_and_grad(model, X[at], Y[at], jitter=JITTER) for at in (slice(0, 6), slice(6, 7), slice(7, 17))]
+    assert sum(part for part, _ in shards) == pytest.approx(value, rel=1e-12)
+    total = fs.tree_map(lambda *bars: sum(bars), *(bars for _, bars in shards))
+    for (path, _, a), (_, _, b) in zip(fs.leaves(total), fs.leaves(grad), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9, err_msg=path)
+    for a, b in zip(fs.predict_y(model, X, chunk_size=4, jitter=JITTER), fs.predict_y(model, X, jitter=JITTER), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
