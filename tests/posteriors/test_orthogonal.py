@@ -367,7 +367,8 @@ def test_files_flat_vectors_and_training(rng, tmp_path, kind):
     slope = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
     assert slope == pytest.approx(unravel.pullback(vector, grad) @ d, rel=1e-7)
     optimiser = fs.adam(0.01, step_sizes={"inducing.O": 1e-3})
-    for settings in ({"optimiser": optimiser}, {"natural_step_size": 0.5}):
+    fields = fs.by_field(fs.adam(0.01), {"inducing.O": fs.sgd(1e-5)})
+    for settings in ({"optimiser": optimiser}, {"optimiser": fields}, {"natural_step_size": 0.5}):
         trained, info = fs.fit(model, X, Y, steps=30, rng=0, **settings)
         assert info.values[-1] > info.values[0]
         for name in ("Z", "O"):
