@@ -31,7 +31,8 @@ fs.elbo_and_grad(model, X)  # type: ignore[call-overload]
 fs.elbo_and_grad(model, X, Y, probes=5)  # random quantities have the names that posteriors give them
 X_bar = fs.elbo_and_grad(model, X, Y, inputs=True)[2]
 fs.data_term_and_grad(model, X, Y, wrt=())[2]  # type: ignore[misc]
-fs.natural_step(model, X, Y, batch=5)  # type: ignore[call-arg]
+fs.natural_steps(model, X, Y, batch=5)  # type: ignore[call-arg]
+fs.natural_step(model, X, Y, sampled=5)
 fs.predict_f(model, X, 3)  # type: ignore[call-arg]
 
 sgpr = fs.SGPR(covariance, X, noise_variance=0.1)
