@@ -61,6 +61,7 @@ _ROOMS = {
     "bounds.collapsed_orthogonal": ("OrthogonalSGPR",),
     "bounds.convert": ("convert",),
     "bounds.sites": ("Sites", "dual_parameters", "leave_one_out"),
+    "bounds.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "tied"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step",),

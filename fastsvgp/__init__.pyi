@@ -64,6 +64,18 @@ from .bounds.predict import (
 from .bounds.predict import (
     sample_f as sample_f,
 )
+from .bounds.site_svgp import (
+    SiteSVGP as SiteSVGP,
+)
+from .bounds.site_svgp import (
+    site_bound as site_bound,
+)
+from .bounds.site_svgp import (
+    site_bound_and_grad as site_bound_and_grad,
+)
+from .bounds.site_svgp import (
+    tied as tied,
+)
 from .bounds.sites import (
     Sites as Sites,
 )

@@ -22,7 +22,7 @@ OURS = {
         ("posteriors.marginal", ("Marginal",)),
         ("posteriors.decoupled", ("Decoupled",)),
         ("posteriors.decoupled_weights", ("DecoupledWeights",)),
-        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites")),
+        ("posteriors.dual_sites", ("DualTying", "AbsorbedDualSites", "DualSites", "WhitenedState")),
         ("posteriors.orthogonal", ("OrthogonalSets", "UnwhitenedSets", "Orthogonal", "WhitenedOrthogonal")),
         ("posteriors.pseudo_data", ("PseudoData",)),
         ("posteriors.relaxed", ("Relaxed",)),
@@ -32,6 +32,7 @@ OURS = {
         ("bounds.decoupled", ("_OnlyZ",)),
         ("bounds.orthogonal", ("_Prior",)),
         ("bounds.sites", ("Sites",)),
+        ("bounds.site_svgp", ("SiteSVGP",)),
         ("bounds.elbo", ("SVGP",)),
         ("bounds.collapsed", ("SGPR",)),
         ("bounds.collapsed_orthogonal", ("OrthogonalSGPR",)),
@@ -40,7 +41,6 @@ OURS = {
         ("optim.schedules", ("NoState", "PlateauState")),
         ("optim.trend", ("Trend",)),
         ("train.em", ("Rounds",)),
-        ("train.natural_steps", ("WhitenedState",)),
         ("train.state", ("TrainingState",)),
     )
     for name in names

@@ -34,6 +34,7 @@ def cases():
     pair = fs.InducingPair(Z, rng.standard_normal((3, D)))
     two = fs.replace(model, inducing=pair, posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)))
     wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
+    sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
@@ -77,6 +78,9 @@ def cases():
             fs.natural_steps,
             dict(bound, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
         ),
+        "site_bound_and_grad": (fs.site_bound_and_grad, dict(shared, model=sites, wrt=("sites",))),
+        "tied": (fs.tied, dict(model=sites, X=X, to=fs.Marginal, jitter=None)),
+        "natural_step of sites": (fs.natural_step, dict(shared, model=sites, rows=[1, 3], step_size=0.5, monotone=False)),
         "dual_parameters": (fs.dual_parameters, dict(shared)),
         "leave_one_out": (fs.leave_one_out, dict(shared, model=fs.natural_step(model, X, Y, step_size=1.0)[0])),
         "elbo_and_grad of sites": (

@@ -1,29 +1,15 @@
 """One natural-gradient step for the posterior of an SVGP."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from .. import check, models
 from ..bounds.elbo import SVGP, sweep
 from ..bounds.passes import layer_pass
-from ..errors import Diverged, NotPositiveDefinite
+from ..errors import Diverged
 from ..kernels import verdicts
 from ..records import replace
-
-MAX_HALVINGS = 30
-
-
-class NaturalStepInfo(NamedTuple):
-    """``value``: the bound before the step; ``step_size``: the one taken; ``backed_off``: whether that is less than asked for.
-
-    ``negative``: how many sites of the batch had negative precision, their log likelihood curving upwards there.
-    """
-
-    value: float
-    step_size: float
-    backed_off: bool
-    negative: int = 0
+from . import site_steps  # noqa: F401, which registers the steps of its kind of model
+from .backing_off import NaturalStepInfo, halved
 
 
 @verdicts.retried
@@ -33,11 +19,14 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
 
     Parameters
     ----------
-    model : SVGP
-        With a ``Whitened`` or ``Marginal`` posterior, or one of two sets of inducing inputs: their covariances move set by set,
-        their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
+    model : SVGP, or SiteSVGP
+        With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or one of two sets of inducing inputs: their covariances
+        move set by set, their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
     X, Y, num_data, jitter, rng, **random
         As in ``elbo``.
+    rows, monotone
+        Of a ``SiteSVGP`` alone: X and Y are all data, ``rows`` (B,) those whose sites move; ``monotone`` steps are halved until
+        the bound on all data does not fall.
     step_size : float
         In (0, 1] as a rule. A step of 1 on all data with Gaussian noise lands on the optimal q(u).
 
@@ -81,22 +70,3 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
     stepped, size, negative = halved(layer.natural_step, asked, negative, model, X)
     return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked, negative)
-
-
-def halved(step, size, negative, model, X, accepted=None):
-    """``(step(size), size, negative)`` with the largest of size, size / 2, ... that stays in the cone, and is ``accepted``.
-
-    ``negative`` is a count, on the device perhaps: its copy is the one that tells of the cone, however many matrices there are.
-    """
-    for halvings in range(MAX_HALVINGS + 1):
-        try:
-            check.begin(model, X)
-            stepped = step(size)
-            count, _ = verdicts.settle(negative)
-            if accepted is None or halvings == MAX_HALVINGS or accepted(stepped):
-                return stepped, size, int(count)
-        except (NotPositiveDefinite, verdicts.Fault):
-            if halvings == MAX_HALVINGS:
-                raise
-        size /= 2
-    raise AssertionError("not reached")

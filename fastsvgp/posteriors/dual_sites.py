@@ -35,7 +35,7 @@ Source: Adam et al., "Dual Parameterization of Sparse Variational Gaussian Proce
 tying has the tighter bound while the sites are held and the prior moves: docs.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class DualTying(Posterior):
     natural_fields = ("lambda1", "lambda2")
     held_fields = ("lambda1", "lambda2")
     natural_by_default = True
+    absorbed: ClassVar[bool] = False  # whether A and t have factors L in them, or come of L^-1
 
     def check_size(self, M):
         first, second = np.shape(self.lambda1), np.shape(self.lambda2)
@@ -97,6 +98,8 @@ class AbsorbedDualSites(DualTying):
 
     lambda1: Any = leaf()
     lambda2: Any = leaf("symmetric")
+
+    absorbed = True
 
     def whitened_sites(self, L):
         return _both_sides(kernels.multiply_triangular, L, _symmetric(self), True), _vectors(
@@ -144,6 +147,28 @@ class DualSites(DualTying):
         return _vectors(kernels.solve_triangular, L, t_bar, True), kernels.whitening_vjp(np.multiply(A_bar, -2), L)
 
 
+@record
+class WhitenedState(DualTying):
+    """Sites in whitened coordinates, t and A themselves, of which the projections Lam are known elsewhere.
+
+    Its gradients are those of t and A, and that of Kuu counts that both are made of Lam: of A = Lam diag(lambda_2) Lam' and
+    t = Lam lambda_1, Lam_bar gains g lambda_1' + 2 A_bar Lam diag(lambda_2), and C = Lam_bar Lam' is that of dual sites.
+    """
+
+    lambda1: Any = leaf()
+    lambda2: Any = leaf("symmetric")
+
+    def whitened_sites(self, L):
+        M = len(L)
+        return self.lambda2.reshape(-1, M, M), self.lambda1.reshape(-1, M)
+
+    def from_whitened(self, L, A, t):
+        return _reshaped(self, A, t)
+
+    def whitened_sites_vjp(self, L, A_bar, t_bar):
+        return t_bar, A_bar
+
+
 def _symmetric(q):
     M = q.lambda1.shape[-1]
     return kernels.symmetrise(np.ascontiguousarray(q.lambda2, like=q.lambda2).reshape(-1, M, M).copy())
@@ -177,7 +202,7 @@ class Sites:
             trils = kernels.cholesky_of_inverse(B)
         except NotPositiveDefinite as error:
             check.finite("posterior.lambda2", np.tril(self.q.lambda2))
-            flanked = "Kuu^-1" if isinstance(self.q, AbsorbedDualSites) else "Kuu"
+            flanked = "Kuu^-1" if self.q.absorbed else "Kuu"
             raise InvalidSites(
                 f"`posterior.lambda2` holds no valid sites: {flanked} + lambda2 is not positive definite"
                 + (f" (output {error.batch[0]})" if error.batch and len(B) > 1 else "")
@@ -211,14 +236,14 @@ class Sites:
             X = _plus_identity(np.multiply(G, 0.5, out=G), 0.5 * kl_bar)
             SX = kernels.matmul(S, X)
             SXS = kernels.symmetrise(kernels.matmul(SX, S))
-        if wanted(self.need, "lambda2") or (self.need_Kuu and isinstance(self.q, DualSites)):
+        if wanted(self.need, "lambda2") or (self.need_Kuu and not self.q.absorbed):
             A_bar = 0.5 * kl_bar * S - SXS - _symmetric_outer(g, m)
         if self.need_sites:
             first, second = wanted(self.need, "lambda1"), wanted(self.need, "lambda2")
             lambda1_bar, lambda2_bar = self.q.whitened_sites_vjp(self.L, A_bar if second else S, g)
             lambda1_bar = lambda1_bar.reshape(self.q.lambda1.shape) if first else None
             lambda2_bar = lambda2_bar.reshape(self.q.lambda2.shape) if second else None
-        if self.need_Kuu and isinstance(self.q, DualSites):
+        if self.need_Kuu and not self.q.absorbed:
             C = kernels.matmul(m.T, self.Lam_a) + kernels.matmul(g.T, self.t)
             GH = _plus_identity(X, -0.5 * kl_bar)  # G again
             for p in range(len(m)):

@@ -14,18 +14,20 @@ import numpy as np
 
 from .. import check, devices, files, models
 from ..bounds.elbo import SVGP, elbo_and_grad
+from ..bounds.site_svgp import SiteSVGP, checked, site_bound_and_grad
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.base import check_offered
 from ..optim.flat import as_names, ravel
+from ..optim.natural import natural_step
 from ..records import leaf, record, replace
 from . import digests
 from .arguments import rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
-from .natural_steps import natural_steps
+from .natural_steps import GROW, natural_steps
 from .recorder import Plan, Recorder
 from .state import TrainingState, settled, started
 from .steps import Snapshot, Steps
@@ -68,8 +70,8 @@ def em(
 
     Parameters
     ----------
-    model : SVGP
-        With an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``, ``Whitened``, ``Marginal``.
+    model : SVGP or SiteSVGP
+        An SVGP with an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``, ``Whitened``, ``Marginal``.
     X : (N, D) array
     Y : (N,) or (N, P) array
     rounds : int
@@ -115,7 +117,9 @@ def em(
         check_offered("em: `optimiser`", optimiser)
     if callback is not None and not callable(callback):
         raise TypeError(f"em: `callback` must be a function, got {callback!r}")
-    checked, _, _, dtype = check.svgp(model, X, Y)
+    if not 0 < options.step_size <= 1:
+        raise ValueError(f"em: `step_size` must be above 0 and at most 1, got {options.step_size:g}")
+    dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)):
         raise TypeError(f"em: `rng` must be a whole number, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
@@ -129,6 +133,16 @@ def em(
     told = {name: getattr(steps.rounds, name) for name in ("e_values", "e_steps", "m_evaluations")}
     told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
     return found, EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)
+
+
+models.register(SiteSVGP, em=em.__wrapped__)
+
+
+def _dtype(model, X, Y):
+    """The dtype in which bounds of a model compute, which is checked."""
+    if isinstance(model, SiteSVGP):
+        return checked(model, X, Y, None)[1].dtype
+    return check.svgp(model, X, Y)[-1]
 
 
 def _tolerance(name, value):
@@ -158,8 +172,8 @@ class _Rounds(Steps):
     def __init__(self, state, X, Y, options, jitter):
         self._X, self._Y, self._options, self._jitter = X, Y, options, jitter
         self._last = None if state.values is None or not len(state.values) else float(state.values[-1])
-        held = tuple(f"posterior.{name}" for name, kind in state.model.posterior._record_fields if kind != "static")
-        self._held = (*options.fixed, *held)
+        self._of_sites = isinstance(state.model, SiteSVGP)
+        self._held = (*options.fixed, "sites" if self._of_sites else "posterior")
         self._move_to(state.model, state.natural)
 
     def _move_to(self, model, rounds):
@@ -177,18 +191,33 @@ class _Rounds(Steps):
 
     def _round(self):
         o = self._options
-        model, infos = natural_steps(
-            self._model, self._X, self._Y, steps=o.e_limit, step_size=o.step_size, jitter=self._jitter, rng=o.rng, monotone=True,
-            tolerance=o.e_tolerance,
-        )  # fmt: skip
-        after_e, _ = elbo_and_grad(model, self._X, self._Y, jitter=self._jitter, rng=o.rng, wrt=())
+        model, infos = (self._e_step_of_sites if self._of_sites else self._e_step)()
+        after_e, _ = self._bound(model, ())
         model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(model, after_e)
         told = zip(("e_values", "e_steps", "m_evaluations"), (after_e, len(infos), evaluations), strict=True)
         self._move_to(model, Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}))
         return value, infos[-1].step_size
 
+    def _e_step(self):
+        o = self._options
+        return natural_steps(
+            self._model, self._X, self._Y, steps=o.e_limit, step_size=o.step_size, jitter=self._jitter, rng=o.rng, monotone=True,
+            tolerance=o.e_tolerance,
+        )  # fmt: skip
+
+    def _e_step_of_sites(self):
+        model, infos, size, o = self._model, [], self._options.step_size, self._options
+        while len(infos) < o.e_limit and not (len(infos) > 1 and infos[-1].value - infos[-2].value < o.e_tolerance):
+            model, info = natural_step(
+                model, self._X, self._Y, step_size=size, jitter=self._jitter, rng=o.rng, monotone=True
+            )  # fmt: skip
+            infos.append(info)
+            size = min(o.step_size, GROW * info.step_size)
+        return model, infos
+
     def _bound(self, model, wrt):
-        return elbo_and_grad(model, self._X, self._Y, jitter=self._jitter, rng=self._options.rng, wrt=wrt)
+        bound = site_bound_and_grad if self._of_sites else elbo_and_grad
+        return bound(model, self._X, self._Y, jitter=self._jitter, rng=self._options.rng, wrt=wrt)
 
     def _by_lbfgs(self, model, value):
         from scipy.optimize import minimize

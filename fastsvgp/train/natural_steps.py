@@ -8,8 +8,6 @@ whatever the parameters of the posterior are: they become A and t in the beginni
 costs is Lam once for a batch, W' Lam and G_2 for each output, and a factor of B and of its successor.
 """
 
-from typing import Any
-
 import numpy as np
 
 from .. import check, models
@@ -18,11 +16,11 @@ from ..bounds.elbo import SVGP, sweep
 from ..errors import Diverged
 from ..inducing import naming_repeated
 from ..kernels import verdicts
-from ..optim.natural import NaturalStepInfo, halved
+from ..optim.backing_off import NaturalStepInfo, halved
 from ..posteriors.base import Prior
-from ..posteriors.dual_sites import DualTying
+from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitening import GaussianFactor
-from ..records import Marginals, leaf, record, replace
+from ..records import Marginals, replace
 from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
@@ -95,21 +93,6 @@ def natural_steps(
     return walk.end(), infos
 
 
-@record
-class WhitenedState(DualTying):
-    """Sites in whitened coordinates, t and A themselves: nobody needs their flanks between steps."""
-
-    lambda1: Any = leaf()
-    lambda2: Any = leaf("symmetric")
-
-    def whitened_sites(self, L):
-        M = len(L)
-        return self.lambda2.reshape(-1, M, M), self.lambda1.reshape(-1, M)
-
-    def from_whitened(self, L, A, t):
-        return replace(self, lambda1=t.reshape(self.lambda1.shape), lambda2=A.reshape(self.lambda2.shape))
-
-
 class _Walk:
     """The state between steps."""
 
@@ -155,7 +138,7 @@ class _Walk:
         if rows is None:
             X, Y = whole("X", self._X), whole("Y", self._Y)
         else:
-            rows = np.asarray(rows)
+            rows = check.as_array("rows", rows)
             if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0 or rows.min() < 0 or rows.max() >= len(self._X):
                 last = len(self._X) - 1
                 raise ValueError(f"natural_steps: `rows` must hold arrays of row numbers, 0 to {last}, got {rows!r:.200}")

@@ -9,6 +9,7 @@ from gp_problems import lower_factor
 
 import fastsvgp as fs
 from fastsvgp import catalogue, check
+from fastsvgp.posteriors.dual_sites import WhitenedState
 from fastsvgp.records import is_parts, is_record, leaf, missing, record, replace_at, restricted, static
 
 M, D, P = 4, 2, 3
@@ -65,6 +66,7 @@ POSTERIORS = {
     "relaxed": lambda rng: fs.Relaxed(rng.standard_normal(M), rng.uniform(0.5, 2, M), lower_factor(rng, M)),
     "inverse_free": lambda rng: fs.InverseFreeWhitened(rng.standard_normal(M), lower_factor(rng, M), lower_factor(rng, M)),
     "absorbed_dual_sites": lambda rng: fs.AbsorbedDualSites(*two_sets(rng, P)[:2]),
+    "whitened_state": lambda rng: WhitenedState(*two_sets(rng)[:2]),
     "dual_sites": lambda rng: fs.DualSites(*two_sets(rng)[:2]),
     "orthogonal": lambda rng: fs.Orthogonal(*two_sets(rng)),
     "decoupled": lambda rng: fs.Decoupled(*two_sets(rng, P)[:3]),
@@ -101,6 +103,9 @@ MODELS = {
     **{f"mean {name}": lambda rng, make=make: svgp(rng, mean=make(rng)) for name, make in MEANS.items()},
     **{f"inducing {name}": lambda rng, make=make: svgp(rng, inducing=make(rng)) for name, make in INDUCING.items()},
     "sgpr": lambda rng: fs.SGPR(fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), 0.1, fs.ConstantMean(0.5)),
+    "site svgp": lambda rng: fs.SiteSVGP(
+        fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), fs.Sites(*rng.standard_normal((2, P, 9))), fs.Gaussian(0.1)
+    ),
     "orthogonal sgpr": lambda rng: fs.OrthogonalSGPR(
         fs.RBF(0.8, 0.5), fs.InducingPair(*rng.standard_normal((2, M, D))), 0.1, *two_sets(rng)[:2], fs.ConstantMean(0.5)
     ),

@@ -7,7 +7,7 @@ import fastsvgp as fs
 from fastsvgp.train import em as module
 
 M, N = 8, 60
-KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal]
+KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal, fs.SiteSVGP]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -22,11 +22,18 @@ def problem(rng, kind=fs.AbsorbedDualSites, likelihood=None, variance=1.0, lengt
         "Poisson": rng.poisson(np.exp(0.7 * f)) * 1.0,
     }
     covariance = fs.RBF(variance=variance, lengthscales=lengthscale)
+    y = targets[type(likelihood).__name__]
+    if kind is fs.SiteSVGP:
+        return kind(covariance, Z, fs.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
     if issubclass(kind, fs.Whitened | fs.Marginal):
         q = fs.at_prior(kind, covariance, Z)
     else:
         q = kind(np.zeros(M), np.zeros((M, M)))
-    return fs.SVGP(covariance, Z, q, likelihood), X, targets[type(likelihood).__name__]
+    return fs.SVGP(covariance, Z, q, likelihood), X, y
+
+
+def bound_of(model, X, y):
+    return (fs.site_bound if isinstance(model, fs.SiteSVGP) else fs.elbo)(model, X, y)
 
 
 @pytest.mark.parametrize("likelihood", [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
@@ -38,7 +45,7 @@ def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
     assert info.steps == len(info.values) == len(info.e_values) == len(info.e_steps) == len(info.m_evaluations) <= 4
     climbed = np.ravel(np.column_stack([info.e_values, info.values]))
     assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
-    assert fs.elbo(found, X, y) == pytest.approx(info.values[-1], rel=1e-12)
+    assert bound_of(found, X, y) == pytest.approx(info.values[-1], rel=1e-12)
     for path, _, value in fs.leaves(found):
         assert (np.asarray(value) != dict((p, v) for p, _, v in fs.leaves(model))[path]).any(), path
 
@@ -48,13 +55,13 @@ def test_absorbed_sites_need_three_rounds(rng):
     ahead = []
     for likelihood in (fs.BernoulliLogit(), fs.Poisson(), fs.StudentT(0.3, df=4.0)):
         held, ends = ("inducing",) if isinstance(likelihood, fs.BernoulliLogit | fs.Poisson) else ("inducing", "likelihood"), {}
-        for kind in (fs.AbsorbedDualSites, fs.Whitened):
+        for kind in (fs.AbsorbedDualSites, fs.SiteSVGP, fs.Whitened):
             model, X, y = problem(np.random.default_rng(3), kind, likelihood, variance=4.0, lengthscale=0.4)
             ends[kind] = fs.em(model, X, y, rounds=3, m_iterations=50, fixed=held)[1].values[-1]
         model, X, y = problem(np.random.default_rng(3), fs.AbsorbedDualSites, likelihood, variance=4.0, lengthscale=0.4)
         _, info = fs.em(model, X, y, rounds=60, m_iterations=100, fixed=held, tolerance=1e-9)
         best = max(info.values[-1], *ends.values())
-        assert ends[fs.AbsorbedDualSites] > best - 0.01
+        assert ends[fs.AbsorbedDualSites] > best - 0.01 and ends[fs.SiteSVGP] > best - 0.01
         ahead.append(ends[fs.AbsorbedDualSites] - ends[fs.Whitened])
     assert min(ahead) > -1e-3 and max(ahead) > 0.02
 
@@ -124,6 +131,7 @@ def test_callbacks_and_interrupts_end_it_after_whole_rounds(rng, monkeypatch):
 def test_bad_input(rng):
     model, X, y = problem(rng)
     relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
+    sgpr = fs.SGPR(model.covariance, model.inducing, 0.1)
     for change, error, message in (
         ({"rounds": -1}, ValueError, "`rounds` must be a whole number of at least 0"),
         ({"e_limit": 0}, ValueError, "`e_limit` must be a whole number of at least 1"),
@@ -135,7 +143,7 @@ def test_bad_input(rng):
         ({"rng": np.random.default_rng(0)}, TypeError, "em: `rng` must be a whole number, a seed"),
         ({"callback": 3}, TypeError, "em: `callback` must be a function"),
         ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
-        ({"model": fs.SGPR(model.covariance, model.inducing, 0.1)}, TypeError, "em: `model` must be a fastsvgp.SVGP, got SGPR"),
+        ({"model": sgpr}, TypeError, "em: `model` must be a fastsvgp.SVGP or SiteSVGP, got SGPR"),
         ({"Y": y[:-1]}, ValueError, "`Y` must have one row for each"),
         ({"checkpoint": "nowhere/c.npz"}, ValueError, "`checkpoint` is to be written to .*nowhere"),
     ):

@@ -1,0 +1,257 @@
+"""Sites that are not tied: one for each datum, of which q(u) is made wherever the hyperparameters go (t-SVGP, equations 18, 20).
+
+With Lam = L^-1 Kuf over all data, q(u') = N(B^-1 t, B^-1), B = I + A, and
+
+    A = Lam diag(lambda_2) Lam',    t = Lam lambda_1.
+
+The bound is that of this q(u). With the sites held, hyperparameters move Lam and all that is made of it: with A_bar, g = t_bar as
+in ``posteriors.dual_sites``,
+
+    Lam_bar       = that of the marginals + g lambda_1' + 2 A_bar Lam diag(lambda_2)
+    lambda_1_bar  = Lam' g,    lambda_2_bar = diag(Lam' A_bar Lam)
+
+For Gaussian noise and sites (y / noise, 1 / noise) it is the collapsed bound wherever the hyperparameters go.
+
+E-step of size r at some rows, a and b the derivatives of the expected log likelihood in mean and variance there, and mu the mean
+without the mean function:
+
+    lambda_2 <- (1 - r) lambda_2 - 2 r b,    lambda_1 <- (1 - r) lambda_1 + r (a - 2 b mu)
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..errors import InvalidSites
+from ..inducing import naming_repeated
+from ..kernels import verdicts
+from ..likelihoods.base import total
+from ..posteriors import AbsorbedDualSites
+from ..posteriors.base import prior_factor
+from ..posteriors.dual_sites import DualTying, WhitenedState
+from ..posteriors.whitening import GaussianFactor
+from ..records import leaves, plus, record, restricted
+from .convert import from_state
+from .elbo import SVGP, sweep
+from .layer import LayerPass
+from .sites import Sites
+
+RUN_NUMBERS = 2**22  # of one (M, run) array: 32 MiB in float64
+
+
+@record
+class SiteSVGP:
+    """A sparse variational Gaussian process whose q(u) is the prior times a site for each datum.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (M, D) array, or a record that the covariance takes
+    sites : Sites
+        ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros are the prior.
+    likelihood : Likelihood
+    mean : Mean, optional
+    """
+
+    covariance: Any
+    inducing: Any
+    sites: Any
+    likelihood: Any
+    mean: Any = None
+
+
+@verdicts.retried
+@models.public(SiteSVGP)
+def site_bound(model, X, Y, *, jitter=None, rng=None) -> float:
+    """The bound at the q(u) that the sites make, in nats; arguments and errors as in ``site_bound_and_grad``. 4 M^2 N flops."""
+    model, X, Y, jitter = checked(model, X, Y, jitter)
+    layer = site_pass(held_layer(model, X, jitter), jitter)
+    data = sum(part.ell for part in sweep(model, layer, X, Y, None, rng, need=False))
+    return check.result(data - layer.kl(), model)
+
+
+@verdicts.retried
+@models.public(SiteSVGP)
+def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None) -> tuple[float, SiteSVGP]:
+    """The bound at the q(u) that the sites make, and its gradient with the sites held: the M-step of untied t-SVGP.
+
+    Parameters
+    ----------
+    model : SiteSVGP
+    X : (N, D) array
+    Y : (N,) or (N, P) array
+        All data, a site for each.
+    jitter, rng
+        As in ``elbo``.
+    wrt : sequence of str, optional
+        Dotted names of the fields to differentiate; default all, the sites too.
+
+    Returns
+    -------
+    value : float
+    grad : SiteSVGP
+
+    Raises
+    ------
+    ValueError
+        Sites of another number than data, sites with which q(u) would have no covariance, and as ``elbo``.
+    TypeError, NotPositiveDefinite
+        As ``elbo``.
+
+    Notes
+    -----
+    9 M^2 N flops and some M^3, in runs of rows: memory does not grow with N but for X, Y and the sites.
+    """
+    model, X, Y, jitter = checked(model, X, Y, jitter)
+    wrt = check.names(wrt, model)
+    held = held_layer(model, X, jitter)
+    need = tuple(name for name in wrt if name.partition(".")[0] in ("covariance", "inducing", "mean"))
+    layer = site_pass(held, jitter, len(X), (*need, "posterior"))
+    data, likelihood_bar = 0.0, None
+    for part in sweep(model, layer, X, Y, None, rng):
+        data += part.ell
+        likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
+        layer.pull(part.rows, part.f_bar)
+    kl, bars = layer.kl(), layer.finish(-1.0)
+    covariance_bar, inducing_bar, sites_bar = _through_sites(model, X, jitter, bars, wrt, need)
+    value = check.result(data - kl, model)
+    return value, restricted(SiteSVGP(covariance_bar, inducing_bar, sites_bar, likelihood_bar, bars.mean), wrt)
+
+
+@verdicts.retried
+@models.public(SiteSVGP)
+def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
+    """The SVGP with the q(u) that the sites make: to predict with, to go on with.
+
+    Parameters
+    ----------
+    model : SiteSVGP
+    X : (N, D) array
+        The inputs of the sites.
+    to : type
+        ``AbsorbedDualSites``, ``DualSites``, ``Whitened`` or ``Marginal``.
+    jitter : float, optional
+        As in ``elbo``.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``site_bound``.
+
+    Notes
+    -----
+    2 M^2 N flops.
+    """
+    no_end = GaussianFactor, DualTying, WhitenedState
+    if not (isinstance(to, type) and issubclass(to, GaussianFactor | DualTying)) or to in no_end:
+        name = to.__name__ if isinstance(to, type) else type(to).__name__
+        raise TypeError(f"tied: `to` must be AbsorbedDualSites, DualSites, Whitened or Marginal, got {name}")
+    model, X, _, jitter = checked(model, X, check.ABSENT, jitter)
+    state = held_layer(model, X, jitter).posterior
+    posterior = from_state(to, _factor(model, jitter), state.lambda1, state.lambda2)
+    first = next(value for _, _, value in leaves(posterior))
+    check.result(total(first), posterior)
+    return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)
+
+
+class Held(NamedTuple):
+    """What a ``LayerPass`` wants to know: the q(u) that the sites make, in whitened coordinates."""
+
+    covariance: Any
+    inducing: Any
+    posterior: Any
+    mean: Any
+
+
+def held_layer(model, X, jitter):
+    """``Held`` of a checked model: A and t, run of rows by run of rows."""
+    L, batch = _factor(model, jitter), model.sites.lambda1.shape[:-1]
+    first, second = (a.reshape(-1, len(X)) for a in (model.sites.lambda1, model.sites.lambda2))
+    A, t = kernels.empty((len(first), *L.shape), L), np.zeros((len(first), len(L)), L.dtype, like=L)
+    for i, at in enumerate(_runs(len(X), len(L))):
+        Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X[at]))
+        t += kernels.matmul(first[:, at], Lam, transpose_b=True)
+        for p, weights in enumerate(second):
+            kernels.weighted_gram(Lam, np.ascontiguousarray(weights[at], like=L), out=A[p], add=i > 0)
+    state = WhitenedState(t.reshape(*batch, len(L)), kernels.symmetrise(A).reshape(*batch, *L.shape))
+    return Held(model.covariance, model.inducing, state, model.mean)
+
+
+def site_pass(held, jitter, columns=0, need=()):
+    """The ``LayerPass``; what it says of sites that are not valid, in the words of this model."""
+    try:
+        return LayerPass(held, jitter, columns, need)
+    except InvalidSites as error:
+        raise InvalidSites(
+            "`sites.lambda2` holds no valid sites: with them q(u) has no covariance. Zeros are the prior, and natural_step keeps "
+            "valid sites valid; where the covariance function has moved since, smaller steps may be needed"
+        ) from error
+
+
+def _factor(model, jitter):
+    with naming_repeated(model.inducing):
+        return prior_factor(model.covariance.Kuu(model.inducing), jitter)
+
+
+def _runs(N, M):
+    size = max(1, RUN_NUMBERS // M)
+    return [slice(start, min(start + size, N)) for start in range(0, N, size)] or [slice(0, 0)]
+
+
+def _through_sites(model, X, jitter, bars, wrt, need):
+    """Cotangents of covariance, inducing inputs and sites: those of the marginals, and what goes through A and t."""
+    roots = {name.partition(".")[0] for name in wrt}
+    of_Kuf = tuple(name for name in need if name.startswith("covariance")) + (("inducing",) if "inducing" in roots else ())
+    covariance_bar, inducing_bar, first_bar, second_bar = bars.covariance, bars.inducing, [], []
+    if not of_Kuf and "sites" not in roots:
+        return covariance_bar, inducing_bar, None
+    L, sites = _factor(model, jitter), model.sites
+    first, second = (a.reshape(-1, len(X)) for a in (sites.lambda1, sites.lambda2))
+    g, A_bar = bars.posterior.lambda1.reshape(-1, len(L)), bars.posterior.lambda2.reshape(-1, *L.shape)
+    F, alpha = 2 * kernels.solve_triangular(L, A_bar, transpose=True), kernels.solve_triangular(L, g[..., None], transpose=True)
+    for at in _runs(len(X), len(L)):
+        Kuf = model.covariance.Kuf(model.inducing, X[at])
+        Lam = kernels.solve_triangular(L, Kuf)
+        first_bar.append(kernels.matmul(g, Lam))
+        second_bar.append(np.stack([np.sum(Lam * kernels.matmul(one, Lam), axis=0) for one in A_bar]))
+        if of_Kuf:
+            Kuf_bar = np.zeros_like(Lam)
+            for p in range(len(g)):
+                T = kernels.matmul(F[p], Lam)
+                weights, targets = (np.ascontiguousarray(a[p, at], like=L) for a in (second, first))
+                Kuf_bar += kernels.add_outer(T, alpha[p, :, 0], targets, weights)
+            of_covariance, of_inducing, _ = model.covariance.Kuf_vjp(Kuf_bar, Kuf, model.inducing, X[at], of_Kuf)
+            covariance_bar, inducing_bar = plus(of_covariance, covariance_bar), plus(of_inducing, inducing_bar)
+    sites_bar = Sites(*(np.concatenate(parts, -1).reshape(sites.lambda1.shape) for parts in (first_bar, second_bar)))
+    return covariance_bar, inducing_bar, sites_bar
+
+
+def checked(model, X, Y, jitter):
+    """The arguments of functions of a ``SiteSVGP``, checked and in one dtype; Y in the layout of likelihoods, where it is there."""
+    check.parts(model)
+    if not isinstance(model.sites, Sites):
+        raise TypeError(f"`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got {type(model.sites).__name__}")
+    check.begin(model, X)
+    X = check.inputs("X", X)
+    Y = Y if Y is check.ABSENT else check.as_array("Y", Y)
+    model, dtype = check.parameters(model, X, *((Y,) if Y is not check.ABSENT and Y.dtype.kind == "f" else ()))
+    _, D = check.inducing(model, 1, "SiteSVGP")
+    check.columns(X, D)
+    first, second = np.shape(model.sites.lambda1), np.shape(model.sites.lambda2)
+    if first != second or len(first) not in (1, 2) or 0 in first[:-1] or first[-1] != len(X):
+        raise ValueError(
+            f"`sites` has lambda1 {first} and lambda2 {second}, and `X` has {len(X)} rows: give one site for each, ({len(X)},) "
+            f"or (P, {len(X)}) in both"
+        )
+    model.likelihood.check_settings()
+    if model.mean is not None:
+        model.mean.check_shapes(D, first[:-1])
+    if Y is not check.ABSENT:
+        Y = check.targets(Y, len(X), first[:-1], model.likelihood, dtype)
+    return model, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
+
+
+models.register(
+    SiteSVGP, instead="em trains it, site_bound is its bound, and tied(model, X) makes an SVGP of it to predict with"
+)

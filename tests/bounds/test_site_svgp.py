@@ -1,0 +1,155 @@
+"""One site for each datum: the bound of the q(u) that they make, its gradient by definition, and steps of some of them."""
+
+import definitions
+import numpy as np
+import pytest
+from derivatives import assert_gradient
+from oracles.linear_algebra import solve
+
+import fastsvgp as fs
+from fastsvgp.bounds import site_svgp
+
+JITTER = 1e-3
+SHAPES = [(1, 1, None), (5, 30, None), (6, 4, None), (4, 20, 3), (3, 9, 1), (30, 50, None)]
+
+
+def problem(rng, M=5, N=30, P=None, likelihood=None, mean=None):
+    batch = () if P is None else (P,)
+    X, Y = rng.uniform(-2, 2, (N, 2)), rng.standard_normal((N, *batch))
+    sites = fs.Sites(rng.standard_normal((*batch, N)), rng.uniform(0.1, 2.0, (*batch, N)))
+    covariance = fs.Matern52(1.1, np.array([0.9, 1.3])) + fs.Linear(0.2)
+    return fs.SiteSVGP(covariance, rng.uniform(-2, 2, (M, 2)), sites, likelihood or fs.StudentT(0.4, df=4.0), mean), X, Y
+
+
+def as_tied(model, X):
+    """The SVGP by plain formulas: absorbed sites are sums over the data, k = Kuu^-1 k_un the weights of each. Analytic."""
+    b = definitions.blocks(model.covariance, model.inducing, X, JITTER)
+    weights = solve(b.Kuu, b.Kuf)
+    first, second = model.sites.lambda1, model.sites.lambda2
+    lambda2 = np.einsum("mn,...n,kn->...mk", weights, second, weights)
+    q = fs.AbsorbedDualSites(np.einsum("mn,...n->...m", weights, first), lambda2)
+    return fs.SVGP(model.covariance, model.inducing, q, model.likelihood, model.mean)
+
+
+@pytest.mark.parametrize("run", [7, 2**22])
+@pytest.mark.parametrize("M, N, P", SHAPES)
+def test_the_bound_and_its_gradient_by_definition(rng, monkeypatch, M, N, P, run):
+    monkeypatch.setattr(site_svgp, "RUN_NUMBERS", run * M)
+    model, X, Y = problem(rng, M, N, P, mean=None if P else fs.LinearMean(np.ones(2), 0.3))
+    value, grad = fs.site_bound_and_grad(model, X, Y, jitter=JITTER)
+    assert fs.site_bound(model, X, Y, jitter=JITTER) == pytest.approx(value, rel=1e-12, abs=1e-12)
+
+    def definition(m):
+        return definitions.elbo(as_tied(m, X), X, Y, 1.0, JITTER)
+
+    assert value == pytest.approx(float(definition(model).real), rel=1e-9, abs=1e-9)
+    assert_gradient(definition, model, grad, rng, 1e-8)
+
+
+@pytest.mark.parametrize("to", [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("P", [None, 2])
+def test_tied_it_is_the_same_q(rng, to, P):
+    model, X, Y = problem(rng, P=P)
+    svgp = fs.tied(model, X, to=to, jitter=JITTER)
+    assert type(svgp.posterior) is to
+    assert fs.elbo(svgp, X, Y, jitter=JITTER) == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-9)
+
+
+def test_with_gaussian_noise_it_is_the_collapsed_bound_wherever_the_prior_goes(rng):
+    """After one unit step from anywhere, value and gradient; and at other hyperparameters with the same sites."""
+    model, X, Y = problem(rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4))
+    best, info = fs.natural_step(model, X, Y, step_size=1.0, jitter=JITTER)
+    assert info.value == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER), rel=1e-10)
+    np.testing.assert_allclose(best.sites.lambda1, (Y - 0.4) / 0.3, rtol=1e-10, atol=1e-10)
+    for variance in (1.1, 0.3, 4.0):
+        moved = fs.replace_at(best, "covariance.parts.0.variance", variance)
+        sgpr = fs.SGPR(moved.covariance, moved.inducing, 0.3, moved.mean)
+        value, grad = fs.site_bound_and_grad(moved, X, Y, jitter=JITTER)
+        collapsed, truth = fs.collapsed_bound_and_grad(sgpr, X, Y, jitter=JITTER)
+        assert value == pytest.approx(collapsed, rel=1e-10)
+        np.testing.assert_allclose(grad.inducing, truth.inducing, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(grad.covariance.parts[0].lengthscales, truth.covariance.parts[0].lengthscales, rtol=1e-8)
+
+
+@pytest.mark.parametrize("P", [None, 2])
+def test_a_step_of_all_sites_is_that_of_tied_ones(rng, P):
+    model, X, Y = problem(rng, P=P, mean=None if P else fs.ConstantMean(0.4))
+    stepped, info = fs.natural_step(model, X, Y, step_size=0.3, jitter=JITTER)
+    other, theirs = fs.natural_step(fs.tied(model, X, jitter=JITTER), X, Y, step_size=0.3, jitter=JITTER)
+    assert info.value == pytest.approx(theirs.value, rel=1e-10) and info[1:] == theirs[1:]
+    ours = fs.tied(stepped, X, jitter=JITTER).posterior
+    np.testing.assert_allclose(ours.lambda1, other.posterior.lambda1, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(ours.lambda2, other.posterior.lambda2, rtol=1e-8, atol=1e-9)
+
+
+def test_steps_of_some_rows_reach_the_same_end(rng):
+    """The others' sites stay as they are: minibatches without noise."""
+    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    Y = (Y > 0) * 1.0
+    rows = np.array([3, 1, 7])
+    some, _ = fs.natural_step(model, X, Y, rows=rows, step_size=0.5, jitter=JITTER)
+    others = np.setdiff1d(np.arange(30), rows)
+    np.testing.assert_array_equal(some.sites.lambda1[others], model.sites.lambda1[others])
+    assert (some.sites.lambda2[rows] != model.sites.lambda2[rows]).all()
+    whole = batched = fs.replace(model, sites=fs.Sites(np.zeros(30), np.zeros(30)))
+    for step in range(60):
+        whole, info = fs.natural_step(whole, X, Y, step_size=0.5, jitter=JITTER, monotone=True)
+        batched, _ = fs.natural_step(batched, X, Y, rows=np.arange(step % 6, 30, 6), step_size=0.9, jitter=JITTER)
+    assert fs.site_bound(batched, X, Y, jitter=JITTER) == pytest.approx(fs.site_bound(whole, X, Y, jitter=JITTER), abs=1e-4)
+
+
+def test_steps_that_would_leave_the_cone_are_halved(rng):
+    model, X, Y = problem(rng, likelihood=fs.StudentT(0.02, df=2.0))
+    zeros = fs.replace(model, sites=fs.Sites(np.zeros(30), np.zeros(30)))
+    stepped, info = fs.natural_step(zeros, X, 3 * Y, step_size=1.0, monotone=True)
+    assert info.negative > 0 and fs.site_bound(stepped, X, 3 * Y) >= info.value
+    with pytest.raises(ValueError, match="`sites.lambda2` holds no valid sites: with them"):
+        fs.site_bound(fs.replace(model, sites=fs.Sites(np.zeros(30), np.full(30, -1e3))), X, Y)
+
+
+def test_wrt_files_flat_vectors_and_float32(rng, tmp_path):
+    model, X, Y = problem(rng)
+    _, whole = fs.site_bound_and_grad(model, X, Y)
+    every = {path: bar for path, _, bar in fs.leaves(whole)}
+    for wrt in (("covariance",), ("inducing", "likelihood.scale"), ("sites.lambda2",), ("likelihood",)):
+        _, grad = fs.site_bound_and_grad(model, X, Y, wrt=wrt)
+        got = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
+        assert set(got) == {p for p in every if any(f"{p}.".startswith(f"{n}.") for n in wrt)}
+        for path, bar in got.items():
+            np.testing.assert_allclose(bar, every[path], rtol=1e-9, atol=1e-11)
+    fs.save(tmp_path / "m.npz", model)
+    assert fs.site_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.site_bound(model, X, Y)
+    vector, unravel = fs.ravel(model, fixed="sites")
+    assert fs.site_bound(unravel(vector), X, Y) == pytest.approx(fs.site_bound(model, X, Y), rel=1e-12)
+    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    value, grad = fs.site_bound_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32))
+    assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
+    assert value == pytest.approx(fs.site_bound(model, X, Y, jitter=1e-4), rel=1e-3)
+
+
+def test_bad_input(rng):
+    model, X, Y = problem(rng)
+    for change, error, message in (
+        (fs.Sites(np.zeros(29), np.zeros(29)), ValueError, r"`sites` has lambda1 \(29,\) and .*, and `X` has 30 rows"),
+        (fs.Sites(np.zeros(30), np.zeros((2, 30))), ValueError, r"`sites` has lambda1 \(30,\) and lambda2 \(2, 30\)"),
+        (fs.Sites(np.full(30, np.nan), np.zeros(30)), ValueError, "`sites.lambda1` contains nan"),
+        (np.zeros(30), TypeError, r"`sites` of the model must be a fastsvgp.Sites\(lambda1, lambda2\), got ndarray"),
+    ):
+        for call in (fs.site_bound, fs.site_bound_and_grad, fs.natural_step):
+            with pytest.raises(error, match=message):
+                call(fs.replace(model, sites=change), X, Y)
+    for call, error, message in (
+        (lambda: fs.elbo(model, X, Y), TypeError, "elbo: `model` must be a fastsvgp.SVGP, got SiteSVGP: em trains it, .*tied"),
+        (lambda: fs.predict_f(model, X), TypeError, "predict_f: `model` must be .*, got SiteSVGP: .*tied"),
+        (lambda: fs.fit(model, X, Y, steps=1), TypeError, "fit: `model` must be .*, got SiteSVGP: em trains it"),
+        (lambda: fs.tied(model, X, to=fs.Relaxed), TypeError, "tied: `to` must be AbsorbedDualSites, .*, got Relaxed"),
+        (lambda: fs.natural_step(model, X, Y, rows=[1, 1]), ValueError, "`rows` has a row more than once"),
+        (lambda: fs.natural_step(model, X, Y, rows=[30]), ValueError, "`rows` must be an array of row numbers, 0 to 29"),
+        (lambda: fs.natural_step(model, X, Y, step_size=0.0), ValueError, "`step_size` must be positive"),
+        (lambda: fs.natural_step(model, X, Y, rows=[1], monotone=True), ValueError, "leave `rows` out"),
+        (lambda: fs.natural_step(fs.tied(model, X), X, Y, rows=[1]), TypeError, "natural_step: `rows` is no option for SVGP"),
+        (lambda: fs.site_bound(fs.tied(model, X), X, Y), TypeError, "site_bound: `model` must be a fastsvgp.SiteSVGP, got SVGP"),
+        (lambda: fs.site_bound(model, X, Y[:-1]), ValueError, "`Y` must have one row for each of the 30 rows of `X`"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
