@@ -228,7 +228,7 @@ def _through_sites(model, X, jitter, bars, wrt, need):
 
 
 def checked(model, X, Y, jitter):
-    """The arguments of functions of a ``SiteSVGP``, checked and in one dtype; Y in the layout of likelihoods, where it is there."""
+    """The arguments of functions of a ``SiteSVGP``, checked and in one dtype; Y in the layout of likelihoods, or ``ABSENT``."""
     check.parts(model)
     if not isinstance(model.sites, Sites):
         raise TypeError(f"`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got {type(model.sites).__name__}")

@@ -45,9 +45,11 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
             data = sum(part.ell for part in sweep(moved, there, X, Y, None, rng, need=False))
             if check.result(data - there.kl(), moved) >= value:
                 break
-        except InvalidSites:
+        except InvalidSites as error:
             if halvings == MAX_HALVINGS:
-                raise
+                raise InvalidSites(
+                    f"natural_step: no step from `step_size` {asked:g} down to {size:g} leaves valid sites; give a smaller one"
+                ) from error
         size /= 2
     return moved, NaturalStepInfo(value, size, size < asked, int(np.count_nonzero(b > 0)))
 
