@@ -94,9 +94,18 @@ def scores(name, method, args):
     return found
 
 
+def trivial(name, split):
+    """RMSE and log density of the training part's mean and variance."""
+    _, y, _, ys = split_rows(name, split)
+    log_density = -0.5 * np.mean(np.log(2 * np.pi * y.var()) + (ys - y.mean()) ** 2 / y.var())
+    return float(np.sqrt(np.mean((ys - y.mean()) ** 2))), float(log_density)
+
+
 def table(names, args):
     """The rows of a Markdown table."""
     for name in names:
+        numbers = " | ".join(f"{value:.3f}" for value in trivial(name, args.split))
+        yield f"| {name} | {args.split} | trivial | {numbers} | | | |"
         for method in args.rows:
             numbers = " | ".join(f"{value:.3f}" for value in scores(name, method, args).values())
             yield f"| {name} | {args.split} | {method} | {numbers} |"

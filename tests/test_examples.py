@@ -142,6 +142,8 @@ def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
     skip_without(solve_gp.DATA, "elevators.data.csv.gz")
     command = ["elevators", "--size", "8", "--epochs", "0.5", "--out", str(tmp_path)]
     rows = solve_gp.main(command)
+    trivial, *rows = rows
+    assert trivial.startswith("| elevators | 0 | trivial | 0.987 | -1.406 |") and trivial.count("|") == 9
     assert [row.split(" | ")[2] for row in rows] == list(solve_gp.METHODS)
     assert all(0.3 < float(row.split(" | ")[3]) < 1.1 for row in rows)
     folder = tmp_path / "elevators" / "split0" / "SOLVE-1024+1024"
@@ -159,7 +161,7 @@ def test_solve_gp_beside_the_others(solve_gp, tmp_path, monkeypatch, capsys):
     assert len(values) == 2 and not (folder / "scores.json").exists()
     monkeypatch.setattr(solve_gp.fs, "fit", plain)
     again = solve_gp.main(only)
-    assert again == [rows[2]] and solve_gp.main(only) == again
+    assert again == [trivial, rows[2]] and solve_gp.main(only) == again
     with pytest.raises(SystemExit):
         solve_gp.main(["moon"])
     assert "no data set or row 'moon'" in capsys.readouterr().err

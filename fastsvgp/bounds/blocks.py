@@ -1,6 +1,6 @@
 """The bound and predictions at the level of covariance blocks: for covariances of the user's own, in any form."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from .. import check, models
 from ..kernels import verdicts
 from ..records import Blocks, record
 from .elbo import scaled
-from .layer import LayerPass
+from .layer import LayerParts, LayerPass
 from .predict import total, trailing
 
 
@@ -41,7 +41,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     scale = check.data_scale(num_data, B)
     random = check.drawn(random, given, dtype, rng, len(blocks.Kuu))
     covariance = _Blocks(blocks)
-    layer = LayerPass(_Layer(covariance, given.posterior), check.jitter_amount(jitter, dtype), B, NEED, **random)
+    layer = LayerPass(LayerParts(covariance, given.posterior), check.jitter_amount(jitter, dtype), B, NEED, **random)
     f, rows = layer.forward(None)
     check.report_clamped(layer.clamped)
     ell, f_bar, likelihood_bar = given.likelihood.expected_log_prob(Y, f, rng)
@@ -84,7 +84,7 @@ def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
     full_cov = check.flag("full_cov", full_cov)
     blocks, given, dtype, _ = _checked(blocks, _Model(posterior), full_cov=full_cov)
     layer = LayerPass(
-        _Layer(_Blocks(blocks), given.posterior), check.jitter_amount(jitter, dtype), 0 if full_cov else len(blocks.kff)
+        LayerParts(_Blocks(blocks), given.posterior), check.jitter_amount(jitter, dtype), 0 if full_cov else len(blocks.kff)
     )  # fmt: skip
     if full_cov:
         mean, var = layer.joint(None)
@@ -98,15 +98,6 @@ def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
 
 NEED = "covariance", "posterior"
 OPTIONS = frozenset(("num_data", "jitter", "rng"))
-
-
-class _Layer(NamedTuple):
-    """What a ``LayerPass`` wants to know of a layer."""
-
-    covariance: Any
-    posterior: Any
-    inducing: Any = None
-    mean: Any = None
 
 
 class _Blocks:

@@ -24,7 +24,7 @@ from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total
 from ..posteriors import Whitened
-from ..posteriors.base import prior_factor
+from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records import Blocks, leaf, plus, record, restricted
 from .elbo import SVGP
 
@@ -141,7 +141,7 @@ def forward(sgpr, X, Y, jitter):
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
     s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, kernels.full(X.shape[0], s.beta, s.y)))
     s.t = total(s.blocks.kff) - np.trace(s.B, dtype=float) / s.beta
-    add_to_diagonal(s.B, 1)
+    add_to_diagonals(s.B, 1)
     s.R = kernels.cholesky(s.B)
     s.c = kernels.solve_triangular(s.R, in_dtype(s.beta, s.y.dtype) * kernels.matmul(s.Lam, s.y, transpose_b=True))  # (M, P)
     P, N = s.y.shape
@@ -187,14 +187,14 @@ def gradient(s, sgpr, X, wrt, more=None):
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
         C, s.B = s.B, None
         C += B_inverse
-        add_to_diagonal(C, -2)
+        add_to_diagonals(C, -2)
         C *= P
         if more is not None:
             C += more.C
         Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
         for weight in w.T:
             kernels.add_outer(Kuu_bar, real(-0.5) * weight, weight)
-        add_to_diagonal(B_inverse, -1)
+        add_to_diagonals(B_inverse, -1)
         B_inverse *= -P * real_beta  # P beta (I - B^-1)
         if more is not None:
             B_inverse += more.of_Lam
@@ -212,11 +212,6 @@ def gradient(s, sgpr, X, wrt, more=None):
         mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
     noise_bar = in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None
     return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
-
-
-def add_to_diagonal(A, amount):
-    """In place, of a contiguous matrix."""
-    A.reshape(-1)[:: len(A) + 1] += amount
 
 
 def checked(sgpr, X, Y, jitter, num_sets=1):

@@ -37,9 +37,9 @@ from ..inducing import naming_repeated
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total
 from ..posteriors import WhitenedOrthogonal
-from ..posteriors.base import prior_factor
+from ..posteriors.base import add_to_diagonals, identities, prior_factor
 from ..records import Blocks, leaf, record, restricted
-from .collapsed import add_to_diagonal, checked
+from .collapsed import checked
 from .elbo import SVGP
 
 
@@ -92,7 +92,7 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
         if R is not None:
             trils = np.repeat(kernels.cholesky_of_inverse(s.B(at))[None], P, axis=0)
         elif trils is None:
-            trils = np.repeat(_identity(s.L_v)[None], P, axis=0)
+            trils = identities(s.m[at].T)
         fields += np.ascontiguousarray(s.m[at].T, like=s.m).reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:])
     check.result(s.value, sgpr)
     posterior = WhitenedOrthogonal(*fields)
@@ -152,18 +152,12 @@ class _State:
     def B(self, at):
         """I + beta G of a set, or of both."""
         B = np.ascontiguousarray(self.real_beta * self.G[at, at], like=self.G)
-        add_to_diagonal(B, 1)
+        add_to_diagonals(B, 1)
         return B
 
 
 def _log_diagonal(R):
     return total(np.log(R.diagonal(0, -2, -1), dtype=float))
-
-
-def _identity(like):
-    eye = np.zeros_like(like)
-    add_to_diagonal(eye, 1)
-    return eye
 
 
 def _gradient(s, sgpr, X, wrt):
@@ -175,11 +169,11 @@ def _gradient(s, sgpr, X, wrt):
         if R is not None:
             S = kernels.cholesky_inverse(R)
             degrees += P * (len(S) - np.trace(S, dtype=float))
-            add_to_diagonal(S, -1)
+            add_to_diagonals(S, -1)
             deltas[i] = np.multiply(S, -P, out=S)
     trils_bar = None
     if s.trils is not None:
-        deltas[1] = P * _identity(s.L_v)
+        deltas[1] = P * identities(s.L_v[0])
         trils_bar = kernels.empty(s.trils.shape, s.trils)
         for W, GW, bar in zip(s.trils, s.GW, trils_bar, strict=True):
             deltas[1] -= kernels.matmul(W, W, transpose_b=True)

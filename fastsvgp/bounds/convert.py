@@ -5,13 +5,14 @@ import numpy as np
 from .. import check, kernels, models
 from ..inducing import naming_repeated
 from ..kernels import verdicts
-from ..posteriors import AbsorbedDualSites, LikelihoodForm
-from ..posteriors.base import Prior
+from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Whitened
+from ..posteriors.base import Prior, add_to_diagonals
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.whitening import GaussianFactor
 from ..records import replace
 from .elbo import SVGP
 
+ENDS = Whitened, Marginal, AbsorbedDualSites, DualSites
 KINDS = "Whitened, Marginal, AbsorbedDualSites or DualSites"
 
 
@@ -40,11 +41,9 @@ def convert(model, kind, *, jitter=None) -> SVGP:
 
     Notes
     -----
-    At most 6 M^3 flops an output. Sites of a q(u) whose covariance is nearly singular are large, and lose digits.
+    At most 4 M^3 flops an output. Sites of a q(u) whose covariance is nearly singular are large, and lose digits.
     """
-    if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | DualTying)) or kind in (GaussianFactor, DualTying):
-        name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
-        raise TypeError(f"convert: `kind` must be {KINDS}, got {name}")
+    check_kind("convert: `kind`", kind)
     check.parts(model)
     q = model.posterior
     if not isinstance(q, GaussianFactor | DualTying | LikelihoodForm):
@@ -62,13 +61,19 @@ def convert(model, kind, *, jitter=None) -> SVGP:
     return replace(model, posterior=converted)
 
 
+def check_kind(name, kind):
+    """Refuse what is none of the classes that a q(u) can be converted to."""
+    if not any(kind is end for end in ENDS):
+        raise TypeError(f"{name} must be {KINDS}, got {kind.__name__ if isinstance(kind, type) else type(kind).__name__}")
+
+
 def state_of(q, prior):
     """``(t, A)``, (..., M) and (..., M, M): q(u') = N(B^-1 t, B^-1) with B = I + A, whatever holds it."""
     if isinstance(q, GaussianFactor):
         mean, tril = q.whitened(prior.L)
         B = kernels.cholesky_inverse(tril)
         t = kernels.matmul(B, mean[..., None])[..., 0]
-        return t, _plus(B, -1)
+        return t, add_to_diagonals(B, -1)
     q = _sites(q, prior) if isinstance(q, LikelihoodForm) else q
     A, t = q.whitened_sites(prior.L)
     return t.reshape(q.lambda1.shape), A.reshape(q.lambda2.shape)
@@ -78,7 +83,7 @@ def from_state(kind, L, t, A):
     """The posterior of that class whose ``state_of`` this is. Overwrites both."""
     if issubclass(kind, GaussianFactor):
         batch, M = t.shape[:-1], t.shape[-1]
-        trils = kernels.cholesky_of_inverse(_plus(A, 1).reshape(-1, M, M))
+        trils = kernels.cholesky_of_inverse(add_to_diagonals(A, 1).reshape(-1, M, M))
         means = kernels.multiply_triangular(trils, t.reshape(-1, M, 1), transpose=True)
         return _from_moments(kind, L, kernels.multiply_triangular(trils, means)[..., 0], trils, batch)
     M = t.shape[-1]
@@ -88,13 +93,6 @@ def from_state(kind, L, t, A):
 def _from_moments(kind, L, means, trils, batch):
     mean, tril = means.reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:]).copy()
     return kind(mean, tril).unwhitened(L, mean, kernels.tril(tril))
-
-
-def _plus(A, amount):
-    """In place, on the diagonals of A (..., M, M), contiguous."""
-    M = A.shape[-1]
-    A.reshape(-1, M * M)[:, :: M + 1] += amount
-    return A
 
 
 def _sites(q, prior):

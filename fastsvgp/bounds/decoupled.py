@@ -34,9 +34,9 @@ from .. import kernels
 from ..inducing import InducingSets, sets_of
 from ..likelihoods.base import total
 from ..posteriors import Whitened
-from ..posteriors.base import Bars, Joint, Pass, Projection
+from ..posteriors.base import Bars, Joint, Pass, Projection, solve_vectors
 from ..records import Marginals, leaf, plus, record, replace
-from .layer import LayerBars, LayerPass
+from .layer import LayerBars, LayerParts, LayerPass
 
 RUN_NUMBERS = 2**19  # of a run of rows of O against other inputs: three of them stay in a 16 MiB cache
 FORM_ROWS = 1024  # of K_vv at a time
@@ -59,7 +59,7 @@ class DecoupledLayerPass:
         self._form = _QuadraticForm(covariance, O, self.weights, jitter, sampled)
         self._Kvu = _Bilinear(covariance.Kuu, covariance.Kuu_vjp, O, Z, self.weights)
         shifted = _Shifted(Whitened(q.mean_u, q.scale_tril_u), self._Kvu.products)
-        self._on_Z = LayerPass(_OnZ(covariance, _OnlyZ(Z), shifted, layer.mean), jitter, columns, _of_Z(need))
+        self._on_Z = LayerPass(LayerParts(covariance, shifted, _OnlyZ(Z), layer.mean), jitter, columns, _of_Z(need))
         self._weights_bar, self._covariance_bar, self._O_bar = np.zeros_like(self.weights), None, None
 
     @property
@@ -206,17 +206,8 @@ class _OnlyZ(InducingSets):
     Z: Any = leaf()
 
 
-class _OnZ(NamedTuple):
-    """What a ``LayerPass`` wants to know of a layer."""
-
-    covariance: Any
-    inducing: Any
-    posterior: Any
-    mean: Any
-
-
 def _of_Z(need):
-    """Names of ``need`` as fields of ``_OnZ``."""
+    """Names of ``need`` as fields of the layer on Z."""
     own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
     names = ("inducing" if name.startswith("inducing.") else own.get(name, name) for name in need)
     return tuple(dict.fromkeys(name for name in names if name != "posterior.weights_v"))
@@ -236,11 +227,12 @@ class _ShiftedPass(Pass):
     """Its pass; after ``finish``, ``r_bar`` is the cotangent of r."""
 
     def __init__(self, work, r):
-        self._work, self._r, self._h, self._c = work, r, self._solved(work.L, r), np.zeros_like(r)
+        self._work, self._r, self._c = work, r, np.zeros_like(r)
+        self._h = self._solved(r)
 
-    @staticmethod
-    def _solved(L, x):
-        return kernels.solve_triangular(L, kernels.solve_triangular(L, x[..., None]), transpose=True)[..., 0]
+    def _solved(self, x):
+        """Kuu^-1 x."""
+        return solve_vectors(self._work.L, solve_vectors(self._work.L, x), transpose=True)
 
     @property
     def clamped(self):
@@ -270,7 +262,7 @@ class _ShiftedPass(Pass):
     def finish(self, kl_bar):
         posterior_bar, Kuu_bar = self._work.finish(kl_bar)
         h = self._h
-        g = self.r_bar = -(self._solved(self._work.L, self._c) + kl_bar * h)
+        g = self.r_bar = -(self._solved(self._c) + kl_bar * h)
         if Kuu_bar is not None:
             low_rank = kernels.matmul(np.concatenate([g, h]), np.concatenate([h, g + kl_bar * h]), transpose_a=True)
             Kuu_bar -= 0.5 * kernels.symmetrise(low_rank)

@@ -17,6 +17,15 @@ from ..records import Marginals, is_record, leaves, plus, total
 KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
 
 
+class LayerParts(NamedTuple):
+    """What a ``LayerPass`` wants to know of a layer, where there is no record that has it."""
+
+    covariance: Any
+    posterior: Any
+    inducing: Any = None
+    mean: Any = None
+
+
 class Rows(NamedTuple):
     """What a run of rows leaves for the way back."""
 

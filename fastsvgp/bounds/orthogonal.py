@@ -6,7 +6,7 @@ from .. import check, kernels
 from ..inducing import naming_repeated, stacked
 from ..kernels import verdicts
 from ..posteriors import DecoupledWeights, Marginal, Whitened
-from ..posteriors.base import prior_factor
+from ..posteriors.base import identities, prior_factor
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitening import GaussianFactor
 from ..records import leaves, record, replace
@@ -101,26 +101,18 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
     means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
     if issubclass(kind, DecoupledWeights):
-        return _settled(kind(means[0], _identities(means[0]), means[1]))
+        return _settled(kind(means[0], identities(means[0]), means[1]))
     single = issubclass(kind, GaussianFactor)
     if kind.whitening_is_fixed if single else not kind.unwhitens:
-        return _settled(kind(*(field for mean in means for field in (mean, _identities(mean)))))
+        return _settled(kind(*(field for mean in means for field in (mean, identities(mean)))))
     L, end, fields = _factor(given.covariance, given.inducing, jitter, dtype), 0, {}
     if single:
-        return _settled(kind(*means, None).unwhitened(L, *means, _identities(*means)))
+        return _settled(kind(*means, None).unwhitened(L, *means, identities(*means)))
     q = kind(*[None] * len(kind._record_fields))
     for name, size, mean in zip(kind.names, sizes, means, strict=True):
         at, end = slice(end, end + size), end + size
-        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), mean, _identities(mean))
+        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean))
     return _settled(kind(**fields))
-
-
-def _identities(mean):
-    """A factor (..., M, M) for each mean (..., M)."""
-    size = mean.shape[-1]
-    tril = np.zeros((*mean.shape, size), mean.dtype, like=mean)
-    tril.reshape(-1, size * size)[:, :: size + 1] = 1
-    return tril
 
 
 @record

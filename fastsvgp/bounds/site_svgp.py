@@ -18,7 +18,7 @@ without the mean function:
     lambda_2 <- (1 - r) lambda_2 - 2 r b,    lambda_1 <- (1 - r) lambda_1 + r (a - 2 b mu)
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,12 +29,11 @@ from ..kernels import verdicts
 from ..likelihoods.base import total
 from ..posteriors import AbsorbedDualSites
 from ..posteriors.base import prior_factor
-from ..posteriors.dual_sites import DualTying, WhitenedState
-from ..posteriors.whitening import GaussianFactor
+from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, record, restricted
-from .convert import from_state
+from .convert import check_kind, from_state
 from .elbo import SVGP, sweep
-from .layer import LayerPass
+from .layer import LayerParts, LayerPass
 from .sites import Sites
 
 RUN_NUMBERS = 2**22  # of one (M, run) array: 32 MiB in float64
@@ -143,10 +142,7 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
     -----
     2 M^2 N flops.
     """
-    no_end = GaussianFactor, DualTying, WhitenedState
-    if not (isinstance(to, type) and issubclass(to, GaussianFactor | DualTying)) or to in no_end:
-        name = to.__name__ if isinstance(to, type) else type(to).__name__
-        raise TypeError(f"tied: `to` must be AbsorbedDualSites, DualSites, Whitened or Marginal, got {name}")
+    check_kind("tied: `to`", to)
     model, X, _, jitter = checked(model, X, check.ABSENT, jitter)
     state = held_layer(model, X, jitter).posterior
     posterior = from_state(to, _factor(model, jitter), state.lambda1, state.lambda2)
@@ -155,17 +151,8 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
     return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)
 
 
-class Held(NamedTuple):
-    """What a ``LayerPass`` wants to know: the q(u) that the sites make, in whitened coordinates."""
-
-    covariance: Any
-    inducing: Any
-    posterior: Any
-    mean: Any
-
-
 def held_layer(model, X, jitter):
-    """``Held`` of a checked model: A and t, run of rows by run of rows."""
+    """The layer whose q(u) the sites make, in whitened coordinates: A and t, run of rows by run of rows. Of a checked model."""
     L, batch = _factor(model, jitter), model.sites.lambda1.shape[:-1]
     first, second = (a.reshape(-1, len(X)) for a in (model.sites.lambda1, model.sites.lambda2))
     A, t = kernels.empty((len(first), *L.shape), L), np.zeros((len(first), len(L)), L.dtype, like=L)
@@ -175,7 +162,7 @@ def held_layer(model, X, jitter):
         for p, weights in enumerate(second):
             kernels.weighted_gram(Lam, np.ascontiguousarray(weights[at], like=L), out=A[p], add=i > 0)
     state = WhitenedState(t.reshape(*batch, len(L)), kernels.symmetrise(A).reshape(*batch, *L.shape))
-    return Held(model.covariance, model.inducing, state, model.mean)
+    return LayerParts(model.covariance, state, model.inducing, model.mean)
 
 
 def site_pass(held, jitter, columns=0, need=()):

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import numpy as np
+
 from .. import check
 from ..errors import NotPositiveDefinite
 from ..kernels import verdicts
@@ -19,6 +21,11 @@ class NaturalStepInfo(NamedTuple):
     step_size: float
     backed_off: bool
     negative: int = 0
+
+
+def no_lower(value, before, dtype):
+    """Whether a bound has not fallen, but for its rounding: at the optimum no step raises it any more."""
+    return value >= before - 10 * np.finfo(dtype).eps * abs(before)
 
 
 def halved(step, size, negative, model, X, accepted=None):

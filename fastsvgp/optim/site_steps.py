@@ -9,7 +9,8 @@ from ..bounds.sites import Sites
 from ..errors import Diverged, InvalidSites
 from ..kernels import verdicts
 from ..records import replace
-from .backing_off import MAX_HALVINGS, NaturalStepInfo
+from .backing_off import MAX_HALVINGS, NaturalStepInfo, no_lower
+from .row_numbers import row_numbers
 
 
 @verdicts.retried
@@ -24,7 +25,7 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
     if monotone and rows is not None:
         raise ValueError("natural_step: `monotone` compares bounds on all data; leave `rows` out")
     model, X, Y, jitter = checked(model, X, Y, jitter)
-    rows = slice(None) if rows is None else _rows(rows, len(X))
+    rows = slice(None) if rows is None else row_numbers("rows", rows, len(X))
     held = held_layer(model, X, jitter)
     layer = site_pass(held, jitter)
     X_rows, Y_rows = X[rows], np.ascontiguousarray(Y[..., rows], like=Y)
@@ -43,7 +44,7 @@ def natural_step(model, X, Y, *, rows=None, step_size=0.3, jitter=None, rng=None
             if not monotone or halvings == MAX_HALVINGS:
                 break
             data = sum(part.ell for part in sweep(moved, there, X, Y, None, rng, need=False))
-            if check.result(data - there.kl(), moved) >= value:
+            if no_lower(check.result(data - there.kl(), moved), value, X.dtype):
                 break
         except InvalidSites as error:
             if halvings == MAX_HALVINGS:
@@ -58,15 +59,6 @@ def _towards(old, new, rows, size):
     moved = old.copy()
     moved[..., rows] = (1 - size) * old[..., rows] + size * new
     return moved
-
-
-def _rows(rows, N):
-    rows = check.as_array("rows", rows)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.size == 0 or rows.min() < 0 or rows.max() >= N:
-        raise ValueError(f"natural_step: `rows` must be an array of row numbers, 0 to {N - 1}, got {rows!r:.200}")
-    if len(np.unique(rows)) < len(rows):
-        raise ValueError("natural_step: `rows` has a row more than once; give each once")
-    return rows
 
 
 models.register(SiteSVGP, natural_step=natural_step)

@@ -200,6 +200,23 @@ def raise_to_floor(var, kff):
     return count
 
 
+def add_to_diagonals(A, amount):
+    """In place, for matrices A (..., M, M), C-contiguous; returns A."""
+    M = A.shape[-1]
+    A.reshape(-1, M * M)[:, :: M + 1] += amount
+    return A
+
+
+def identities(mean):
+    """A factor I (..., M, M) for each mean (..., M)."""
+    return add_to_diagonals(np.zeros((*mean.shape, mean.shape[-1]), mean.dtype, like=mean), 1)
+
+
+def solve_vectors(L, vectors, transpose=False):
+    """``L^-1 v``, or ``L^-T v``, for each of the vectors (..., M)."""
+    return kernels.solve_triangular(L, vectors[..., None], transpose=transpose)[..., 0]
+
+
 def wanted(need, name, root="posterior"):
     """Whether ``need`` holds all of ``root``, or this of it."""
     return root in need or f"{root}.{name}" in need

@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record
-from .base import Bars, Joint, Pass, Prior, Projection, gradient, wanted
+from .base import Bars, Joint, Pass, Prior, Projection, gradient, identities, solve_vectors, wanted
 from .marginal import Marginal
 from .orthogonal import StackedPass, UnwhitenedSets
 
@@ -54,10 +54,8 @@ class Decoupled(UnwhitenedSets):
     def whitened(self, name, L):
         if name == "u":
             return super().whitened(name, L)
-        mean = kernels.solve_triangular(L, self.mean_v[..., None])[..., 0]
-        tril = np.zeros((*mean.shape, len(L)), L.dtype, like=L)
-        tril.reshape(-1, len(L) ** 2)[:, :: len(L) + 1] = 1
-        return mean, tril
+        mean = solve_vectors(L, self.mean_v)
+        return mean, identities(mean)
 
     def unwhitened(self, name, L, mean, tril):
         if name == "u":
@@ -80,13 +78,10 @@ class DecoupledPass(Pass):
         own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
         names = tuple(own.get(name, name) for name in need if name != "posterior.mean_v")
         self.on_Z = Marginal(q.mean_u, q.scale_tril_u).start_from(on_Z, columns, names)
-        self.m_v = kernels.solve_triangular(self.L_v, q.mean_v.reshape(-1, M - size, 1))[..., 0]
+        self.m_v = solve_vectors(self.L_v, q.mean_v.reshape(-1, M - size))
         padded = np.zeros((len(self.m_v), M), self.L.dtype, like=self.L)
         padded[:, self.v] = self.m_v
-        self.e, self.Kuf_a = self._solved(padded, transpose=True), np.zeros_like(padded)
-
-    def _solved(self, vectors, transpose=False):
-        return kernels.solve_triangular(self.L, vectors[..., None], transpose=transpose)[..., 0]
+        self.e, self.Kuf_a = solve_vectors(self.L, padded, transpose=True), np.zeros_like(padded)
 
     @property
     def clamped(self):
@@ -117,12 +112,12 @@ class DecoupledPass(Pass):
     def finish(self, kl_bar):
         of_u, of_Z = self.on_Z.finish(kl_bar)
         mean_v_bar = Kuu_bar = None
-        beta = self._solved(self.Kuf_a)
+        beta = solve_vectors(self.L, self.Kuf_a)
         if wanted(self.need, "mean_v"):
-            bar = np.ascontiguousarray(beta[:, self.v, None], like=beta) + kl_bar * self.m_v[..., None]
-            mean_v_bar = kernels.solve_triangular(self.L_v, bar, transpose=True).reshape(self.q.mean_v.shape)
+            bar = beta[:, self.v] + kl_bar * self.m_v
+            mean_v_bar = solve_vectors(self.L_v, bar, transpose=True).reshape(self.q.mean_v.shape)
         if of_Z is not None:
-            left = self._solved(beta, transpose=True) + 0.5 * kl_bar * self.e
+            left = solve_vectors(self.L, beta, transpose=True) + 0.5 * kl_bar * self.e
             pair, other = np.concatenate([left, self.e]), np.concatenate([self.e, left])
             Kuu_bar = kernels.symmetrise(kernels.matmul(-0.5 * pair, other, transpose_a=True))
             Kuu_bar[self.u, self.u] += of_Z

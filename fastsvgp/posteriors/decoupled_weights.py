@@ -9,11 +9,10 @@ is the algebra of ``orthogonal`` with m_v' = L_vv' w, W_v' = I; L_vv moves by L_
 
 from typing import Any
 
-import numpy as np
-
 from .. import check, kernels
 from ..kernels import verdicts
 from ..records import leaf, record
+from .base import identities
 from .orthogonal import OrthogonalSets, StackedPass
 
 
@@ -54,9 +53,7 @@ class DecoupledWeights(OrthogonalSets):
         if name == "u":
             return super().whitened(name, L)
         mean = kernels.multiply_triangular(L, self.weights_v[..., None], transpose=True)[..., 0]
-        tril = np.zeros((*mean.shape, len(L)), L.dtype, like=L)
-        tril.reshape(-1, len(L) ** 2)[:, :: len(L) + 1] = 1
-        return mean, tril
+        return mean, identities(mean)
 
     def whitened_vjp(self, one, L, C):
         if one.name == "u":

@@ -42,7 +42,7 @@ import numpy as np
 from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
-from .base import Bars, Posterior, gradient, wanted
+from .base import Bars, Posterior, add_to_diagonals, gradient, wanted
 from .whitening import LongWhitening, Whitening
 
 
@@ -197,7 +197,7 @@ class Sites:
 
     def _whitened(self):
         self.A, self.t = self.q.whitened_sites(self.L)
-        B = _plus_identity(self.A.copy())
+        B = add_to_diagonals(self.A.copy(), 1)
         try:
             trils = kernels.cholesky_of_inverse(B)
         except NotPositiveDefinite as error:
@@ -221,7 +221,7 @@ class Sites:
         """The E-step of the module's text."""
         r, G = step_size, kernels.symmetrise(self.G)  # of 2 b
         A = (1 - r) * self.A - r * G
-        kernels.cholesky(_plus_identity(A.copy()))  # refuses a step out of the cone
+        kernels.cholesky(add_to_diagonals(A.copy(), 1))  # refuses a step out of the cone
         t = (1 - r) * self.t + r * (self.Lam_a - kernels.matmul(G, self.means[..., None])[..., 0])
         return self.q.from_whitened(self.L, A, t)
 
@@ -233,7 +233,7 @@ class Sites:
             g = kernels.matmul(S, d[..., None])[..., 0]
         if self.G is not None:
             G, self.G = kernels.symmetrise(self.G), None
-            X = _plus_identity(np.multiply(G, 0.5, out=G), 0.5 * kl_bar)
+            X = add_to_diagonals(np.multiply(G, 0.5, out=G), 0.5 * kl_bar)
             SX = kernels.matmul(S, X)
             SXS = kernels.symmetrise(kernels.matmul(SX, S))
         if wanted(self.need, "lambda2") or (self.need_Kuu and not self.q.absorbed):
@@ -245,7 +245,7 @@ class Sites:
             lambda2_bar = lambda2_bar.reshape(self.q.lambda2.shape) if second else None
         if self.need_Kuu and not self.q.absorbed:
             C = kernels.matmul(m.T, self.Lam_a) + kernels.matmul(g.T, self.t)
-            GH = _plus_identity(X, -0.5 * kl_bar)  # G again
+            GH = add_to_diagonals(X, -0.5 * kl_bar)  # G again
             for p in range(len(m)):
                 C += 2 * (kernels.matmul(S[p], GH[p]) - GH[p] + kernels.matmul(A_bar[p], self.A[p]))
             Kuu_bar = kernels.whitening_vjp(C, self.L, overwrite_c=True, inverse=self.inverse)
@@ -262,13 +262,6 @@ class SitesPass(Sites, Whitening):
 
 class LongSitesPass(Sites, LongWhitening):
     """With them; in the long form, which holds B^-1 - I."""
-
-
-def _plus_identity(A, amount=1):
-    """In place, for A (P, M, M), contiguous."""
-    M = A.shape[-1]
-    A.reshape(-1, M * M)[:, :: M + 1] += amount
-    return A
 
 
 def _symmetric_outer(x, y):

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import kernels
 from ..records import leaf, record, replace
-from .base import wanted
+from .base import solve_vectors, wanted
 from .whitening import GaussianFactor
 
 
@@ -36,7 +36,7 @@ class Marginal(GaussianFactor):
     whitening_is_fixed = False
 
     def whitened(self, L):
-        return _solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril)
+        return solve_vectors(L, self.mean), kernels.solve_tril(L, self.scale_tril)
 
     def whitened_vjp(self, work, mean_bar, tril_bar, C):
         if C is not None:
@@ -45,12 +45,8 @@ class Marginal(GaussianFactor):
                 kernels.tril_product(W_bar, W, out=C, add=True)
         if wanted(work.need, "scale_tril"):
             tril_bar = kernels.tril(kernels.solve_triangular(work.L, tril_bar, transpose=True, overwrite_b=True))
-        return _solve_vectors(work.L, mean_bar, transpose=True), tril_bar
+        return solve_vectors(work.L, mean_bar, transpose=True), tril_bar
 
     def unwhitened(self, L, mean, tril):
         back = kernels.multiply_triangular(L, mean[..., None])[..., 0]
         return replace(self, mean=back, scale_tril=kernels.tril(kernels.tril_multiply(L, tril, overwrite_b=True)))
-
-
-def _solve_vectors(L, vectors, transpose=False):
-    return kernels.solve_triangular(L, vectors[..., None], transpose=transpose)[..., 0]

@@ -53,7 +53,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record, replace
-from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, wanted
+from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, solve_vectors, wanted
 
 INVERSE_UP_TO = 256
 LONG_FROM = 2  # data per inducing input of all sets
@@ -137,7 +137,7 @@ class UnwhitenedSets(OrthogonalSets):
 
     def whitened(self, name, L):
         mean, tril = super().whitened(name, L)
-        return _solve_vectors(L, mean), kernels.solve_tril(L, tril)
+        return solve_vectors(L, mean), kernels.solve_tril(L, tril)
 
     def whitened_vjp(self, one, L, C):
         mean_bar, tril_bar = one.mean_bar, one.tril_bar
@@ -148,7 +148,7 @@ class UnwhitenedSets(OrthogonalSets):
             C[one.at, one.at] += of_L
         if one.need_tril:
             tril_bar = kernels.tril(kernels.solve_triangular(L, tril_bar, transpose=True, overwrite_b=True))
-        return _solve_vectors(L, mean_bar, transpose=True), tril_bar
+        return solve_vectors(L, mean_bar, transpose=True), tril_bar
 
     def unwhitened(self, name, L, mean, tril):
         mean = kernels.multiply_triangular(L, mean[..., None])[..., 0]
@@ -174,10 +174,6 @@ class Orthogonal(UnwhitenedSets):
     scale_tril_u: Any = leaf("tril")
     mean_v: Any = leaf()
     scale_tril_v: Any = leaf("tril")
-
-
-def _solve_vectors(L, vectors, transpose=False):
-    return kernels.solve_triangular(L, vectors[..., None], transpose=transpose)[..., 0]
 
 
 @dataclass(slots=True)

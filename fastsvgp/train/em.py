@@ -130,7 +130,7 @@ def em(
     plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
     steps = _Rounds(state, X, Y, options, check.jitter_amount(jitter, dtype))
     found, info = Recorder(state, steps, plan).run()
-    told = {name: getattr(steps.rounds, name) for name in ("e_values", "e_steps", "m_evaluations")}
+    told = {name: getattr(steps.rounds, name)[: info.steps] for name in ("e_values", "e_steps", "m_evaluations")}
     told |= {name: told[name].astype(int) for name in ("e_steps", "m_evaluations")}
     return found, EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)
 

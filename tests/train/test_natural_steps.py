@@ -62,6 +62,9 @@ def test_data_that_are_read_row_by_row(rng, tmp_path):
     batches = [np.arange(0, N, 3), np.arange(1, N, 5)]
     found, truth = (fs.natural_steps(model, data, Y, rows=batches)[0] for data in (lazy, X))
     assert_same_posterior(found, truth, 1e-13)
+    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)  # the data decide on the dtype
+    found, _ = fs.natural_steps(narrow, lazy, Y, rows=batches)
+    assert found.posterior.lambda2.dtype == np.float64
 
 
 @pytest.mark.parametrize("likelihood", [fs.StudentT(0.3, df=3.0), fs.Poisson(exposure=1.0)], ids=["student", "poisson"])
@@ -88,6 +91,13 @@ def test_it_ends_where_the_bound_rises_no_more(rng):
     assert_same_posterior(same, model, 1e-8)
 
 
+def test_at_the_optimum_rounding_halves_no_step(rng):
+    model, X, Y = problem(rng, "whitened")
+    best, _ = fs.natural_steps(model, X, Y, steps=1, step_size=1.0)
+    _, infos = fs.natural_steps(best, X, Y, steps=20, step_size=0.9, monotone=True)
+    assert not any(info.backed_off for info in infos)
+
+
 def test_bad_input(rng):
     model, X, Y = problem(rng)
     relaxed = fs.replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M)))
@@ -95,17 +105,17 @@ def test_bad_input(rng):
         ({"step_size": 0.0}, ValueError, "natural_steps: `step_size` must be above 0 and at most 1, got 0"),
         ({"step_size": 1.5}, ValueError, "`step_size` must be above 0 and at most 1, got 1.5"),
         ({"steps": -1}, ValueError, "`steps` must be a whole number of at least 0, got -1"),
-        ({"rows": [[0, 3, 0]]}, ValueError, "`rows` has row 0 twice in one step; give each once"),
-        ({"rows": [[0, N]]}, ValueError, f"`rows` must hold arrays of row numbers, 0 to {N - 1}"),
-        ({"rows": [[-1]]}, ValueError, "`rows` must hold arrays of row numbers"),
-        ({"rows": [[]]}, ValueError, "`rows` must hold arrays of row numbers"),
-        ({"rows": [0, 1]}, ValueError, "`rows` must hold arrays of row numbers"),
+        ({"rows": [[0, 3, 0]]}, ValueError, "`rows` has row 0 more than once in a step; give each once"),
+        ({"rows": [[0, N]]}, ValueError, f"`rows` must hold row numbers, 0 to {N - 1}, in an array for each step"),
+        ({"rows": [[-1]]}, ValueError, "`rows` must hold row numbers"),
+        ({"rows": [[]]}, ValueError, "`rows` must hold row numbers"),
+        ({"rows": [0, 1]}, ValueError, "`rows` must hold row numbers"),
         ({"rows": [[0]], "tolerance": 0.1}, ValueError, "`tolerance` must be zero or more, and without `rows`, got 0.1"),
         ({"tolerance": -1.0}, ValueError, "`tolerance` must be zero or more"),
         ({"monotone": 1}, TypeError, "`monotone` must be True or False"),
         ({"num_data": 3}, ValueError, "`num_data` is 3, smaller than the batch of 40"),
         ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
-        ({"Y": Y[:-1]}, ValueError, "`Y` must have one row for each of the 40 rows of `X`"),
+        ({"Y": Y[:-1]}, ValueError, "`X` and `Y` must have the same number of rows, at least one, got 40 and 39"),
     ):
         with pytest.raises(error, match=message):
             fs.natural_steps(**({"model": model, "X": X, "Y": Y} | change))
