@@ -29,8 +29,9 @@ def test_against_dense_matrices(twin_of, rng, M, batch, dtype):
 def test_equals_the_cpu_twin(twin_of, rng, M, batch, dtype):
     arrays = problems.problem(rng, M, batch, dtype)
     results = [problems.results_of(twin, *arrays, 0.7) for twin in (twin_of("newton_schulz"), cpu)]
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=64 * np.finfo(dtype).eps * max(1, np.abs(other).max()))
+    for one, other in zip(*results, strict=True):  # a trace of M numbers with the rounding of numbers near 1 is among them
+        atol = max(64, 4 * M) * np.finfo(dtype).eps * max(1, np.abs(other).max())
+        np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
