@@ -74,6 +74,9 @@ from .bounds.site_svgp import (
     site_bound_and_grad as site_bound_and_grad,
 )
 from .bounds.site_svgp import (
+    site_bound_terms as site_bound_terms,
+)
+from .bounds.site_svgp import (
     tied as tied,
 )
 from .bounds.sites import (
@@ -90,6 +93,9 @@ from .bounds.tighter import (
 )
 from .bounds.tighter import (
     tighter_bound_and_grad as tighter_bound_and_grad,
+)
+from .bounds.vgp import (
+    VGP as VGP,
 )
 from .cli.fitted import (
     Fitted as Fitted,

@@ -33,6 +33,7 @@ OURS = {
         ("bounds.orthogonal", ("_Prior",)),
         ("bounds.sites", ("Sites",)),
         ("bounds.site_svgp", ("SiteSVGP",)),
+        ("bounds.vgp", ("VGP",)),
         ("bounds.elbo", ("SVGP",)),
         ("bounds.collapsed", ("SGPR",)),
         ("bounds.collapsed_orthogonal", ("OrthogonalSGPR",)),

@@ -16,19 +16,19 @@ from fastsvgp.kernels import verdicts
 SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
 
 
-def as_accurate(results, definition, *arrays):
-    """Results against a definition in the dtype of the arrays, and in extended precision."""
+def as_accurate(results, definition, *arrays, size=0.0):
+    """Results against a definition in the dtype of the arrays, and in extended precision; ``size``: of terms that may cancel."""
     plain, truth = definition(*arrays), definition(*(np.asarray(a, np.longdouble) for a in arrays))
     for result, in_dtype, exact in zip(results, plain, truth, strict=True):
         assert np.shape(result) == np.shape(exact)
-        assert_as_accurate_as(np.asarray(result, in_dtype.dtype), in_dtype, exact.astype(np.float64))
+        assert_as_accurate_as(np.asarray(result, in_dtype.dtype), in_dtype, exact.astype(np.float64), size=size)
 
 
-def both(gpu, operation, definition, *arrays, **settings):
+def both(gpu, operation, definition, *arrays, size=0.0, **settings):
     """``operation(*arrays)`` on either side; it may write to its arrays, and gives a tuple."""
     for there, back in ((np.copy, lambda x: x), (gpu.there, gpu.back)):
         results = operation(*map(there, arrays), **settings)
-        as_accurate([back(x) for x in results], definition, *arrays)
+        as_accurate([back(x) for x in results], definition, *arrays, size=size)
 
 
 def lower_with_nan(rng, M, dtype):
@@ -66,10 +66,11 @@ def check_products(rng, gpu, M, N, dtype):
     def lower(C):
         return (np.tril(gpu.back(C)),)
 
+    size = (A * A * np.abs(w)).sum(axis=1).max()  # positive and negative weights are summed by themselves
     for signs in (w, np.abs(w)):
-        both(gpu, lambda A, w: lower(kernels.weighted_gram(A, w)), lambda A, w: lower((A * w) @ A.T), A, signs)
+        both(gpu, lambda A, w: lower(kernels.weighted_gram(A, w)), lambda A, w: lower((A * w) @ A.T), A, signs, size=size)
         both(gpu, lambda A, w, C: lower(kernels.weighted_gram(A, w, out=C, add=True)), lambda A, w, C: lower(C + (A * w) @ A.T),
-             A, signs, square)  # fmt: skip
+             A, signs, square, size=size)  # fmt: skip
     both(gpu, lambda A: (kernels.symmetrise(A),), lambda A: (np.tril(A) + np.tril(A, -1).T,), square)
     L, with_nan = lower_with_nan(rng, M, dtype)
     for factor in (L, with_nan):

@@ -35,6 +35,7 @@ def cases():
     two = fs.replace(model, inducing=pair, posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)))
     wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
     sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
+    full = fs.VGP(model.covariance, sites.sites, model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
@@ -79,6 +80,13 @@ def cases():
             dict(bound, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
         ),
         "site_bound_and_grad": (fs.site_bound_and_grad, dict(shared, model=sites, wrt=("sites",))),
+        "site_bound_and_grad of all data": (fs.site_bound_and_grad, dict(shared, model=full, wrt=("covariance",))),
+        "site_bound_terms": (fs.site_bound_terms, dict(shared, model=sites)),
+        "site_bound_terms of all data": (fs.site_bound_terms, dict(shared, model=full)),
+        "natural_steps of all data": (
+            fs.natural_steps, dict(shared, model=full, rows=None, steps=2, step_size=0.3, monotone=True, tolerance=0.1),
+        ),
+        "tied of all data": (fs.tied, dict(model=full, X=X, to=fs.Whitened, jitter=None)),
         "tied": (fs.tied, dict(model=sites, X=X, to=fs.Marginal, jitter=None)),
         "natural_step of sites": (fs.natural_step, dict(shared, model=sites, rows=[1, 3], step_size=0.5, monotone=False)),
         "dual_parameters": (fs.dual_parameters, dict(shared)),

@@ -12,12 +12,20 @@ in ``posteriors.dual_sites``,
 
 For Gaussian noise and sites (y / noise, 1 / noise) it is the collapsed bound wherever the hyperparameters go.
 
+It falls into the log normaliser of q and what the sites do not say of the likelihood (equations 16, 17). Sites are those of
+E(f | u), mu its mean, N(lambda_1 / lambda_2 | ., 1 / lambda_2) where lambda_2 > 0, else as they are; o = lambda_1 - lambda_2 mu:
+
+    log Z       = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - lambda_1 o / lambda_2) + sum_(<= 0) 1/2 lambda_1 mu - 1/2 log |B|
+    E log sites = sum_(> 0) 1/2 (log lambda_2 / (2 pi) - o^2 / lambda_2) + sum_(<= 0) 1/2 (lambda_1 + o) mu - 1/2 tr(A B^-1)
+    c           = E log p(y | f) - E log sites,    tr(A B^-1) = sum lambda_2 var E(f | u) = M - tr B^-1
+
 E-step of size r at some rows, a and b the derivatives of the expected log likelihood in mean and variance there, and mu the mean
 without the mean function:
 
     lambda_2 <- (1 - r) lambda_2 - 2 r b,    lambda_1 <- (1 - r) lambda_1 + r (a - 2 b mu)
 """
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -27,15 +35,21 @@ from ..errors import InvalidSites
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..likelihoods.base import total
+from ..likelihoods.gaussian import LOG_2PI
 from ..posteriors import AbsorbedDualSites
-from ..posteriors.base import prior_factor
+from ..posteriors.base import Prior, prior_factor
 from ..posteriors.dual_sites import WhitenedState
-from ..records import leaves, plus, record, restricted
+from ..records import leaves, plus, record, replace, restricted
 from .convert import check_kind, from_state
 from .elbo import SVGP, sweep
+from .kept import KEEP_NUMBERS, KeptLayer
 from .layer import LayerParts, LayerPass
 from .sites import Sites
 
+INVALID = (
+    "`sites.lambda2` holds no valid sites: with them q has no covariance. Zeros are the prior, and natural_step keeps valid "
+    "sites valid; where the covariance function has moved since, smaller steps may be needed"
+)
 RUN_NUMBERS = 2**22  # of one (M, run) array: 32 MiB in float64
 
 
@@ -120,6 +134,58 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None) -> tupl
 
 @verdicts.retried
 @models.public(SiteSVGP)
+def site_bound_terms(model, X, Y, *, jitter=None, rng=None) -> tuple[float, float]:
+    """The bound as ``log_Z + c``: a Gaussian evidence, that of the sites, and what is left of the likelihood.
+
+    Parameters
+    ----------
+    model, X, Y, jitter, rng
+        As in ``site_bound_and_grad``.
+
+    Returns
+    -------
+    log_Z : float
+        The log evidence of pseudo-targets lambda1 / lambda2 with noise 1 / lambda2 for each datum; a site that is not positive,
+        lambda2 <= 0, has no normaliser, and counts as it is.
+    c : float
+        E_q of log p(y | f) less the logs of the sites. For Gaussian noise, after a unit step: -tr(Kff - Qff) / (2 noise); zero
+        for a ``VGP``, whose log_Z then is the log marginal likelihood.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``site_bound``.
+
+    Notes
+    -----
+    The flops of ``site_bound``. Source: Adam et al. 2021, equations 16 and 17, with their sites normalised.
+    """
+    model, X, Y, jitter = checked(model, X, Y, jitter)
+    layer, data, means = site_pass(held_layer(model, X, jitter), jitter), 0.0, []
+    for part in sweep(model, layer, X, Y, None, rng, need=False):
+        data += part.ell
+        means.append(part.f.mean)
+    mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))
+    trils = layer.work.trils
+    log_det = -2 * np.log(trils.diagonal(0, -2, -1), dtype=float).sum()
+    trace = trils.shape[0] * trils.shape[1] - kernels.tril_sum_of_squares(trils)
+    return terms(model, data, mean, log_det, trace)
+
+
+def terms(model, data, mean, log_det, trace):
+    """``(log_Z, c)`` from the data term, means (..., N) of what the sites see, log |B| and sum lambda_2 var."""
+    first, second = model.sites.lambda1, model.sites.lambda2
+    mean, there = mean.reshape(first.shape), second > 0
+    precision, off = np.where(there, second, 1), first - second * mean
+    half_logs = np.sum(np.where(there, np.log(precision) - LOG_2PI, 0), dtype=float)
+    log_Z = 0.5 * (half_logs - log_det + np.sum(np.where(there, -first / precision * off, first * mean), dtype=float))
+    squares = np.where(there, -np.square(off) / precision, (first + off) * mean)
+    expected = 0.5 * (half_logs - trace + np.sum(squares, dtype=float))
+    return check.result(log_Z, model), check.result(data - expected, model)
+
+
+@verdicts.retried
+@models.public(SiteSVGP)
 def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
     """The SVGP with the q(u) that the sites make: to predict with, to go on with.
 
@@ -146,9 +212,14 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
     model, X, _, jitter = checked(model, X, check.ABSENT, jitter)
     state = held_layer(model, X, jitter).posterior
     posterior = from_state(to, _factor(model, jitter), state.lambda1, state.lambda2)
+    finite_sums(posterior)
+    return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)
+
+
+def finite_sums(posterior):
+    """Refuse a posterior that is not finite; on a device, where it is known whether all went well."""
     first = next(value for _, _, value in leaves(posterior))
     check.result(total(first), posterior)
-    return SVGP(model.covariance, model.inducing, posterior, model.likelihood, model.mean)
 
 
 def held_layer(model, X, jitter):
@@ -158,9 +229,7 @@ def held_layer(model, X, jitter):
     A, t = kernels.empty((len(first), *L.shape), L), np.zeros((len(first), len(L)), L.dtype, like=L)
     for i, at in enumerate(_runs(len(X), len(L))):
         Lam = kernels.solve_triangular(L, model.covariance.Kuf(model.inducing, X[at]))
-        t += kernels.matmul(first[:, at], Lam, transpose_b=True)
-        for p, weights in enumerate(second):
-            kernels.weighted_gram(Lam, np.ascontiguousarray(weights[at], like=L), out=A[p], add=i > 0)
+        _add_sites(A, t, Lam, first[:, at], second[:, at], add=i > 0)
     state = WhitenedState(t.reshape(*batch, len(L)), kernels.symmetrise(A).reshape(*batch, *L.shape))
     return LayerParts(model.covariance, state, model.inducing, model.mean)
 
@@ -170,10 +239,55 @@ def site_pass(held, jitter, columns=0, need=()):
     try:
         return LayerPass(held, jitter, columns, need)
     except InvalidSites as error:
-        raise InvalidSites(
-            "`sites.lambda2` holds no valid sites: with them q(u) has no covariance. Zeros are the prior, and natural_step keeps "
-            "valid sites valid; where the covariance function has moved since, smaller steps may be needed"
-        ) from error
+        raise InvalidSites(INVALID) from error
+
+
+class SparseSites:
+    """q(u) of a checked ``SiteSVGP`` as its sites move: L stays, A and t change by the rows whose sites do."""
+
+    def __init__(self, model, X, jitter):
+        self.model, self.X, self._prior = model, X, Prior(model.covariance.Kuu(model.inducing), jitter)
+        self._state, self._of_all = held_layer(model, X, jitter).posterior, []
+        self._of_rows = []
+
+    def layer(self, rows):
+        """What ``sweep`` takes for a layer, at some rows or at ``slice(None)``; its ``work`` has the ``kl``."""
+        whole = isinstance(rows, slice)
+        if whole and self.X.shape[0] * len(self._prior.Kuu) > KEEP_NUMBERS:
+            self._of_rows = None
+        else:
+            self._of_rows = self._of_all if whole else []
+        try:
+            return KeptLayer(self.model, self._prior, self._state, self._of_rows)
+        except InvalidSites as error:
+            raise InvalidSites(INVALID) from error
+
+    def moved(self, rows, sites):
+        """With other sites at ``rows``, through which a layer has gone. 2 M^2 B flops."""
+        there, model = copy.copy(self), replace(self.model, sites=sites)
+        there.model, jitter, N = model, self._prior.jitter, len(self.X)
+        if self._of_rows is None:
+            there._state = held_layer(model, self.X, jitter).posterior
+            return there
+        old, state, start = self.model.sites, self._state, 0
+        M = len(self._prior.L)
+        A, t = state.lambda2.reshape(-1, M, M).copy(), state.lambda1.reshape(-1, M).copy()
+        first, second = (
+            (new - was).reshape(-1, N)[:, rows] for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
+        )
+        for kept in self._of_rows:
+            at = slice(start, start + kept.Lam.shape[1])
+            _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=True)
+            start = at.stop
+        there._state = WhitenedState(t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape))
+        return there
+
+
+def _add_sites(A, t, Lam, first, second, add):
+    """Add what sites (P, B) with these projections are to t, and to the lower triangle of A, or start it."""
+    t += kernels.matmul(first, Lam, transpose_b=True)
+    for p, weights in enumerate(second):
+        kernels.weighted_gram(Lam, np.ascontiguousarray(weights, like=Lam), out=A[p], add=add)
 
 
 def _factor(model, jitter):
@@ -215,7 +329,7 @@ def _through_sites(model, X, jitter, bars, wrt, need):
 
 
 def checked(model, X, Y, jitter):
-    """The arguments of functions of a ``SiteSVGP``, checked and in one dtype; Y in the layout of likelihoods, or ``ABSENT``."""
+    """Arguments for a ``SiteSVGP`` or a ``VGP``, checked and in one dtype; Y as likelihoods want it, or ``ABSENT``."""
     check.parts(model)
     if not isinstance(model.sites, Sites):
         raise TypeError(f"`sites` of the model must be a fastsvgp.Sites(lambda1, lambda2), got {type(model.sites).__name__}")
@@ -223,8 +337,13 @@ def checked(model, X, Y, jitter):
     X = check.inputs("X", X)
     Y = Y if Y is check.ABSENT else check.as_array("Y", Y)
     model, dtype = check.parameters(model, X, *((Y,) if Y is not check.ABSENT and Y.dtype.kind == "f" else ()))
-    _, D = check.inducing(model, 1, "SiteSVGP")
-    check.columns(X, D)
+    D = X.shape[1]
+    if hasattr(model, "inducing"):
+        check.columns(X, check.inducing(model, 1, "SiteSVGP")[1])
+    elif D:
+        model.covariance.check_dim(D)
+    else:
+        raise ValueError(f"`X` must have shape (N, D) with D > 0, got {X.shape}")
     first, second = np.shape(model.sites.lambda1), np.shape(model.sites.lambda2)
     if first != second or len(first) not in (1, 2) or 0 in first[:-1] or first[-1] != len(X):
         raise ValueError(

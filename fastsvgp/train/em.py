@@ -14,20 +14,20 @@ import numpy as np
 
 from .. import check, devices, files, models
 from ..bounds.elbo import SVGP, elbo_and_grad
-from ..bounds.site_svgp import SiteSVGP, checked, site_bound_and_grad
+from ..bounds.site_models import SITES_OF
+from ..bounds.site_svgp import checked, site_bound_and_grad
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.base import check_offered
 from ..optim.flat import as_names, ravel
-from ..optim.natural import natural_step
 from ..records import leaf, record, replace
 from . import digests
 from .arguments import rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo
-from .natural_steps import GROW, natural_steps
+from .natural_steps import natural_steps
 from .recorder import Plan, Recorder
 from .state import TrainingState, settled, started
 from .steps import Snapshot, Steps
@@ -63,14 +63,14 @@ class EMInfo(FitInfo):
 
 @models.public(SVGP)
 def em(
-    model, X, Y, *, rounds=20, e_limit=100, e_tolerance=1e-6, m_iterations=20, step_size=1.0, optimiser=None, fixed=(),
-    tolerance=1e-6, jitter=None, rng=0, callback=None, checkpoint=None, resume=None,
+    model, X, Y, *, rounds=20, e_limit=100, e_tolerance=1e-6, m_iterations=20, step_size=1.0, optimiser=None, batch_size=None,
+    fixed=(), tolerance=1e-6, jitter=None, rng=0, callback=None, checkpoint=None, resume=None,
 ):  # fmt: skip
     """Train by EM on all data: natural steps of q(u) until they gain nothing, then the rest with q(u), or its sites, held.
 
     Parameters
     ----------
-    model : SVGP or SiteSVGP
+    model : SVGP, SiteSVGP or VGP
         An SVGP with an ``AbsorbedDualSites`` posterior, whose rounds gain most, or ``DualSites``, ``Whitened``, ``Marginal``.
     X : (N, D) array
     Y : (N,) or (N, P) array
@@ -84,6 +84,9 @@ def em(
         Of natural steps, in (0, 1]; halved where the bound would fall.
     optimiser : Optimiser, optional
         For M-steps in place of L-BFGS-B: ``fs.adam(...)``. The bound may then fall in them.
+    batch_size : int, optional
+        Of a ``SiteSVGP`` or ``VGP``: E-steps go through the data in random batches, each moving its own sites; ``e_limit`` counts
+        these epochs. An epoch that lowers the bound is taken back, and tried again with half the step size.
     fixed : str or sequence of str
         Dotted paths of fields that M-steps leave alone.
     tolerance : float
@@ -112,6 +115,7 @@ def em(
     rounds, options = check.whole("rounds", rounds, 0), _Options(
         check.whole("e_limit", e_limit), _tolerance("e_tolerance", e_tolerance), check.whole("m_iterations", m_iterations, 0),
         check.scalar("step_size", step_size), optimiser, as_names(fixed), _tolerance("tolerance", tolerance), rng,
+        None if batch_size is None else check.whole("batch_size", batch_size),
     )  # fmt: skip
     if optimiser is not None:
         check_offered("em: `optimiser`", optimiser)
@@ -119,13 +123,16 @@ def em(
         raise TypeError(f"em: `callback` must be a function, got {callback!r}")
     if not 0 < options.step_size <= 1:
         raise ValueError(f"em: `step_size` must be above 0 and at most 1, got {options.step_size:g}")
+    if batch_size is not None and type(model) not in SITES_OF:
+        raise ValueError("em: `batch_size` is for models with a site for each datum; fit trains others on minibatches")
     dtype = _dtype(model, X, Y)
     if not isinstance(rng, (int, np.integer)):
         raise TypeError(f"em: `rng` must be a whole number, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
     about = {"data": digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
-    state = started(TrainingState(model, natural=none, seed=int(rng), num_data=len(X), batch_size=len(X), **about), resume)
+    sizes = {"num_data": len(X), "batch_size": batch_size or len(X)}
+    state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)
     state = replace(state, model=settled(state.model, dtype))
     plan = Plan(rounds, callback, None, 0.0, 0.0, None, None, Checkpoints(checkpoint, None, resume))
     steps = _Rounds(state, X, Y, options, check.jitter_amount(jitter, dtype))
@@ -135,12 +142,13 @@ def em(
     return found, EMInfo(**{f.name: getattr(info, f.name) for f in dataclasses.fields(FitInfo)}, **told)
 
 
-models.register(SiteSVGP, em=em.__wrapped__)
+for kind in SITES_OF:
+    models.register(kind, em=em.__wrapped__)
 
 
 def _dtype(model, X, Y):
     """The dtype in which bounds of a model compute, which is checked."""
-    if isinstance(model, SiteSVGP):
+    if type(model) in SITES_OF:
         return checked(model, X, Y, None)[1].dtype
     return check.svgp(model, X, Y)[-1]
 
@@ -162,6 +170,7 @@ class _Options:
     fixed: tuple
     tolerance: float
     rng: int
+    batch_size: int | None
 
 
 class _Rounds(Steps):
@@ -172,7 +181,7 @@ class _Rounds(Steps):
     def __init__(self, state, X, Y, options, jitter):
         self._X, self._Y, self._options, self._jitter = X, Y, options, jitter
         self._last = None if state.values is None or not len(state.values) else float(state.values[-1])
-        self._of_sites = isinstance(state.model, SiteSVGP)
+        self._of_sites = type(state.model) in SITES_OF
         self._held = (*options.fixed, "sites" if self._of_sites else "posterior")
         self._move_to(state.model, state.natural)
 
@@ -191,7 +200,7 @@ class _Rounds(Steps):
 
     def _round(self):
         o = self._options
-        model, infos = (self._e_step_of_sites if self._of_sites else self._e_step)()
+        model, infos = (self._e_step if o.batch_size is None else self._e_step_by_batches)()
         after_e, _ = self._bound(model, ())
         model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(model, after_e)
         told = zip(("e_values", "e_steps", "m_evaluations"), (after_e, len(infos), evaluations), strict=True)
@@ -205,14 +214,21 @@ class _Rounds(Steps):
             tolerance=o.e_tolerance,
         )  # fmt: skip
 
-    def _e_step_of_sites(self):
-        model, infos, size, o = self._model, [], self._options.step_size, self._options
-        while len(infos) < o.e_limit and not (len(infos) > 1 and infos[-1].value - infos[-2].value < o.e_tolerance):
-            model, info = natural_step(
-                model, self._X, self._Y, step_size=size, jitter=self._jitter, rng=o.rng, monotone=True
-            )  # fmt: skip
-            infos.append(info)
-            size = min(o.step_size, GROW * info.step_size)
+    def _e_step_by_batches(self):
+        o, model, size, infos = self._options, self._model, self._options.step_size, []
+        value, N = self._bound(model, ())[0], len(self._X)
+        for epoch in range(o.e_limit):
+            order = np.random.default_rng((o.rng, len(self.rounds.e_values), epoch)).permutation(N)
+            batches = (order[start : start + o.batch_size] for start in range(0, N, o.batch_size))
+            moved, told = natural_steps(model, self._X, self._Y, rows=batches, step_size=size, jitter=self._jitter, rng=o.rng)
+            infos += told
+            after = self._bound(moved, ())[0]
+            if after < value:
+                size /= 2
+                continue
+            rise, value, model = after - value, after, moved
+            if rise < o.e_tolerance:
+                break
         return model, infos
 
     def _bound(self, model, wrt):

@@ -13,20 +13,22 @@ import numpy as np
 from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
 from ..bounds.elbo import SVGP, sweep
+from ..bounds.kept import KEEP_NUMBERS, KeptLayer
+from ..bounds.site_models import SITES_OF
 from ..errors import Diverged
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..optim.backing_off import NaturalStepInfo, halved, no_lower
 from ..optim.row_numbers import row_numbers
+from ..optim.site_steps import SiteWalk
 from ..posteriors.base import Prior
 from ..posteriors.dual_sites import DualTying, WhitenedState
 from ..posteriors.whitening import GaussianFactor
-from ..records import Marginals, replace
+from ..records import replace
 from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
 GROW = 1.5  # of a step size that was halved for the sake of the bound
-KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
 
 
 @verdicts.retried
@@ -38,8 +40,8 @@ def natural_steps(
 
     Parameters
     ----------
-    model : SVGP
-        With a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
+    model : SVGP, SiteSVGP or VGP
+        An SVGP with a ``Whitened``, ``Marginal``, ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X : (N, D) array
     Y : (N,) or (N, P) array
         All data; ``numpy.memmap``, and whatever takes a sorted array of row numbers, will do where ``rows`` are given.
@@ -74,24 +76,53 @@ def natural_steps(
     (1 + 2 P) M^2 B + P M^3 flops a step, M^2 B fewer on all rows after the first, and up to (1/3 + 4 P) M^3 once. On a device
     two copies to the host a step, three with ``monotone``.
     """
-    size = check.scalar("step_size", step_size)
-    if not 0 < size <= 1:
-        raise ValueError(f"natural_steps: `step_size` must be above 0 and at most 1, got {size:g}")
-    monotone, steps = check.flag("monotone", monotone), check.whole("steps", steps, 0)
-    if tolerance is not None and (rows is not None or check.scalar("tolerance", tolerance) < 0):
-        raise ValueError(f"natural_steps: `tolerance` must be zero or more, and without `rows`, got {tolerance!r}")
+    steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     check.parts(model)
     if not isinstance(model.posterior, GaussianFactor | DualTying):
         kind = type(model.posterior).__name__
         raise TypeError(f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it has one")
     walk = _Walk(model, X, Y, rng, num_data, jitter)
-    infos, largest = [], size
+    infos = _go(walk, rows, steps, step_size, monotone, tolerance)
+    return walk.end(), infos
+
+
+@verdicts.retried
+def natural_steps_of_sites(
+    model, X, Y, *, rows=None, steps=1, step_size=0.3, jitter=None, rng=None, monotone=False, tolerance=None
+):  # fmt: skip
+    """Of a ``SiteSVGP`` or a ``VGP``: X and Y are all data, ``rows`` those whose sites move in each step, and no others.
+
+    Monotone steps move all sites. ``SiteSVGP``: 2 M^2 N flops once, and then 4 M^2 B + M^3 a step; Lam of all data is kept up
+    to 512 MiB. ``VGP``: 4/3 N^3 a step.
+    """
+    steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
+    walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
+    infos = _go(walk, rows, steps, step_size, monotone, tolerance)
+    return walk.model, infos
+
+
+for kind in SITES_OF:
+    models.register(kind, natural_steps=natural_steps_of_sites)
+
+
+def _checked(rows, steps, step_size, monotone, tolerance):
+    size = check.scalar("step_size", step_size)
+    if not 0 < size <= 1:
+        raise ValueError(f"natural_steps: `step_size` must be above 0 and at most 1, got {size:g}")
+    if tolerance is not None and (rows is not None or check.scalar("tolerance", tolerance) < 0):
+        raise ValueError(f"natural_steps: `tolerance` must be zero or more, and without `rows`, got {tolerance!r}")
+    return check.whole("steps", steps, 0), size, check.flag("monotone", monotone)
+
+
+def _go(walk, rows, steps, largest, monotone, tolerance):
+    """Take the steps; what each tells."""
+    infos, size = [], largest
     for batch in [None] * steps if rows is None else rows:
         infos.append(walk.step(batch, size, monotone))
         size = min(largest, GROW * infos[-1].step_size) if monotone else largest
         if tolerance is not None and len(infos) > 1 and infos[-1].value - infos[-2].value < tolerance:
             break
-    return walk.end(), infos
+    return infos
 
 
 class _Walk:
@@ -113,7 +144,7 @@ class _Walk:
 
     def step(self, batch, size, monotone):
         model, X, Y = self._batch(batch)
-        layer = _Layer(model, self._prior, self._state, self._kept_for(batch, X))
+        layer = KeptLayer(model, self._prior, self._state, self._kept_for(batch, X))
         data, negative = 0.0, 0
         for part in sweep(model, layer, X, Y, self._num_data, self._rng):
             data += part.ell
@@ -124,7 +155,7 @@ class _Walk:
             raise Diverged(f"natural_steps: the bound is {value} at this posterior; start closer to the prior")
 
         def rises(state):
-            there = _Layer(model, self._prior, state, self._kept_for(batch, X))
+            there = KeptLayer(model, self._prior, state, self._kept_for(batch, X))
             total = sum(part.ell for part in sweep(model, there, X, Y, self._num_data, self._rng, need=False))
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
 
@@ -147,28 +178,3 @@ class _Walk:
 
     def _kept_for(self, batch, X):
         return self._kept if batch is None and len(X) * len(self._prior.Kuu) <= KEEP_NUMBERS else None
-
-
-class _Layer:
-    """What ``sweep`` wants to know of a layer's pass, at a prior that others share; ``kept`` holds the rows of all parts."""
-
-    def __init__(self, model, prior, state, kept):
-        self._model, self._kept, self._at = model, kept, 0
-        self.num_inducing = len(prior.Kuu)
-        self.work = state.start_from(prior, 0, ("natural_step",))
-
-    @property
-    def clamped(self):
-        return self.work.clamped
-
-    def forward(self, X):
-        covariance, mean = self._model.covariance, self._model.mean
-        if self._kept is None or self._at == len(self._kept):
-            rows = self.work.rows(covariance.Kuf(self._model.inducing, X), covariance.kff(X))
-            if self._kept is not None:
-                self._kept.append(rows._replace(Kuf=None))
-        else:
-            rows = self._kept[self._at]
-        self._at += 1
-        f, saved = self.work.project_rows(rows, owns=self._kept is None)
-        return f if mean is None else Marginals(f.mean + mean(X), f.var), saved

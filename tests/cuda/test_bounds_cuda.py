@@ -327,6 +327,28 @@ def test_natural_steps_and_sites(one_gpu, rng, posterior, outputs):
     np.testing.assert_allclose(found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_models_with_a_site_for_each_datum(one_gpu, rng, kind, outputs):
+    gpu, model = one_gpu, small_model(rng, outputs)
+    lambda2 = rng.uniform(0.1, 1, (*outputs, B))
+    lambda2[..., ::7] *= -0.05
+    inducing = () if kind is fs.VGP else (model.inducing,)
+    model = kind(model.covariance, *inducing, fs.Sites(rng.standard_normal((*outputs, B)), lambda2), fs.StudentT(0.5, df=4.0))
+    here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
+    there = moved(gpu, *here)
+    expected, grad = fs.site_bound_and_grad(*here, jitter=JITTER)
+    value, found = fs.site_bound_and_grad(*there, jitter=JITTER)
+    assert value == pytest.approx(expected, rel=1e-10)
+    assert_same(found, grad, 1e-8)
+    assert fs.site_bound_terms(*there, jitter=JITTER) == pytest.approx(fs.site_bound_terms(*here, jitter=JITTER), rel=1e-9)
+    for rows in ([np.arange(0, B, 2), np.array([3, 1])], None):
+        expected, _ = fs.natural_steps(*here, rows=rows, step_size=0.4, jitter=JITTER)
+        found, _ = fs.natural_steps(*there, rows=rows, step_size=0.4, jitter=JITTER)
+        assert_same(found, expected, 1e-8)
+    assert_same(fs.tied(*there[:2], jitter=JITTER), fs.tied(*here[:2], jitter=JITTER), 1e-8)
+
+
 def test_joint_predictions(one_gpu, rng):
     gpu, model, Xs = one_gpu, small_model(rng, (2,)), rng.standard_normal((7, D))
     there = moved(gpu, model, Xs)

@@ -106,6 +106,7 @@ MODELS = {
     "site svgp": lambda rng: fs.SiteSVGP(
         fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), fs.Sites(*rng.standard_normal((2, P, 9))), fs.Gaussian(0.1)
     ),
+    "vgp": lambda rng: fs.VGP(fs.RBF(0.8, 0.5), fs.Sites(*rng.standard_normal((2, 9))), fs.Gaussian(0.1), fs.ConstantMean(0.5)),
     "orthogonal sgpr": lambda rng: fs.OrthogonalSGPR(
         fs.RBF(0.8, 0.5), fs.InducingPair(*rng.standard_normal((2, M, D))), 0.1, *two_sets(rng)[:2], fs.ConstantMean(0.5)
     ),
@@ -216,7 +217,8 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
 
 def test_fixed_leaves_stay_the_objects_that_they_are(model):
     before = {path: value for path, _, value in fs.leaves(model) if value is not None}
-    for fixed in ("inducing", *(path for path in before if path.startswith("inducing."))):
+    root = "inducing" if hasattr(model, "inducing") else "sites"
+    for fixed in (root, *(path for path in before if path.startswith(f"{root}."))):
         vector, unravel = fs.ravel(model, fixed=fixed)
         held = [path for path in before if path == fixed or path.startswith(fixed + ".")]
         after = {path: value for path, _, value in fs.leaves(unravel(vector + 1e-3))}

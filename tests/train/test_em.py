@@ -7,7 +7,7 @@ import fastsvgp as fs
 from fastsvgp.train import em as module
 
 M, N = 8, 60
-KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal, fs.SiteSVGP]
+KINDS = [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal, fs.SiteSVGP, fs.VGP]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -23,6 +23,8 @@ def problem(rng, kind=fs.AbsorbedDualSites, likelihood=None, variance=1.0, lengt
     }
     covariance = fs.RBF(variance=variance, lengthscales=lengthscale)
     y = targets[type(likelihood).__name__]
+    if kind is fs.VGP:
+        return kind(covariance, fs.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
     if kind is fs.SiteSVGP:
         return kind(covariance, Z, fs.Sites(np.zeros(N), np.zeros(N)), likelihood), X, y
     if issubclass(kind, fs.Whitened | fs.Marginal):
@@ -33,7 +35,7 @@ def problem(rng, kind=fs.AbsorbedDualSites, likelihood=None, variance=1.0, lengt
 
 
 def bound_of(model, X, y):
-    return (fs.site_bound if isinstance(model, fs.SiteSVGP) else fs.elbo)(model, X, y)
+    return (fs.site_bound if isinstance(model, fs.SiteSVGP | fs.VGP) else fs.elbo)(model, X, y)
 
 
 @pytest.mark.parametrize("likelihood", [fs.Gaussian(0.1), fs.StudentT(0.3, df=4.0), fs.BernoulliLogit(), fs.Poisson()],
@@ -79,11 +81,26 @@ def test_with_gaussian_noise_it_climbs_the_collapsed_bound(rng):
 @each_kind
 def test_what_is_fixed_is_held(rng, kind):
     model, X, y = problem(rng, kind)
-    found, info = fs.em(model, X, y, rounds=2, fixed=("inducing", "covariance.variance"))
-    np.testing.assert_array_equal(found.inducing, model.inducing)
+    inducing = () if kind is fs.VGP else ("inducing",)
+    found, info = fs.em(model, X, y, rounds=2, fixed=(*inducing, "covariance.variance"))
+    for name in inducing:
+        np.testing.assert_array_equal(getattr(found, name), getattr(model, name))
     assert found.covariance.variance == model.covariance.variance and found.covariance.lengthscales != 0.6
-    found, info = fs.em(model, X, y, rounds=3, fixed=("inducing", "covariance", "likelihood"))
+    found, info = fs.em(model, X, y, rounds=3, fixed=(*inducing, "covariance", "likelihood"))
     assert info.m_evaluations.tolist() == [0] * info.steps and info.reason == "converged"
+
+
+@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("likelihood", [fs.BernoulliLogit(), fs.Poisson()], ids=lambda v: type(v).__name__)
+def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
+    """Without noise: a batch moves its own sites alone."""
+    model, X, y = problem(rng, kind, likelihood)
+    whole, _ = fs.em(model, X, y, rounds=1, m_iterations=0, step_size=0.5)
+    found, info = fs.em(model, X, y, rounds=1, m_iterations=0, step_size=1.0, batch_size=13)
+    assert bound_of(found, X, y) == pytest.approx(bound_of(whole, X, y), abs=1e-4) and info.e_steps[0] % 5 == 0
+    found, info = fs.em(model, X, y, rounds=3, m_iterations=5, batch_size=13)
+    climbed = np.ravel(np.column_stack([info.e_values, info.values]))
+    assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
 
 
 def test_an_optimiser_in_the_place_of_lbfgs(rng):
@@ -143,7 +160,7 @@ def test_bad_input(rng):
         ({"rng": np.random.default_rng(0)}, TypeError, "em: `rng` must be a whole number, a seed"),
         ({"callback": 3}, TypeError, "em: `callback` must be a function"),
         ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
-        ({"model": sgpr}, TypeError, "em: `model` must be a fastsvgp.SVGP or SiteSVGP, got SGPR"),
+        ({"model": sgpr}, TypeError, "em: `model` must be a fastsvgp.SVGP, SiteSVGP or VGP, got SGPR"),
         ({"Y": y[:-1]}, ValueError, "`Y` must have one row for each"),
         ({"checkpoint": "nowhere/c.npz"}, ValueError, "`checkpoint` is to be written to .*nowhere"),
     ):

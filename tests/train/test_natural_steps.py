@@ -6,6 +6,7 @@ from posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 from fastsvgp.bounds import elbo as bound
+from fastsvgp.bounds import site_svgp
 from fastsvgp.train import natural_steps as ours
 
 KINDS = {"whitened": 0, "marginal": 0, "absorbed-sites": 0, "dual-sites": 0}
@@ -119,3 +120,36 @@ def test_bad_input(rng):
     ):
         with pytest.raises(error, match=message):
             fs.natural_steps(**({"model": model, "X": X, "Y": Y} | change))
+
+
+@pytest.mark.parametrize("P", [None, 2])
+@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+def test_sites_of_data_step_by_step(rng, kind, P):
+    """Many in one call are as many single ones; rows in any order, of any length."""
+    X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal((40, *(() if P is None else (P,))))
+    sites = fs.Sites(*np.zeros((2, *Y.T.shape)))
+    inducing = () if kind is fs.VGP else (np.linspace(-2, 2, 6)[:, None],)
+    model = kind(fs.Matern52(1.0, 0.7), *inducing, sites, fs.StudentT(0.3, df=4.0))
+    rows = [rng.choice(40, size, replace=False) for size in (10, 7, 30, 1, 25)]
+    together, infos = fs.natural_steps(model, X, Y, rows=iter(rows), step_size=0.4)
+    one = model
+    for batch, told in zip(rows, infos, strict=True):
+        one, info = fs.natural_step(one, X, Y, rows=batch, step_size=0.4)
+        assert told.value == pytest.approx(info.value, rel=1e-12) and told[1:] == info[1:]
+    np.testing.assert_allclose(together.sites.lambda1, one.sites.lambda1, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(together.sites.lambda2, one.sites.lambda2, rtol=1e-11, atol=1e-11)
+    climbed, infos = fs.natural_steps(model, X, Y, steps=200, step_size=1.0, monotone=True, tolerance=1e-9)
+    assert np.diff([info.value for info in infos]).min() >= -1e-8 and len(infos) < 200
+    assert fs.site_bound(climbed, X, Y) == pytest.approx(infos[-1].value, abs=1e-6)
+    for bad, message in (({"rows": [[1]], "monotone": True}, "leave `rows` out"), ({"rows": [[1, 1]]}, "row 1 more than once")):
+        with pytest.raises(ValueError, match=message):
+            fs.natural_steps(model, X, Y, **bad)
+
+
+def test_without_room_for_the_projections_of_all_data(rng, monkeypatch):
+    monkeypatch.setattr(site_svgp, "KEEP_NUMBERS", 0)
+    X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal(40)
+    model = fs.SiteSVGP(fs.RBF(1.0, 0.7), np.linspace(-2, 2, 6)[:, None], fs.Sites(*np.zeros((2, 40))), fs.Gaussian(0.1))
+    found, infos = fs.natural_steps(model, X, Y, steps=3, step_size=1.0)
+    assert infos[1].value == pytest.approx(infos[2].value, rel=1e-9)
+    assert fs.site_bound(found, X, Y) == pytest.approx(fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y))

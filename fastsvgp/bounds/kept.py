@@ -1,0 +1,30 @@
+"""Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
+
+from ..records import Marginals
+
+KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
+
+
+class KeptLayer:
+    """What ``sweep`` wants to know of a layer's pass, at a prior that others share; ``kept`` holds the rows of all parts."""
+
+    def __init__(self, model, prior, state, kept):
+        self._model, self._kept, self._at = model, kept, 0
+        self.num_inducing = len(prior.Kuu)
+        self.work = state.start_from(prior, 0, ("natural_step",))
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    def forward(self, X):
+        covariance, mean = self._model.covariance, self._model.mean
+        if self._kept is None or self._at == len(self._kept):
+            rows = self.work.rows(covariance.Kuf(self._model.inducing, X), covariance.kff(X))
+            if self._kept is not None:
+                self._kept.append(rows._replace(Kuf=None))
+        else:
+            rows = self._kept[self._at]
+        self._at += 1
+        f, saved = self.work.project_rows(rows, owns=self._kept is None)
+        return f if mean is None else Marginals(f.mean + mean(X), f.var), saved

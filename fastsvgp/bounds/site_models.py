@@ -1,0 +1,6 @@
+"""Models with a site for each datum, and how q follows the sites while all else stays."""
+
+from .site_svgp import SiteSVGP, SparseSites
+from .vgp import VGP, FullSites
+
+SITES_OF = {SiteSVGP: SparseSites, VGP: FullSites}  # called with (checked model, X, jitter): .layer(rows), .moved(rows, sites)

@@ -1,0 +1,175 @@
+"""A site for each datum and no inducing inputs: bound and gradient by definition, the exact evidence, steps, what is refused."""
+
+import definitions
+import numpy as np
+import pytest
+from derivatives import assert_gradient
+
+import fastsvgp as fs
+
+SIGNS = ["positive", "some zero", "some negative", "all negative"]
+
+
+def problem(rng, N=20, P=None, signs="positive", likelihood=None, mean=None):
+    batch = () if P is None else (P,)
+    X, Y = rng.uniform(-2, 2, (N, 2)), rng.standard_normal((N, *batch))
+    lambda2 = rng.uniform(0.1, 2.0, (*batch, N))
+    if signs == "some zero":
+        lambda2[..., ::3] = 0
+    elif signs == "some negative":
+        lambda2[..., 1::3] *= -0.05
+    elif signs == "all negative":
+        lambda2 *= -0.3 / N
+    covariance = fs.Matern12(1.1, np.array([0.9, 1.3])) + fs.Linear(0.2)
+    sites = fs.Sites(rng.standard_normal((*batch, N)), lambda2)
+    return fs.VGP(covariance, sites, likelihood or fs.StudentT(0.4, df=4.0), mean), X, Y
+
+
+def on_all_inputs(model, X):
+    """The SVGP of the same q, u being f at X, by plain formulas. Analytic."""
+    N = len(X)
+    lambda2 = np.zeros((*model.sites.lambda2.shape, N), model.sites.lambda2.dtype)
+    lambda2[..., np.arange(N), np.arange(N)] = model.sites.lambda2
+    q = fs.AbsorbedDualSites(model.sites.lambda1, lambda2)
+    return fs.SVGP(model.covariance, X, q, model.likelihood, model.mean)
+
+
+@pytest.mark.parametrize("signs", SIGNS)
+@pytest.mark.parametrize("N, P", [(1, None), (20, None), (12, 3), (7, 1)])
+def test_the_bound_and_its_gradient_by_definition(rng, N, P, signs):
+    model, X, Y = problem(rng, N, P, signs, mean=None if P else fs.LinearMean(np.ones(2), 0.3))
+    value, grad = fs.site_bound_and_grad(model, X, Y)
+    assert fs.site_bound(model, X, Y) == pytest.approx(value, rel=1e-12, abs=1e-12)
+
+    def definition(m):
+        return definitions.elbo(on_all_inputs(m, X), X, Y, 1.0, 0.0)
+
+    assert value == pytest.approx(float(definition(model).real), rel=1e-9, abs=1e-9)
+    assert_gradient(definition, model, grad, rng, 1e-7)
+    np.testing.assert_allclose(sum(fs.site_bound_terms(model, X, Y)), value, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("to", [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("P", [None, 2])
+def test_tied_it_is_the_same_q(rng, to, P):
+    model, X, Y = problem(rng, P=P, signs="some negative")
+    svgp = fs.tied(model, X, to=to, jitter=1e-9)
+    assert type(svgp.posterior) is to
+    assert fs.elbo(svgp, X, Y, jitter=1e-9) == pytest.approx(fs.site_bound(model, X, Y), rel=1e-6)
+
+
+def log_marginal(model, X, Y, noise):
+    K = model.covariance.Kff(X) + noise * np.eye(len(X))
+    residual = Y - (0 if model.mean is None else model.mean(X))
+    return -0.5 * (residual @ np.linalg.solve(K, residual) + np.linalg.slogdet(2 * np.pi * K)[1])
+
+
+def test_with_gaussian_noise_it_is_the_exact_evidence_wherever_the_prior_goes(rng):
+    """After one unit step from anywhere, also where inputs are repeated; the other term is zero."""
+    model, X, Y = problem(rng, likelihood=fs.Gaussian(0.3), mean=fs.ConstantMean(0.4), signs="some negative")
+    X[3] = X[11]
+    best, info = fs.natural_step(model, X, Y, step_size=1.0)
+    assert info.value == pytest.approx(fs.site_bound(model, X, Y), rel=1e-12)
+    np.testing.assert_allclose(best.sites.lambda1, (Y - 0.4) / 0.3, rtol=1e-9, atol=1e-9)
+    for variance in (1.1, 0.3, 4.0):
+        moved = fs.replace_at(best, "covariance.parts.0.variance", variance)
+        truth = log_marginal(moved, X, Y, 0.3)
+        log_Z, c = fs.site_bound_terms(moved, X, Y)
+        assert fs.site_bound(moved, X, Y) == pytest.approx(truth, rel=1e-10)
+        assert log_Z == pytest.approx(truth, rel=1e-10) and abs(c) < 1e-9
+        _, grad = fs.site_bound_and_grad(moved, X, Y)
+
+        def exact(step, path, at, m=moved):
+            return log_marginal(fs.replace_at(m, path, at + step), X, Y, 0.3)
+
+        for path in ("covariance.parts.0.variance", "covariance.parts.1.variance", "mean.value"):
+            at, bar = (dict((p, v) for p, _, v in fs.leaves(tree))[path] for tree in (moved, grad))
+            difference = (exact(1e-5, path, at) - exact(-1e-5, path, at)) / 2e-5
+            np.testing.assert_allclose(bar, difference, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("likelihood", [fs.BernoulliLogit(), fs.StudentT(0.3, df=3.0)], ids=lambda v: type(v).__name__)
+def test_it_stays_below_the_evidence(rng, likelihood):
+    """By importance sampling from q, of three data."""
+    model, X, Y = problem(rng, N=3, likelihood=likelihood)
+    Y = (Y > 0) * 1.0 if isinstance(likelihood, fs.BernoulliLogit) else Y
+    for _ in range(8):
+        model, _ = fs.natural_step(model, X, Y, step_size=0.7)
+    nodes = np.linspace(-9, 9, 90)
+    grid = np.stack(np.meshgrid(nodes, nodes, nodes, indexing="ij"), -1).reshape(-1, 3)
+    K = model.covariance.Kff(X)
+    logs = -0.5 * (np.sum(grid * np.linalg.solve(K, grid.T).T, axis=1) + np.linalg.slogdet(2 * np.pi * K)[1])
+    for i, y in enumerate(Y):
+        f = fs.records.Marginals(grid[:, i], np.zeros(len(grid)))
+        logs += model.likelihood.predict_log_density(np.full(len(grid), y), f)
+    evidence = np.log(np.exp(logs - logs.max()).sum() * (nodes[1] - nodes[0]) ** 3) + logs.max()
+    bound = fs.site_bound(model, X, Y)
+    assert evidence - 0.3 < bound < evidence
+
+
+@pytest.mark.parametrize("P", [None, 2])
+def test_steps_of_some_rows_and_of_all(rng, P):
+    model, X, Y = problem(rng, P=P, signs="some negative", mean=None if P else fs.ConstantMean(0.4))
+    other = fs.tied(model, X)
+    stepped, info = fs.natural_step(model, X, Y, step_size=0.3)
+    theirs, told = fs.natural_step(other, X, Y, step_size=0.3, jitter=1e-10)
+    assert info.value == pytest.approx(told.value, rel=1e-7) and info[1:] == told[1:]
+    diagonal = theirs.posterior.lambda2.diagonal(0, -2, -1)
+    np.testing.assert_allclose(stepped.sites.lambda2, diagonal, rtol=1e-5, atol=1e-6)
+    rows = np.array([3, 1, 7])
+    some, _ = fs.natural_step(model, X, Y, rows=rows, step_size=0.3)
+    others = np.setdiff1d(np.arange(20), rows)
+    np.testing.assert_array_equal(some.sites.lambda2[..., others], model.sites.lambda2[..., others])
+    np.testing.assert_allclose(some.sites.lambda2[..., rows], stepped.sites.lambda2[..., rows], rtol=1e-12)
+    np.testing.assert_allclose(some.sites.lambda1[..., rows], stepped.sites.lambda1[..., rows], rtol=1e-12)
+
+
+def test_steps_out_of_the_cone_are_halved_and_em_climbs(rng):
+    model, X, Y = problem(rng, likelihood=fs.StudentT(0.02, df=2.0))
+    zeros = fs.replace(model, sites=fs.Sites(np.zeros(20), np.zeros(20)))
+    stepped, info = fs.natural_step(zeros, X, 3 * Y, step_size=1.0, monotone=True)
+    assert info.negative > 0 and fs.site_bound(stepped, X, 3 * Y) >= info.value
+    found, info = fs.em(zeros, X, 3 * Y, rounds=3, m_iterations=5)
+    climbed = np.ravel(np.column_stack([info.e_values, info.values]))
+    assert np.diff(climbed).min() >= -1e-9 * np.abs(climbed).max()
+    assert fs.site_bound(found, X, 3 * Y) == pytest.approx(climbed[-1], rel=1e-12)
+    with pytest.raises(ValueError, match="`sites.lambda2` holds no valid sites: with them"):
+        fs.site_bound(fs.replace(model, sites=fs.Sites(np.zeros(20), np.full(20, -1e3))), X, Y)
+
+
+def test_wrt_files_and_float32(rng, tmp_path):
+    model, X, Y = problem(rng, signs="some negative")
+    _, whole = fs.site_bound_and_grad(model, X, Y)
+    every = {path: bar for path, _, bar in fs.leaves(whole)}
+    for wrt in (("covariance",), ("likelihood.scale",), ("sites.lambda2",), ("sites", "covariance.parts.1"), ()):
+        _, grad = fs.site_bound_and_grad(model, X, Y, wrt=wrt)
+        got = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
+        assert set(got) == {p for p in every if any(f"{p}.".startswith(f"{n}.") for n in wrt)}
+        for path, bar in got.items():
+            np.testing.assert_allclose(bar, every[path], rtol=1e-9, atol=1e-11)
+    fs.save(tmp_path / "m.npz", model)
+    assert fs.site_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.site_bound(model, X, Y)
+    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    value, grad = fs.site_bound_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32))
+    assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
+    assert value == pytest.approx(fs.site_bound(model, X, Y), rel=1e-4)
+    for path, bar in every.items():
+        theirs = {p: b for p, _, b in fs.leaves(grad)}[path]
+        np.testing.assert_allclose(theirs, bar, rtol=3e-3, atol=3e-3 * np.abs(bar).max())
+
+
+def test_bad_input(rng):
+    model, X, Y = problem(rng)
+    for change, error, message in (
+        (fs.Sites(np.zeros(19), np.zeros(19)), ValueError, r"`sites` has lambda1 \(19,\) and .*, and `X` has 20 rows"),
+        (fs.Sites(np.zeros(20), np.full(20, np.nan)), ValueError, "`sites.lambda2` contains nan"),
+    ):
+        for call in (fs.site_bound, fs.site_bound_and_grad, fs.site_bound_terms, fs.natural_step, fs.em):
+            with pytest.raises(error, match=message):
+                call(fs.replace(model, sites=change), X, Y)
+    wrong = fs.replace(model, covariance=fs.RBF(1.0, np.ones(3)))
+    with pytest.raises(ValueError, match=r"`lengthscales` has shape \(3,\), but the inputs have D = 2"):
+        fs.site_bound(wrong, X, Y)
+    for call in (fs.elbo, fs.predict_log_density, fs.fit):
+        with pytest.raises(TypeError, match="got VGP: em trains it, .*tied"):
+            call(model, X, Y)
