@@ -7,7 +7,7 @@ from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Whitened
 from ..posteriors.base import Prior, add_to_diagonals
-from ..posteriors.dual_sites import DualTying
+from ..posteriors.dual_sites import DualTying, factors
 from ..posteriors.whitening import GaussianFactor
 from ..records import replace
 from .elbo import SVGP
@@ -52,8 +52,7 @@ def convert(model, kind, *, jitter=None) -> SVGP:
     prior, q = Prior(model.covariance.Kuu(model.inducing), check.jitter_amount(jitter, dtype)), model.posterior
     with naming_repeated(model.inducing):
         if issubclass(kind, GaussianFactor):
-            work = (_sites(q, prior) if isinstance(q, LikelihoodForm) else q).start_from(prior)
-            converted = _from_moments(kind, prior.L, work.means, work.trils, work.batch)
+            converted = _gaussian(kind, q, prior)
         else:
             converted = from_state(kind, prior.L, *state_of(q, prior))
     first = next(iter(vars(converted).values()))
@@ -88,6 +87,15 @@ def from_state(kind, L, t, A):
         return _from_moments(kind, L, kernels.multiply_triangular(trils, means)[..., 0], trils, batch)
     M = t.shape[-1]
     return kind(t, A).from_whitened(L, A.reshape(-1, M, M), t.reshape(-1, M))
+
+
+def _gaussian(kind, q, prior):
+    if isinstance(q, GaussianFactor):
+        work = q.start_from(prior)
+        return _from_moments(kind, prior.L, work.means, work.trils, work.batch)
+    q = _sites(q, prior) if isinstance(q, LikelihoodForm) else q
+    _, _, means = factors(q, prior.L)  # which says whether the sites are valid
+    return _from_moments(kind, prior.L, means, kernels.cholesky_of_inverse(q.precision(prior.L)[0]), q.lambda1.shape[:-1])
 
 
 def _from_moments(kind, L, means, trils, batch):

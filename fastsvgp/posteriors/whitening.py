@@ -44,7 +44,18 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, replace
-from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, gradient, raise_to_floor, wanted
+from .base import (
+    Bars,
+    Joint,
+    Pass,
+    Posterior,
+    Projection,
+    add_to_diagonals,
+    check_mean_and_tril,
+    gradient,
+    raise_to_floor,
+    wanted,
+)
 
 INVERSE_UP_TO = 256
 LONG_FROM = 4  # data per inducing input and output
@@ -154,16 +165,24 @@ class Whitening(Pass):
     def _moments(self, p, Kuf, Lam):
         """``(mean, var - kff, V)`` of one output."""
         mean, explained = kernels.column_moments(Lam, self.means[p])  # while Lam is in the cache
-        V = kernels.multiply_triangular(self.trils[p], Lam, transpose=True)
+        V = self._half(p, Lam)
         return mean, kernels.column_moments(V, self.means[p])[1] - explained, V
+
+    def _half(self, p, Lam):
+        """V, with V' V what the covariance S of an output adds: Lam' S Lam."""
+        return kernels.multiply_triangular(self.trils[p], Lam, transpose=True)
+
+    def _covariances(self):
+        """S = W W' of each output (P, M, M)."""
+        return kernels.cholesky_product(self.trils)
 
     def joint(self, Kuf, Kff):
         Lam = self._solve(Kuf)
         N = Lam.shape[1]
         prior = Kff - kernels.matmul(Lam, Lam, transpose_a=True)
         cov = np.empty((len(self.means), N, N), Lam.dtype, like=Lam)
-        for p, W in enumerate(self.trils):
-            V = kernels.multiply_triangular(W, Lam, transpose=True)
+        for p in range(len(self.trils)):
+            V = self._half(p, Lam)
             np.add(prior, kernels.matmul(V, V, transpose_a=True), out=cov[p])
         self.clamped += raise_to_floor(cov.reshape(len(cov), N * N)[:, :: N + 1], np.diagonal(Kff))  # a view of the diagonals
         return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
@@ -283,10 +302,8 @@ class LongWhitening(Whitening):
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
-        M = len(self.L)
         self.alphas = self._solve(np.ascontiguousarray(self.means.T, like=self.L), transpose=True).T
-        H = kernels.cholesky_product(self.trils)
-        H.reshape(-1, M * M)[:, :: M + 1] -= 1
+        H = add_to_diagonals(self._covariances(), -1)
         self.Q = self._solve(H, transpose=True, overwrite_b=True)
 
     def _moments(self, p, Kuf, Lam):

@@ -113,13 +113,15 @@ def test_what_nobody_asked_for_is_not_computed(rng, monkeypatch, wrt, kernel_doe
 def test_for_inputs_alone_nothing_is_finished(rng, monkeypatch, posterior):
     """No product of the posterior's own cotangents, nor of Kuu's."""
     model, X, Y, random = full_problem(rng, posterior)
-    kind = type(model.posterior.start(model.covariance.Kuu(model.inducing), JITTER, len(X), ("blocks",), **random))
+    Kuu, needs = model.covariance.Kuu(model.inducing), (("blocks",), ("posterior", "blocks"))
+    kinds = {type(model.posterior.start(Kuu, JITTER, len(X), need, **random)) for need in needs}
     expected = fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2]
 
     def refused(*_):
         raise AssertionError("nobody asked for what all rows share")
 
-    monkeypatch.setattr(kind, "finish", refused)
+    for kind in kinds:
+        monkeypatch.setattr(kind, "finish", refused)
     np.testing.assert_array_equal(fs.elbo_and_grad(model, X, Y, wrt=(), inputs=True, **random)[2], expected)
     with pytest.raises(AssertionError, match="nobody asked"):
         fs.elbo_and_grad(model, X, Y, inputs=True, **random)
