@@ -7,6 +7,7 @@ from ..inducing import naming_repeated, stacked
 from ..kernels import verdicts
 from ..posteriors import DecoupledWeights, Marginal, Whitened
 from ..posteriors.base import identities, prior_factor
+from ..posteriors.dual_sites import DualTying
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitening import GaussianFactor
 from ..records import leaves, record, replace
@@ -68,7 +69,8 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     Parameters
     ----------
     kind : type
-        ``Whitened``, ``Marginal``, ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``.
+        ``Whitened``, ``Marginal``, ``AbsorbedDualSites``, ``DualSites``, ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled``
+        or ``DecoupledWeights``.
     covariance : Covariance
     inducing : (M, D) array, or ``InducingPair``
     outputs : int, optional
@@ -86,11 +88,11 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     ValueError, TypeError, NotPositiveDefinite
         Another class, inducing inputs in another number of sets, and whatever a bound refuses.
     """
-    if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | OrthogonalSets)):
+    if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | DualTying | OrthogonalSets)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
         raise TypeError(
-            "at_prior: `kind` must be Whitened, Marginal, WhitenedOrthogonal, Orthogonal, Decoupled or DecoupledWeights, "
-            f"got {name}"
+            "at_prior: `kind` must be Whitened, Marginal, AbsorbedDualSites, DualSites, WhitenedOrthogonal, Orthogonal, "
+            f"Decoupled or DecoupledWeights, got {name}"
         )
     given = _Prior(covariance, inducing)
     check.parts(given, ("covariance",))
@@ -100,6 +102,8 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     batch = () if outputs is None else (check.whole("outputs", outputs),)
     home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
     means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
+    if issubclass(kind, DualTying):
+        return _settled(kind(means[0], np.zeros_like(identities(means[0]))))
     if issubclass(kind, DecoupledWeights):
         return _settled(kind(means[0], identities(means[0]), means[1]))
     single = issubclass(kind, GaussianFactor)

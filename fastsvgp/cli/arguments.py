@@ -131,9 +131,10 @@ def _add_fit(commands):
         choices=METHODS,
         help="default by the size of the data: sgpr for gaussian noise and up to "
         f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or --natural-step is given; else svgp. "
-        "svgp: minibatches, any likelihood; lsvgp: the same with fewer parameters and the fewest operations "
-        "a step; rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently; solvegp: svgp with a second set of "
-        "inducing inputs for what the first leaves over; odvgp: the same for the mean alone, many of them at little cost; sgpr: "
+        "svgp: minibatches, any likelihood; tsvgp: the same with the posterior held as sites, which leaves the prior free; lsvgp: "
+        "svgp with fewer parameters and the fewest operations a step; rsvgp: lsvgp from matrix products alone, the inducing "
+        "inputs trained gently; solvegp: svgp with a second set of inducing inputs for what the first leaves over; odvgp: the "
+        "same for the mean alone, many of them at little cost; sgpr: "
         "the collapsed bound on all data at once, gaussian only, by L-BFGS",
     )
     model.add_argument(
@@ -158,9 +159,14 @@ def _add_fit(commands):
         "--natural-step",
         metavar="S",
         type=_number(float, 0, 1, closed_high=True),
-        help="svgp, solvegp, odvgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0: Adam moves "
-        "it too)",
+        help="svgp, tsvgp, solvegp, odvgp: step size of the natural gradient for the posterior, at most 1 (default 0.1; 0, not "
+        "for tsvgp: Adam moves it too)",
     )
+    each = "natural-gradient steps of the posterior, each on a minibatch of its own"
+    for letter, what in (("e", each), ("m", "steps of Adam")):
+        training.add_argument(
+            f"--{letter}-steps", metavar="K", type=_count, help=f"svgp, tsvgp, solvegp, odvgp: {what}, in each step (default 1)"
+        )
     training.add_argument(
         "--sampled",
         metavar="S",

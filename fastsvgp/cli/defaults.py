@@ -26,7 +26,7 @@ SOME = 1000  # inducing inputs of the collapsed bound above that
 FEW = 256  # of everything else, at most half of the rows for each of two sets
 SAMPLED = 1024  # inducing inputs of the second set at each step of odvgp
 JITTER = 1e-7  # of all rows in float64: the bound loses up to N jitter / (2 noise), 1e-6 costs energy 0.012 of NLPD
-MINIBATCH = ("batch_size", "learning_rate", "natural_step")  # arguments that only minibatches have
+MINIBATCH = ("batch_size", "learning_rate", "natural_step", "e_steps", "m_steps")  # arguments that only minibatches have
 
 
 @dataclass(frozen=True)

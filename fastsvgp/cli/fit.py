@@ -77,6 +77,7 @@ def fit_task(task, args, folder, title, origin=None):
     if args.natural_step and args.method not in NATURAL:
         mover = "L-BFGS moves all there is" if args.method == "sgpr" else "Adam moves the posterior too"
         raise UsageError(f"--natural-step is for --method {', '.join(NATURAL)}; with {args.method} {mover}: leave it out")
+    _check_rounds(args)
     given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
     if given and args.method == "sgpr":
         raise UsageError(f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would have no effect")
@@ -116,6 +117,17 @@ def fit_task(task, args, folder, title, origin=None):
     if why_not:
         say(f"  {why_not}")
     return (INTERRUPTED if trained.interrupted else 0), results
+
+
+def _check_rounds(args):
+    """What the arguments about rounds of steps need of the others."""
+    if args.method == "tsvgp" and args.natural_step == 0:
+        raise UsageError("--natural-step 0: nothing else moves the sites of --method tsvgp; give a step size above 0")
+    for option, value in (("--e-steps", args.e_steps), ("--m-steps", args.m_steps)):
+        if value is not None and args.method not in NATURAL:
+            raise UsageError(f"{option} is for --method {', '.join(NATURAL)}; with {args.method} leave it out")
+    if (args.e_steps or 1) > 1 and args.natural_step == 0:
+        raise UsageError(f"--e-steps {args.e_steps} are natural-gradient steps, and --natural-step is 0; drop one of them")
 
 
 def _not_lost(fitted, trained):
@@ -202,6 +214,8 @@ def _describe(task, args, trained, seconds, fitted, title):
         "inducing": args.inducing,
         "orthogonal": args.orthogonal,
         "sampled": args.sampled,
+        "e_steps": args.e_steps,
+        "m_steps": args.m_steps,
         "dtype": args.dtype,
         "seed": args.seed,
         "steps": len(trained.values),

@@ -5,9 +5,12 @@ REGRESSION = {"gaussian": "Gaussian", "student-t": "StudentT", "laplace": "Lapla
 COUNTS = {"poisson": "Poisson"}
 BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLogit"}
 MULTICLASS = {"robustmax": "RobustMax", "softmax": "Softmax"}
-METHODS = {"svgp": "SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "solvegp": "SOLVE-GP", "odvgp": "ODVGP", "sgpr": "SGPR"}
+METHODS = {
+    "svgp": "SVGP", "tsvgp": "t-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "solvegp": "SOLVE-GP", "odvgp": "ODVGP",
+    "sgpr": "SGPR",
+}  # fmt: skip
 PAIRED = "solvegp", "odvgp"  # with two sets of inducing inputs
-NATURAL = "svgp", *PAIRED  # with natural-gradient steps
+NATURAL = "svgp", "tsvgp", *PAIRED  # with natural-gradient steps
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS
 
 

@@ -25,7 +25,9 @@ BATCH_SIZE = 512
 LEARNING_RATE = 0.01
 REST = 1000, 10  # rsvgp: the inducing inputs rest for so many steps, or for one in so many steps of a short training,
 GENTLE = 0.2  # and then move by this part of the learning rate
-AT_PRIOR = {"svgp": fs.Whitened, "solvegp": fs.WhitenedOrthogonal, "odvgp": fs.DecoupledWeights}  # what they start from
+AT_PRIOR = {  # what they start from
+    "svgp": fs.Whitened, "tsvgp": fs.AbsorbedDualSites, "solvegp": fs.WhitenedOrthogonal, "odvgp": fs.DecoupledWeights,
+}  # fmt: skip
 JITTER = {"float64": 1e-6, "float32": 1e-4}
 NOISE = 0.1  # variance at the start, of targets with variance 1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
@@ -127,6 +129,8 @@ def train(fitted, task, args, folder):
         settings["sampled"] = args.sampled
     if args.method in NATURAL and args.natural_step != 0:
         settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
+    if args.method in NATURAL:
+        settings |= {"e_steps": args.e_steps, "m_steps": args.m_steps}
     with closing(Progress(total, args.quiet)) as progress:
         callback = Settled(progress, len(X)) if args.method == "sgpr" and args.steps is args.epochs is None else progress
         try:
@@ -148,6 +152,7 @@ def _total_steps(args, num_data):
     if args.epochs is None:
         return args.steps or STEPS.get(args.method, MINIBATCHES)
     per_epoch = num_data / min(args.batch_size or BATCH_SIZE, num_data) if args.method != "sgpr" else 1
+    per_epoch /= (args.e_steps or 1) + (args.m_steps or 1) - 1  # batches of a step
     steps = args.epochs * per_epoch
     if steps > MOST:
         raise UsageError(f"--epochs {args.epochs:g} are {steps:.3g} steps, more than can be counted; give at most {MOST:g}")

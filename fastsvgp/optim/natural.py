@@ -3,18 +3,18 @@
 import numpy as np
 
 from .. import check, models
-from ..bounds.elbo import SVGP, sweep
+from ..bounds.elbo import SVGP, elbo, sweep
 from ..bounds.passes import layer_pass
 from ..errors import Diverged
 from ..kernels import verdicts
 from ..records import replace
-from . import site_steps  # noqa: F401, which registers the steps of its kind of model
-from .backing_off import NaturalStepInfo, halved
+from . import site_steps  # noqa: F401, which registers the steps of theirs
+from .backing_off import NaturalStepInfo, halved, no_lower
 
 
 @verdicts.retried
 @models.public(SVGP)
-def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, **random):
+def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, **random):
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
     Parameters
@@ -24,9 +24,10 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
         move set by set, their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
     X, Y, num_data, jitter, rng, **random
         As in ``elbo``.
-    rows, monotone
-        Of a ``SiteSVGP`` alone: X and Y are all data, ``rows`` (B,) those whose sites move; ``monotone`` steps are halved until
-        the bound on all data does not fall.
+    rows : (B,) array of int, optional
+        Of a ``SiteSVGP`` or ``VGP`` alone: X and Y are all data, and the sites of these rows move.
+    monotone : bool
+        Halve the step until the bound on X and Y does not fall.
     step_size : float
         In (0, 1] as a rule. A step of 1 on all data with Gaussian noise lands on the optimal q(u).
 
@@ -36,6 +37,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     info : NaturalStepInfo
         ``value`` (the bound before the step), ``step_size`` (taken) and ``backed_off``: where the step would leave the
         positive definite precisions (likelihoods that are not log-concave, or steps above 1) it is halved until it does not.
+        ``negative``: how many data had sites of negative precision.
 
     Raises
     ------
@@ -47,7 +49,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
     are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
     """
-    asked = check.scalar("step_size", step_size)
+    asked, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
     check.parts(model)
@@ -68,5 +70,10 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     value = check.result(data - layer.kl(), model)
     if not np.isfinite(value):
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
-    stepped, size, negative = halved(layer.natural_step, asked, negative, model, X)
+    same = {"num_data": num_data, "jitter": jitter, "rng": rng, **random}
+
+    def rises(posterior):
+        return no_lower(elbo(replace(model, posterior=posterior), X, Y, **same), value, X.dtype)
+
+    stepped, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
     return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked, negative)

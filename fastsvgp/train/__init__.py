@@ -24,6 +24,8 @@ def fit(
     optimiser=None,
     natural_step_size=None,
     inverse_updates=None,
+    e_steps=None,
+    m_steps=None,
     fixed=(),
     jitter=None,
     rng=None,
@@ -71,6 +73,9 @@ def fit(
         For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is brought up to date after each
         step, made by ``fs.inverse_updates(...)``, which is also the default. It is then not in the hands of ``optimiser``;
         with False it is.
+    e_steps, m_steps : int
+        One step is a round of so many natural steps, each on a batch of its own, and of so many steps of ``optimiser``, the first
+        on the last of these batches, others on new ones (algorithm E of Adam et al. 2021); default 1 and 1.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
     jitter : float, optional
@@ -168,7 +173,7 @@ def fit(
     if checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
-               inverse_updates=inverse_updates, **random)  # fmt: skip
+               inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, **random)  # fmt: skip
     given = {name: value for name, value in own.items() if value is not None}
     return training(model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, **given).run()
 

@@ -11,15 +11,21 @@ from ..errors import BadEntry, Diverged
 from ..optim.natural import natural_step
 from ..records import replace
 from .jitter import with_more_jitter
+from .natural_steps import WALKING, Walk
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
 
 
 class MinibatchSteps(Steps):
-    """Steps from ``state``, a ``TrainingState``; ``natural`` and ``inverse`` may be None. Nothing is updated in place."""
+    """Steps from ``state``, a ``TrainingState``; ``natural`` and ``inverse`` may be None. Nothing is updated in place.
+
+    A step is a round of natural steps, ``state.e_steps`` of them, each on a batch of its own, and ``state.m_steps`` of the
+    optimiser: the first on the last of these batches, others on new ones.
+    """
 
     def __init__(self, state, batches, optimiser, natural, inverse, random, jitter, dtype):
+        self._e_steps, self._m_steps = state.e_steps, state.m_steps
         self._batches, self._optimiser, self._natural, self._inverse = batches, optimiser, natural, inverse
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
@@ -29,47 +35,76 @@ class MinibatchSteps(Steps):
         self._model, self._optimised, self._scheduled = model, optimised, scheduled
         self.snapshot = Snapshot(lambda: model, lambda: {"optimiser": optimised, "natural": scheduled})
 
+    @property
+    def _per_round(self):
+        return self._e_steps + self._m_steps - 1
+
     def run(self, count, record):
         for _ in range(count):
             value, told = self._take()
             self._step += 1
-            record(value, told["jitter"] > self._jitter, epoch=self._step * self._batches.size / self._batches.num_data, **told)
+            epoch = self._step * self._per_round * self._batches.size / self._batches.num_data
+            record(value, told["jitter"] > self._jitter, epoch=epoch, **told)
 
     def _take(self):
         """One step: its objective, and what ``StepInfo`` tells of it."""
         model, optimised, scheduled, step = self._model, self._optimised, self._scheduled, self._step
-        X, Y = self._batches.at(step)
-        shared = {"num_data": self._batches.num_data, "rng": self._draws(step)}
+        at = step * self._per_round
+        batch = self._batches.at(at)
         value = natural_size = step_size = inverse = None
         if step == 0:
-            model, _ = self._refreshed(model, X)
-        paths = self._optimiser.moving(model, optimised)
+            model, _ = self._refreshed(model, batch[0])
         used = self._jitter
         if self._natural is not None:
             asked = self._natural.size(step, scheduled)
-            (stepped, taken), used = self._safely(natural_step, model, X, Y, step_size=asked, **shared, **self._random)
-            model = replace(model, posterior=stepped.posterior)
-            value, natural_size = taken.value, taken.step_size
-            if taken.backed_off:
-                log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, taken.step_size)
-        if paths or value is None:
-            exact = self._inverse is None or self._inverse.direction == "exact"
-            uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
-            (value, grad), also_used = self._safely(uphill, model, X, Y, wrt=paths, **shared)
-            used = max(used, also_used)
-        if not math.isfinite(value):
-            raise Diverged(
-                f"fit: the bound is {value} at step {step + 1}, though all parameters are finite. Likely causes, in order: "
-                "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
-            )
-        if self._optimiser.paths(model):
-            step_size = self._optimiser.step_size_at(optimised)
-            model, optimised = self._optimiser.step(model, grad, optimised, value)
-            model, inverse = self._refreshed(model, X)
+            batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
+            (model, taken), used = self._safely(functools.partial(self._natural_steps, model, batches, at, asked))
+            value, natural_size = taken[-1].value, taken[-1].step_size
+            batch, at = batches[-1], at + self._e_steps - 1
+            for one in taken:
+                if one.backed_off:
+                    log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, one.step_size)
+        for i in range(self._m_steps):
+            batch = self._batches.at(at + i) if i else batch
+            paths = self._optimiser.moving(model, optimised)
+            if paths or value is None:
+                exact = self._inverse is None or self._inverse.direction == "exact"
+                uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+                shared = self._shared(at + i)
+                ascent = functools.partial(self._located, uphill, at + i, model, *batch, wrt=paths, **shared)
+                (value, grad), also_used = self._safely(ascent)
+                used = max(used, also_used)
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"fit: the bound is {value} at step {step + 1}, though all parameters are finite. Likely causes, in order: "
+                    "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
+                )
+            if self._optimiser.paths(model):
+                step_size = self._optimiser.step_size_at(optimised)
+                model, optimised = self._optimiser.step(model, grad, optimised, value)
+                model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
         self._move_to(model, optimised, scheduled)
         return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
+
+    def _natural_steps(self, model, batches, at, size, *, jitter):
+        """``(model, infos)`` after one on each of the batches, the first of which has the number ``at``."""
+        if len(batches) == 1 or not isinstance(model.posterior, WALKING):
+            infos = []
+            for i, batch in enumerate(batches):
+                more = self._shared(at + i) | self._random
+                stepped, info = self._located(natural_step, at + i, model, *batch, step_size=size, jitter=jitter, **more)
+                model = replace(model, posterior=stepped.posterior)
+                infos.append(info)
+            return model, infos
+        walk = self._located(Walk, at, model, *batches[0], **self._shared(at), jitter=jitter)
+        infos = [self._located(walk.take, at + i, *batch, size) for i, batch in enumerate(batches)]
+        return replace(model, posterior=walk.end().posterior), infos
+
+    def _shared(self, at):
+        """What all bounds of the batch with this number take."""
+        return {"num_data": self._batches.num_data, "rng": self._draws(at)}
 
     def _draws(self, step):
         """The seed of what the bound samples at a step."""
@@ -92,12 +127,13 @@ class MinibatchSteps(Steps):
             self._warned = True
         return model, outcome
 
-    def _safely(self, function, *args, **kwargs):
-        def compute(jitter):
-            try:
-                return function(*args, jitter=jitter, **kwargs)
-            except BadEntry as error:
-                self._batches.locate(error, self._step)
-                raise
+    def _safely(self, function):
+        return with_more_jitter(lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1)
 
-        return with_more_jitter(compute, self._jitter, self._dtype, self._step + 1)
+    def _located(self, function, at, *args, **kwargs):
+        """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""
+        try:
+            return function(*args, **kwargs)
+        except BadEntry as error:
+            self._batches.locate(error, at)
+            raise

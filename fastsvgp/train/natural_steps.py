@@ -28,6 +28,7 @@ from ..records import replace
 from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
+WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
 GROW = 1.5  # of a step size that was halved for the sake of the bound
 
 
@@ -78,10 +79,10 @@ def natural_steps(
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     check.parts(model)
-    if not isinstance(model.posterior, GaussianFactor | DualTying):
+    if not isinstance(model.posterior, WALKING):
         kind = type(model.posterior).__name__
         raise TypeError(f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it has one")
-    walk = _Walk(model, X, Y, rng, num_data, jitter)
+    walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
     infos = _go(walk, rows, steps, step_size, monotone, tolerance)
     return walk.end(), infos
 
@@ -125,26 +126,22 @@ def _go(walk, rows, steps, largest, monotone, tolerance):
     return infos
 
 
-class _Walk:
-    """The state between steps."""
+class Walk:
+    """The state between steps, of which each has its own batch. X and Y tell the dtype: some rows, or more."""
 
     def __init__(self, model, X, Y, rng, num_data, jitter):
-        X, Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
-        if len(X) != len(Y) or len(X) == 0:
-            raise ValueError(f"`X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-        self._X, self._Y, self._rng, self._model = X, Y, rng, model
-        self._num_data = len(X) if num_data is None else num_data
-        first = np.arange(1)  # a row tells the dtype
-        checked, *_, dtype = check.svgp(model, read_rows("X", X, first), read_rows("Y", Y, first))
+        checked, *_, dtype = check.svgp(model, X, Y)
         jitter = check.jitter_amount(jitter, dtype)
+        self._model, self._rng, self._num_data = model, rng, num_data
         self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
         with naming_repeated(checked.inducing):
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
-        self._kept = []  # of all rows, part by part
 
-    def step(self, batch, size, monotone):
-        model, X, Y = self._batch(batch)
-        layer = KeptLayer(model, self._prior, self._state, self._kept_for(batch, X))
+    def take(self, X, Y, size, monotone=False, kept=None):
+        """A step on a batch; ``kept``, a list, keeps Lam of the batch for the next step on it."""
+        model, X, Y, _ = check.svgp(self._model, X, Y)
+        kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
+        layer = KeptLayer(model, self._prior, self._state, kept)
         data, negative = 0.0, 0
         for part in sweep(model, layer, X, Y, self._num_data, self._rng):
             data += part.ell
@@ -155,7 +152,7 @@ class _Walk:
             raise Diverged(f"natural_steps: the bound is {value} at this posterior; start closer to the prior")
 
         def rises(state):
-            there = KeptLayer(model, self._prior, state, self._kept_for(batch, X))
+            there = KeptLayer(model, self._prior, state, kept)
             total = sum(part.ell for part in sweep(model, there, X, Y, self._num_data, self._rng, need=False))
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
 
@@ -167,14 +164,21 @@ class _Walk:
         kind = type(self._model.posterior)
         return replace(self._model, posterior=from_state(kind, self._prior.L, self._state.lambda1, self._state.lambda2))
 
-    def _batch(self, rows):
-        """The model, and the rows of a step, checked and in one dtype."""
-        if rows is None:
-            X, Y = whole("X", self._X), whole("Y", self._Y)
-        else:
-            rows = np.sort(row_numbers("rows", rows, len(self._X)))
-            X, Y = read_rows("X", self._X, rows), read_rows("Y", self._Y, rows)
-        return check.svgp(self._model, X, Y)[:3]
 
-    def _kept_for(self, batch, X):
-        return self._kept if batch is None and len(X) * len(self._prior.Kuu) <= KEEP_NUMBERS else None
+class _WalkOfRows(Walk):
+    """The data, and steps on rows of them."""
+
+    def __init__(self, model, X, Y, rng, num_data, jitter):
+        X, Y = (data_rows(name, data) for name, data in (("X", X), ("Y", Y)))
+        if len(X) != len(Y) or len(X) == 0:
+            raise ValueError(f"`X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
+        first = np.arange(1)
+        num_data = len(X) if num_data is None else num_data
+        super().__init__(model, read_rows("X", X, first), read_rows("Y", Y, first), rng, num_data, jitter)
+        self._X, self._Y, self._kept = X, Y, []
+
+    def step(self, rows, size, monotone):
+        if rows is None:
+            return self.take(whole("X", self._X), whole("Y", self._Y), size, monotone, self._kept)
+        rows = np.sort(row_numbers("rows", rows, len(self._X)))
+        return self.take(read_rows("X", self._X, rows), read_rows("Y", self._Y, rows), size, monotone)

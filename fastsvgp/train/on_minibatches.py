@@ -28,7 +28,8 @@ RAMP = 100  # reached after so many where the noise is not Gaussian
 
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
-    epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, checked=None, **random,
+    epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
+    checked=None, **random,
 ):  # fmt: skip
     """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
 
@@ -43,17 +44,22 @@ def minibatch_training(
     check.parts(model, ("posterior",))
     q = getattr(model, "posterior", Posterior)
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
-    steps, every = _total_steps(plan.steps, epochs, batches), plan.validate_every or batches.per_epoch
+    e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
+    per_round = e_steps + m_steps - 1
+    steps, every = _total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
     plan = replace(plan, steps=steps, validate_every=every)
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
     optimiser, natural, inverse = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
+    if natural is None and e_steps > 1:
+        raise ValueError(f"fit: `e_steps` of {e_steps} are natural steps of the posterior; give `natural_step_size` too")
     if random and inverse is not None and inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), inverse.direction
         raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
-        model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, **about
+        model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, e_steps=e_steps,
+        m_steps=m_steps, **about,
     )  # fmt: skip
     state = started(fresh, resume)
     batches, home = batches.reseeded(state.seed), devices.home_of(model)
@@ -61,9 +67,9 @@ def minibatch_training(
         batches = OnDevice(batches, home)
     try:
         with verdicts.waiting():
-            dtype = (checked or _checked)(state.model, *batches.at(state.step))[-1]
+            dtype = (checked or _checked)(state.model, *batches.at(state.step * per_round))[-1]
     except BadEntry as error:
-        batches.locate(error, state.step)
+        batches.locate(error, state.step * per_round)
         raise
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(jitter, dtype)
@@ -122,7 +128,7 @@ def _paths(fields):
     return tuple(f"posterior.{field}" for field in fields)
 
 
-def _total_steps(steps, epochs, batches):
+def _total_steps(steps, epochs, batches, per_round):
     if (steps is None) == (epochs is None):
         raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
     if steps is not None:
@@ -130,7 +136,7 @@ def _total_steps(steps, epochs, batches):
     epochs = check.scalar("epochs", epochs)
     if epochs < 0:
         raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
-    steps = epochs * batches.num_data / batches.size
+    steps = epochs * batches.num_data / batches.size / per_round
     if steps > MOST:
         raise ValueError(f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted")
     return math.ceil(steps)

@@ -36,6 +36,8 @@ class TrainingState:
     retries: Any = static(default=0)
     num_data: Any = static(default=0)
     batch_size: Any = static(default=0)
+    e_steps: Any = static(default=1)  # in a step of ``fit``
+    m_steps: Any = static(default=1)
     data: Any = static(default=None)  # digests of X and Y
     note: Any = static(default=None)  # the caller's
 
@@ -78,7 +80,7 @@ def read(path, fresh):
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
         raise DataFileError(f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with fit(load(path), ...)")
-    for name in ("num_data", "batch_size"):
+    for name in ("num_data", "batch_size", "e_steps", "m_steps"):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
             raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same data and batches")

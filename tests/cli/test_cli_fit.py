@@ -2,9 +2,11 @@
 
 import io
 import json
+import math
 import os
 import pathlib
 import re
+import signal
 import sys
 import threading
 
@@ -112,8 +114,8 @@ def test_one_seed_one_result(wave, unplotted, capsys):
 def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
     X = rng.standard_normal((90, 3))
     write_csv("many.csv", "a,b,c,y", *X.T, X[:, 0] - X[:, 1] ** 2 + rng.normal(0, 0.1, 90))
-    for method in ("sgpr", "svgp", "lsvgp", "rsvgp", "solvegp", "odvgp"):
-        if method == "sgpr" and "--natural-step" in options:
+    for method in ("sgpr", "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp", "odvgp"):
+        if method in ("sgpr", "tsvgp") and "--natural-step" in options:
             continue
         plotted = method == "sgpr" and not options
         monkeypatch.setattr(plots, "available", lambda plotted=plotted: plotted)
@@ -126,6 +128,34 @@ def test_sgpr_and_svgp_of_many_inputs(here, capsys, rng, monkeypatch, options):
         model = fs.load_fitted(method).model
         sets = (model.inducing.Z, model.inducing.O) if method in ("solvegp", "odvgp") else (model.inducing,)
         assert {Z.dtype for Z in sets} == {np.dtype("float32" if "float32" in options else "float64")}
+
+
+def test_rounds_of_steps(wave, unplotted, capsys, monkeypatch):
+    """t-SVGP with several E- and M-steps in a step; a run that was interrupted goes on to where one without interruption ends."""
+    rounds = ["--method", "tsvgp", "--e-steps", "3", "--m-steps", "2", "--batch-size", "32", "--inducing", "12", "--quiet"]
+    rounds += ["--learning-rate", "0.05"]
+    run(capsys, "fit", wave, *rounds, "--steps", "40", "--out", "whole")
+    results = json.loads(pathlib.Path("whole/metrics.json").read_text())
+    assert (results["method"], results["e_steps"], results["m_steps"], results["steps"]) == ("tsvgp", 3, 2, 40)
+    assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
+    assert type(fs.load_fitted("whole").model.posterior) is fs.AbsorbedDualSites
+    plain, taken = minibatch.elbo_and_grad, []
+
+    def interrupted(*args, **named):
+        taken.append(1)
+        if len(taken) == 31:
+            signal.raise_signal(signal.SIGINT)
+        return plain(*args, **named)
+
+    monkeypatch.setattr(minibatch, "elbo_and_grad", interrupted)
+    main(["fit", str(wave), *rounds, "--steps", "40", "--out", "half"])
+    monkeypatch.setattr(minibatch, "elbo_and_grad", plain)
+    assert json.loads(pathlib.Path("half/metrics.json").read_text())["interrupted"]
+    run(capsys, "fit", wave, *rounds, "--steps", "40", "--out", "half", "--resume")
+    assert run(capsys, "predict", "half", wave)[0] == run(capsys, "predict", "whole", wave)[0]
+    run(capsys, "fit", wave, *rounds, "--epochs", "2", "--out", "epochs")
+    rows = json.loads(pathlib.Path("epochs/metrics.json").read_text())["train_rows"]
+    assert json.loads(pathlib.Path("epochs/metrics.json").read_text())["steps"] == math.ceil(2 * rows / 32 / 4)
 
 
 @pytest.mark.parametrize(

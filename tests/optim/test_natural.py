@@ -86,3 +86,21 @@ def test_a_bound_that_is_not_finite_is_named(rng):
     m = fs.replace_at(m, "mean.value", 2000.0)  # exp(2000) overflows
     with pytest.raises(ValueError, match="the bound is -inf at this posterior"):
         fs.natural_step(m, X, np.ones(10))
+
+
+def test_monotone_steps_never_lower_the_bound(rng):
+    """Poisson with large rates from far away, where a step of 1 overshoots."""
+    X, Z = rng.uniform(-2, 2, (60, 1)), np.linspace(-2, 2, 6)[:, None]
+    Y = rng.poisson(np.exp(3 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
+    model = fs.SVGP(fs.RBF(4.0, 0.7), Z, fs.at_prior(fs.Whitened, fs.RBF(4.0, 0.7), Z), fs.Poisson())
+    bare, info = fs.natural_step(model, X, Y, step_size=1.0)
+    assert info.step_size == 1.0
+    before, sizes = fs.elbo(model, X, Y), []
+    for _ in range(12):
+        model, info = fs.natural_step(model, X, Y, step_size=1.0, monotone=True)
+        sizes.append(info.step_size)
+        assert info.value >= before - 1e-9 * abs(before)
+        before = info.value
+    assert min(sizes) < 1 == sizes[-1] and fs.elbo(model, X, Y) > before - 1e-9 * abs(before)
+    with pytest.raises(TypeError, match="`monotone` must be"):
+        fs.natural_step(model, X, Y, monotone=3)

@@ -16,6 +16,7 @@ from fastsvgp import interrupts
 from fastsvgp.records import leaves, record
 from fastsvgp.train import full_batch, minibatch
 from fastsvgp.train import jitter as jitters
+from fastsvgp.train.batches import Batches
 
 M = 5
 
@@ -120,6 +121,7 @@ RUNS = {
     "plateau": (problem, {"optimiser": fs.adam(fs.schedules.plateau(0.1, patience=3, smoothing=0.5))}),
     "natural": (problem, {"natural_step_size": fs.schedules.log_linear(0.01, 0.3, 20), "fixed": "inducing"}),
     "natural plateau": (problem, {"natural_step_size": fs.schedules.plateau(0.5, patience=2, smoothing=0.5)}),
+    "rounds": (problem, {"natural_step_size": 0.2, "e_steps": 3, "m_steps": 2}),
     "outputs": (lambda rng: problem(rng, outputs=(2,)), {"natural_step_size": 0.1}),
     "sampled": (classes, {}),
     "float32": (lambda rng: problem(rng, dtype=np.float32), {}),
@@ -469,7 +471,10 @@ def test_nan_is_an_error_that_keeps_the_last_checkpoint(tmp_path, rng, monkeypat
 
 
 @pytest.mark.parametrize("row", [0, 17, 42])
-@pytest.mark.parametrize("options", [{"batch_size": 16}, {"batch_size": 16, "natural_step_size": 0.1}, {"batch_size": 60}])
+@pytest.mark.parametrize("options", [
+    {"batch_size": 16}, {"batch_size": 16, "natural_step_size": 0.1}, {"batch_size": 60},
+    {"batch_size": 8, "natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
+])
 def test_bad_data_are_found_by_the_bound_and_named_by_their_row(tmp_path, rng, row, options):
     def refused(model, X, Y, message):
         for seed in range(3):  # in the batch of another step
@@ -583,6 +588,52 @@ def test_natural_steps_alone_reach_the_collapsed_bound(rng):
     falling = fs.schedules.exponential(0.5, 0.97)
     got, info = fs.fit(model, X, Y, steps=150, natural_step_size=falling, fixed=everything, batch_size=20)
     assert best - 0.05 * abs(best) < fs.elbo(got, X, Y) < best
+
+
+@pytest.mark.parametrize("natural, e_steps, m_steps", [(0.2, 3, 2), (0.2, 1, 3), (0.2, 4, 1), (None, 1, 3)])
+@pytest.mark.parametrize("kind", [fs.Whitened, fs.AbsorbedDualSites, fs.WhitenedOrthogonal], ids=lambda kind: kind.__name__)
+def test_rounds_of_natural_steps_and_of_the_optimiser(rng, kind, natural, e_steps, m_steps):
+    """As written out: a batch for each natural step, the optimiser's first step on the last of them, others on new ones."""
+    model, X, Y = problem(rng)
+    if kind is fs.WhitenedOrthogonal:
+        pair = fs.InducingPair(model.inducing, X[:4])
+        model = fs.replace(model, inducing=pair, posterior=fs.at_prior(kind, model.covariance, pair))
+    elif kind is fs.AbsorbedDualSites:
+        model = fs.convert(model, kind)
+    sites = () if kind is not fs.AbsorbedDualSites else ("posterior",)
+    if sites and natural is None:
+        natural = 0.1  # unasked
+    options = {"batch_size": 16, "rng": 3, "optimiser": fs.adam(0.02)}
+    got, info = fs.fit(model, X, Y, steps=4, natural_step_size=natural, e_steps=e_steps, m_steps=m_steps, **options)
+    batches, optimiser = Batches(X, Y, 16, 3), fs.adam(0.02, fixed=() if natural is None else ("posterior",))
+    state, values, at = optimiser.init(model), [], 0
+    for _ in range(4):
+        for i in range(e_steps if natural else 0):
+            model, told = fs.natural_step(model, *batches.at(at + i), step_size=natural, num_data=60)
+        at += e_steps - 1
+        for i in range(m_steps):
+            value, grad = fs.elbo_and_grad(model, *batches.at(at + i), num_data=60, wrt=optimiser.paths(model))
+            model, state = optimiser.step(model, grad, state, value)
+        at += m_steps
+        values.append(value)
+    np.testing.assert_allclose(info.values, values, rtol=1e-9)
+    for (path, _, one), (_, _, other) in zip(fs.leaves(got), fs.leaves(model), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=path)
+
+
+def test_epochs_of_rounds(rng):
+    model, X, Y = problem(rng)
+    told = []
+    options = {"e_steps": 2, "m_steps": 2, "natural_step_size": 0.1, "batch_size": 10}
+    _, info = fs.fit(model, X, Y, epochs=2, callback=lambda step, value, info: told.append(info.epoch), **options)
+    assert info.steps == 4 and told == [0.5, 1.0, 1.5, 2.0]
+    with pytest.raises(ValueError, match="fit: `e_steps` of 2 are natural steps of the posterior; give `natural_step_size`"):
+        fs.fit(model, X, Y, steps=1, e_steps=2)
+    for name in ("e_steps", "m_steps"):
+        with pytest.raises(ValueError, match=f"`{name}` must be a whole number of at least 1, got 0"):
+            fs.fit(model, X, Y, steps=1, natural_step_size=0.1, **{name: 0})
+        with pytest.raises(ValueError, match=f"fit: an SGPR is trained on all data by L-BFGS-B; `{name}` would have no effect"):
+            fs.fit(fs.SGPR(model.covariance, model.inducing, 0.1), X, Y, **{name: 2})
 
 
 def test_natural_and_adam_together_reach_the_optimised_collapsed_bound(rng):
