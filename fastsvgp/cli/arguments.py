@@ -131,11 +131,11 @@ def _add_fit(commands):
         choices=METHODS,
         help="default by the size of the data: sgpr for gaussian noise and up to "
         f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or --natural-step is given; else svgp. "
-        "svgp: minibatches, any likelihood; tsvgp: the same with the posterior held as sites, which leaves the prior free; lsvgp: "
-        "svgp with fewer parameters and the fewest operations a step; rsvgp: lsvgp from matrix products alone, the inducing "
-        "inputs trained gently; solvegp: svgp with a second set of inducing inputs for what the first leaves over; odvgp: the "
-        "same for the mean alone, many of them at little cost; sgpr: "
-        "the collapsed bound on all data at once, gaussian only, by L-BFGS",
+        "svgp: minibatches, any likelihood; tsvgp: the same with the posterior held as sites, which leaves the prior free; "
+        "lsvgp: svgp with fewer parameters and the fewest operations a step; rsvgp: lsvgp from matrix products alone, the "
+        "inducing inputs trained gently; solvegp: svgp with a second set of inducing inputs for what the first leaves over; "
+        "odvgp: the same for the mean alone, many of them at little cost; sgpr: the collapsed bound on all data at once, "
+        "gaussian only, by L-BFGS",
     )
     model.add_argument(
         "--orthogonal",

@@ -318,7 +318,9 @@ def test_the_joint_model_is_the_same(rng, kind, P):
 
 
 @pytest.mark.parametrize("outputs", [None, 2])
-@pytest.mark.parametrize("kind", [*KINDS, fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [*KINDS, fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda kind: kind.__name__
+)
 def test_a_start_at_the_prior(rng, kind, outputs):
     model, X, Y = model_of(rng, fs.Orthogonal, outputs)
     inducing = model.inducing if issubclass(kind, OrthogonalSets) else model.inducing.Z

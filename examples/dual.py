@@ -1,0 +1,241 @@
+"""Dual sites beside a held q(u): bounds as the prior moves, EM, what each datum says, and held-out scores.
+
+    python examples/dual.py picture                  # dual.png: a minute
+    python examples/dual.py banana airfoil elevators # a Markdown table of held-out scores: an hour on one core
+    python examples/dual.py mnist --rows 1 6         # rows of table 1 of Adam et al. 2021 (default: all): half an hour each
+    python examples/dual.py banana --steps 20        # only to see that everything runs
+
+Scores are RMSE or error, and NLPD, of rows held out, mean and standard deviation over --seeds. "t-SVGP" has absorbed sites,
+which take natural steps; "natural" is whitened with the same steps; "Adam" is whitened, all of it in the hands of Adam. They
+begin alike: variance 1, the median distance as lengthscale, inducing inputs by k-means, which are trained. A score that is
+finished is read from --out.
+Reads ../shared/data or the folder that FASTSVGP_DATA names.
+"""
+
+import argparse
+import json
+import pathlib
+from typing import NamedTuple
+
+import mnist
+import numpy as np
+
+import fastsvgp as fs
+
+DATA = mnist.FOLDER
+METHODS = "t-SVGP", "natural", "Adam"
+TABLE_1 = {  # natural step, Adam's step, E-steps and M-steps of a round
+    1: (0.04, 0.05, 1, 1), 2: (0.035, 0.1, 2, 1), 3: (0.03, 0.1, 3, 1), 4: (0.025, 0.03, 4, 2), 5: (0.05, 0.03, 4, 2),
+    6: (0.03, 0.03, 4, 1),
+}  # fmt: skip
+
+
+class Setting(NamedTuple):
+    """How a data set is trained on."""
+
+    inducing: int
+    batch: int
+    steps: int
+    natural: float = 0.1
+    adam: float = 0.02
+    e_steps: int = 1
+    m_steps: int = 1
+
+
+SETTINGS = {"banana": Setting(50, 100, 1000), "airfoil": Setting(100, 200, 4000), "elevators": Setting(100, 200, 4000)}
+
+
+# --- data ---------------------------------------------------------------------------------------------------------------------
+
+
+def banana():
+    return np.loadtxt(DATA / "banana.X.csv", delimiter=","), np.loadtxt(DATA / "banana.y.csv", delimiter=",")
+
+
+def split_rows(name, seed):
+    """``(X, y, test X, test y, likelihood, outputs)``: banana by shuffling, regression by the masks, in standardised scale."""
+    if name == "mnist":
+        X, y = mnist.digits()  # always the same 8,000 to learn from: seeds change the inducing inputs and the batches
+        return X[: mnist.TRAIN], y[: mnist.TRAIN], X[mnist.TRAIN :], y[mnist.TRAIN :], fs.Softmax(num_classes=10), 10
+    if name == "banana":
+        X, y = banana()
+        order = np.random.default_rng(seed).permutation(len(X))
+        X, y = X[order], y[order]
+        return X[:300], y[:300], X[300:], y[300:], fs.BernoulliLogit(), None
+    rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
+    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, seed] == 1
+    sd = rows[~test].std(axis=0)
+    rows = (rows - rows[~test].mean(axis=0)) / np.where(sd > 0, sd, 1.0)
+    X, y = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, -1])
+    return X[~test], y[~test], X[test], y[test], fs.Gaussian(0.1), None
+
+
+# --- held-out scores ----------------------------------------------------------------------------------------------------------
+
+
+def start(kind, covariance, inducing, likelihood, outputs=None):
+    """q = prior."""
+    return fs.SVGP(covariance, inducing, fs.at_prior(kind, covariance, inducing, outputs=outputs), likelihood)
+
+
+def score(name, method, setting, seed):
+    """``(RMSE or error, NLPD, bound a datum)`` of one training."""
+    X, y, Xs, ys, likelihood, outputs = split_rows(name, seed)
+    kind = fs.Matern52 if name == "mnist" else fs.Matern32
+    covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=0, ard=False))
+    inducing = fs.kmeans_inducing(X, setting.inducing, rng=seed)
+    model = start(fs.AbsorbedDualSites if method == "t-SVGP" else fs.Whitened, covariance, inducing, likelihood, outputs)
+    natural = fs.schedules.log_linear(1e-3, setting.natural, 100) if method != "Adam" else None
+    rounds = {"e_steps": setting.e_steps, "m_steps": setting.m_steps} if method != "Adam" else {"m_steps": setting.m_steps}
+    model, info = fs.fit(
+        model, X, y, steps=setting.steps, batch_size=setting.batch, natural_step_size=natural, optimiser=fs.adam(setting.adam),
+        rng=seed, **rounds,
+    )  # fmt: skip
+    mean = fs.predict_y(model, Xs)[0]
+    if outputs is not None:
+        off = float(np.mean(mean.argmax(axis=0) != ys))
+    elif name == "banana":
+        off = float(np.mean((mean > 0.5) != ys))
+    else:
+        off = float(np.sqrt(np.mean((mean - ys) ** 2)))
+    return off, -float(np.mean(fs.predict_log_density(model, Xs, ys))), float(info.smoothed / len(X))
+
+
+def table(names, args):
+    """The rows of a Markdown table."""
+    cases = [(name, name, SETTINGS[name]) for name in names if name in SETTINGS]
+    if "mnist" in names:
+        cases += [(f"mnist {row}", "mnist", Setting(100, 200, 1500, *TABLE_1[row])) for row in args.rows]
+    for title, name, setting in cases:
+        setting = setting._replace(steps=args.steps or setting.steps)
+        for method in METHODS:
+            found = []
+            for seed in range(args.seeds):
+                path = pathlib.Path(args.out, f"{title}-{method}-{setting.steps}-{seed}.json".replace(" ", "-"))
+                if not path.is_file():
+                    path.write_text(json.dumps(score(name, method, setting, seed)))
+                found.append(json.loads(path.read_text()))
+            numbers = " | ".join(f"{m:.3f} ± {s:.3f}" for m, s in zip(np.mean(found, 0), np.std(found, 0), strict=True))
+            yield f"| {title} | {method} | {numbers} |"
+
+
+# --- the picture --------------------------------------------------------------------------------------------------------------
+
+
+def toy(seed=0, N=60, M=8):
+    """Data of two classes, and their model at the prior."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, (N, 1))
+    y = (rng.random(N) < 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0])))) * 1.0
+    return start(fs.AbsorbedDualSites, fs.RBF(1.0, 0.7), np.linspace(-2, 2, M)[:, None], fs.BernoulliLogit()), X, y
+
+
+def converged(model, X, y):
+    """After an E-step without end."""
+    return fs.natural_steps(model, X, y, steps=200, step_size=1.0, monotone=True, tolerance=1e-10)[0]
+
+
+def bounds_as_the_prior_moves(field, factors):
+    """``{what is held: the bound at each factor}``, all equal at the factor 1."""
+    model, X, y = toy()
+    model = converged(model, X, y)
+    sites = fs.dual_parameters(model, X, y)
+    held = {
+        "absorbed sites": model, "dual sites": fs.convert(model, fs.DualSites), "whitened q": fs.convert(model, fs.Whitened),
+        "q": fs.convert(model, fs.Marginal),
+        "a site for each datum": fs.SiteSVGP(model.covariance, model.inducing, sites, model.likelihood),
+    }  # fmt: skip
+    path, found = f"covariance.{field}", {name: [] for name in (*held, "optimal q")}
+    for factor in factors:
+        covariance = fs.replace_at(model, path, getattr(model.covariance, field) * factor).covariance
+        for name, one in held.items():
+            moved = fs.replace(one, covariance=covariance)
+            found[name].append((fs.site_bound if name == "a site for each datum" else fs.elbo)(moved, X, y))
+        afresh = start(fs.AbsorbedDualSites, covariance, model.inducing, model.likelihood)
+        found["optimal q"].append(fs.elbo(converged(afresh, X, y), X, y))
+    return found
+
+
+def em_on_banana(rounds):
+    """``{what is held: the bound after each M-step}`` with inducing inputs held, and the first's model: Fig. 1 of the paper."""
+    X, y = banana()
+    inducing, covariance, likelihood = fs.kmeans_inducing(X, 50, rng=0), fs.RBF(1.0, 1.0), fs.BernoulliLogit()
+    found, models = {}, {}
+    for name, kind in (("absorbed sites", fs.AbsorbedDualSites), ("dual sites", fs.DualSites), ("whitened q", fs.Whitened)):
+        model = start(kind, covariance, inducing, likelihood)
+        models[name], info = fs.em(model, X, y, rounds=rounds, m_iterations=100, fixed="inducing")
+        found[name] = info.values
+    sites = fs.SiteSVGP(covariance, inducing, fs.Sites(np.zeros(len(X)), np.zeros(len(X))), likelihood)
+    _, info = fs.em(sites, X, y, rounds=rounds, m_iterations=100, fixed="inducing")
+    return found | {"a site for each datum": info.values}, models["absorbed sites"]
+
+
+def picture(path, rounds):
+    """Four panels. Needs Matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(16, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    colours = {"absorbed sites": "#2c6fbb", "dual sites": "#c9762c", "whitened q": "#4a9a5b", "q": "#8a8a8a",
+               "a site for each datum": "#a03b6a", "optimal q": "black"}  # fmt: skip
+    axes, factors = figure.subplots(1, 4), np.geomspace(0.4, 2.5, 31)
+    for ax, field in zip(axes, ("variance", "lengthscales"), strict=False):
+        curves = bounds_as_the_prior_moves(field, factors)
+        for name, values in curves.items():
+            dashed = name == "a site for each datum"
+            ax.plot(factors, values, color=colours[name], label=name, linestyle="--" if dashed else "-", linewidth=1 + dashed)
+        best = max(curves["optimal q"])
+        ax.set_ylim(best - 6, best + 0.5)
+        ax.set_xscale("log")
+        ax.set_xlabel(f"{field}, times")
+        ax.set_title("bound with this held", fontsize="medium")
+    axes[0].legend(fontsize="small")
+    traces, model = em_on_banana(rounds)
+    for name, values in traces.items():
+        axes[2].plot(np.arange(1, len(values) + 1), values, ".-", color=colours[name], label=name)
+    axes[2].set_xlabel("round")
+    axes[2].set_title("bound after each M-step, banana", fontsize="medium")
+    X, y = banana()
+    influence = fs.dual_parameters(model, X, y).lambda2
+    for label, colour in ((0, "#2c6fbb"), (1, "#c9762c")):
+        rows = y == label
+        axes[3].scatter(X[rows, 0], X[rows, 1], s=250 * influence[rows], color=colour, alpha=0.6, linewidth=0)
+    grid = [np.linspace(X[:, i].min() - 0.3, X[:, i].max() + 0.3, 80) for i in (0, 1)]
+    points = np.stack(np.meshgrid(*grid), -1).reshape(-1, 2)
+    axes[3].contour(*grid, fs.predict_y(model, points)[0].reshape(80, 80), levels=[0.5], colors="black", linewidths=1)
+    axes[3].set_title("influence of each datum", fontsize="medium")
+    figure.savefig(path, dpi=110)
+    return traces
+
+
+def main(argv=None):
+    """Train, print the table, write the picture; returns the rows of the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    known = *SETTINGS, "mnist", "picture"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(known)} (default: all)")
+    parser.add_argument("--rows", nargs="+", type=int, choices=TABLE_1, default=list(TABLE_1), help="of table 1, for mnist")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="instead of each data set's own number")
+    parser.add_argument("--rounds", type=int, default=20, help="of EM in the picture")
+    parser.add_argument("--out", default="dual")
+    args = parser.parse_args(argv)
+    names = args.names or list(known)
+    if unknown := set(names) - set(known):
+        parser.error(f"no data set {min(unknown)!r}; there are {', '.join(known)}")
+    pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
+    if "picture" in names:
+        path = pathlib.Path(args.out, "dual.png")
+        for name, values in picture(path, args.rounds).items():
+            print(f"{name}: {', '.join(f'{value:.2f}' for value in values)}")
+        print(f"wrote {path}")
+    print("| data | method | RMSE or error | NLPD | bound a datum |\n|" + "---|" * 5)
+    rows = []
+    for line in table(names, args):
+        rows.append(line)
+        print(line, flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
