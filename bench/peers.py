@@ -3,6 +3,7 @@
     python bench/peers.py                      # every peer that is installed, two threads each
     python bench/peers.py --sizes 100,256 1000,1000 --seconds 20
     python bench/peers.py --device cuda        # all of them on one GPU, which every step waits for
+    python bench/peers.py --step natural       # natural-gradient steps of q; see natural_peers.py
 
 All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one batch of the data
 (num_data = 10 B), and its gradient in all parameters: m, W, Z, lengthscales, variance, noise. How close the problems are:
@@ -29,13 +30,16 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
 
+import natural_peers  # noqa: E402
 import numpy as np  # noqa: E402
 import report  # noqa: E402
 from harness import gemm_rates, relative_error  # noqa: E402
-from problems import step_flops, step_problem  # noqa: E402
+from problems import natural_step_flops, step_flops, step_problem  # noqa: E402
 
 JITTER = 1e-6
 SCALE = 10.0  # num_data / batch
+GRADIENT_SIZES = "100,256", "512,1024", "256,8192", "1000,1000", "2000,1000"
+NATURAL_SIZES = "512,1024,8,1", "100,200,784,10"
 
 
 def ours(p, device):
@@ -192,8 +196,8 @@ PEERS = {
 }
 
 
-def installed(p, device):
-    for name, build in PEERS.items():
+def installed(p, device, peers):
+    for name, build in peers.items():
         try:
             yield name, build(p, device)
         except ModuleNotFoundError as error:
@@ -228,10 +232,10 @@ def facts(device):
     return gpu.facts()
 
 
-def compare(M, B, seconds, device):
+def compare(M, B, seconds, device, peers, flops, columns):
     """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
-    p = step_problem(M, B)
-    steps, measure = dict(installed(p, device)), rates_of(M, B, device)
+    p = step_problem(M, B, D=columns)
+    steps, measure = dict(installed(p, device, peers)), rates_of(M, B, device)
     truth, rows = None, {}
     for name, step in steps.items():  # compiles, and compares
         result = getattr(step, "answer", lambda r: r)(step())
@@ -248,8 +252,8 @@ def compare(M, B, seconds, device):
             for _ in range(3):
                 start = time.perf_counter()
                 step()
-                times[name].append(time.perf_counter() - start)
-    floor = step_flops(M, B) / np.median(rates)
+                times[name].append((time.perf_counter() - start) / getattr(step, "count", 1))
+    floor = flops / np.median(rates)
     base = np.median(times["fastsvgp"])
     return float(np.median(rates)), [
         (name, np.median(t), min(t), np.median(t) / base, np.median(t) / floor, *rows[name]) for name, t in times.items()
@@ -263,22 +267,25 @@ def pause():
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=["100,256", "512,1024", "256,8192", "1000,1000", "2000,1000"], help="M,B")
+    parser.add_argument("--step", choices=("gradient", "natural"), default="gradient")
+    parser.add_argument("--sizes", nargs="+", help="M,B of each; with --step natural M,B,D,P")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/peers.py", *arguments])
     packages = *report.PACKAGES, "jax", "torch", "gpytorch"
     print(report.header(command, packages, facts(args.device), report.computing()), end="\n\n")
-    print("| M, B | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
+    print("| size | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
     print("|" + " --- |" * 8)
-    for size in args.sizes:
-        M, B = map(int, size.split(","))
-        rate, rows = compare(M, B, args.seconds, args.device)
+    for size in args.sizes or (GRADIENT_SIZES if args.step == "gradient" else NATURAL_SIZES):
+        M, B, columns, P = [*map(int, size.split(",")), 8, 1][:4] if args.step == "gradient" else map(int, size.split(","))
+        peers = PEERS if args.step == "gradient" else natural_peers.peers(P)
+        flops = step_flops(M, B) if args.step == "gradient" else natural_step_flops(M, B, P)
+        rate, rows = compare(M, B, args.seconds, args.device, peers, flops, columns)
         for name, median, best, ratio, floors, value, grad in rows:
             numbers = f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e} | {grad:.1e}"
-            print(f"| {M}, {B} | {name} | {numbers} |")
-        print(f"| {M}, {B} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |", flush=True)
+            print(f"| {size.replace(',', ', ')} | {name} | {numbers} |")
+        print(f"| {size.replace(',', ', ')} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ D = 8
 STEP_SIZES = [(100, 256), (512, 1024), (256, 8192), (1000, 1000), (2000, 1000)]
 
 
-def step_problem(M, B, dtype=np.float64, seed=0):
+def step_problem(M, B, dtype=np.float64, seed=0, D=D):
     """Arrays and numbers of one whitened step; Kuu has a condition number of about 1e3 at M = 1000."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((B, D))
@@ -28,3 +28,8 @@ def step_problem(M, B, dtype=np.float64, seed=0):
 def step_flops(M, B):
     """Value and all gradients of a whitened step: the cheaper of the two arrangements of the products with scale_tril."""
     return min(5 * M**2 * B + 13 / 3 * M**3, 7 * M**2 * B + 7 / 3 * M**3)
+
+
+def natural_step_flops(M, B, P=1):
+    """A natural-gradient step of absorbed dual sites: Lam and V and one weighted product, factors, and flanks on both sides."""
+    return (1 + 2 * P) * M**2 * B + (1 / 3 + 8 / 3 * P) * M**3

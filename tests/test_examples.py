@@ -43,6 +43,12 @@ def solve_gp(monkeypatch):
     return importlib.import_module("solve_gp")
 
 
+@pytest.fixture
+def dual(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("dual")
+
+
 def test_a_covariance_that_stays_outside(blocks, rng, capsys):
     found = blocks.main()
     assert found["period"] == pytest.approx(blocks.PERIOD, rel=0.005) and found["noise"] == pytest.approx(blocks.NOISE, rel=0.1)
@@ -173,3 +179,40 @@ def test_the_picture_of_solve_gp(solve_gp, tmp_path):
     assert solve_gp.main(["snelson", "--steps", "3", "--out", str(tmp_path)]) == []
     assert (tmp_path / "solve_gp.png").read_bytes().startswith(b"\x89PNG")
     assert solve_gp.toys(3)[2]["ODVGP 5+100"].inducing.O.shape == (100, 1)
+
+
+def test_dual_sites_beside_a_held_q(dual, tmp_path, capsys):
+    """A score that is finished is read from its file."""
+    skip_without(dual.DATA, "banana.X.csv", "airfoil.data.csv.gz")
+    command = ["banana", "airfoil", "--steps", "30", "--seeds", "2", "--out", str(tmp_path)]
+    rows = dual.main(command)
+    assert [row.split(" | ")[:2] for row in rows] == [[f"| {name}", m] for name in ("banana", "airfoil") for m in dual.METHODS]
+    assert all(0 < float(row.split(" | ")[3].split(" ± ")[0]) < 1.5 for row in rows)
+    path = tmp_path / "airfoil-natural-30-1.json"
+    path.write_text("[0.0, 0.0, 0.0]")
+    assert dual.main(command)[4].startswith("| airfoil | natural | ") and dual.main(command)[4] != rows[4]
+    with pytest.raises(SystemExit):
+        dual.main(["moon"])
+    assert "no data set 'moon'; there are banana," in capsys.readouterr().err
+
+
+def test_digits_in_rounds(dual, monkeypatch):
+    skip_without(dual.DATA, "mnist_t10k.images-idx3-ubyte.gz")
+    setting = dual.Setting(10, 50, 6, *dual.TABLE_1[4])
+    for method in dual.METHODS:
+        error, nlpd, bound = dual.score("mnist", method, setting, 0)
+        assert 0.1 < error < 0.95 and 1 < nlpd < 3 and -4 < bound < -1
+
+
+def test_the_picture_of_dual_sites_and_rounds_of_em(dual, tmp_path, capsys):
+    rows = list(dual.table_of_rounds(4, 1))
+    three, most = ([row.split(" | ")[at] for row in rows] for at in (1, 3))
+    assert [row.split(" | ")[0][2:] for row in rows] == list(dual.HELD)
+    assert three[:2] != ["0", "0"] and three[3] == "0" and most[3] == "inf"  # whitened q is far from it after so few
+    pytest.importorskip("matplotlib")
+    skip_without(dual.DATA, "banana.X.csv")
+    assert dual.main(["picture", "--rounds", "2", "--out", str(tmp_path)]) == []
+    assert (tmp_path / "dual.png").read_bytes().startswith(b"\x89PNG")
+    traces = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": -" in line)
+    ends = {name: float(values.split(", ")[1]) for name, values in traces.items()}
+    assert ends["absorbed sites"] > ends["whitened q"] + 5 > ends["dual sites"] + 5
