@@ -115,6 +115,7 @@ def assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, batch):
     check_bound(gpu, fs.elbo_and_grad, here, there, wrt=(), inputs=True, **settings)
     some = ("inducing", "covariance.variance", of_means(here[0].posterior))
     check_bound(gpu, fs.data_term_and_grad, here, there, wrt=some, inputs=True, **settings)
+    check_bound(gpu, fs.elbo_and_grad, here, there, wrt=("inducing", "covariance"), **settings)
     check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], **settings)
     with Copies(gpu, 1):
         assert abs(fs.elbo(*there, **settings) - fs.elbo(*here, **settings)) < 1e-9
