@@ -271,9 +271,10 @@ class Sites:
             kernels.cholesky(add_to_diagonals((1 - r) * B - r * G, r), overwrite_a=True)  # refuses a step out of the cone
         t = r * (self.Lam_a - kernels.matmul(G, self.means[..., None])[..., 0])
         change = q.from_whitened(self.L, -r * G, t)
-        lambda2 = np.multiply(q.lambda2, 1 - r)
-        lambda2 += change.lambda2
-        return replace(q, lambda1=(1 - r) * q.lambda1 + change.lambda1, lambda2=lambda2)
+        M = len(self.L)
+        for new, old in zip(change.lambda2.reshape(-1, M, M), q.lambda2.reshape(-1, M, M), strict=True):
+            new += (1 - r) * old
+        return replace(change, lambda1=(1 - r) * q.lambda1 + change.lambda1)
 
     def finish(self, kl_bar):
         lambda1_bar = lambda2_bar = Kuu_bar = None

@@ -101,7 +101,7 @@ class Rows(NamedTuple):
 class Projected:
     """What ``pull`` needs of a run of rows: Lam (M, N), which it may overwrite if it ``owns`` it, and V of each output (M, N).
 
-    In the long form V is E.
+    In the long form V is E. In the Gram form, without cotangents of Kuf, nobody needs V.
     """
 
     Lam: Any
@@ -152,12 +152,13 @@ class Whitening(Pass):
     def project_rows(self, rows, owns=False):
         """``project`` at ``rows``, which ``pull`` then leaves as they are unless it ``owns`` them."""
         Kuf, kff, Lam = rows
-        P, N = len(self.means), Lam.shape[1]
+        P, N, keeps = len(self.means), Lam.shape[1], self.need_Kuf or not self.gram_form
         mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
         for p in range(P):
             mean[p], change, product = self._moments(p, Kuf, Lam)
             var[p] = kff + change
-            V.append(product)
+            V.append(product if keeps else None)
+            del product  # its memory is the next one's
         self.clamped += raise_to_floor(var, kff)
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
         return Projection(f, Projected(Lam, V, owns))
