@@ -1,0 +1,99 @@
+"""A training step alone and in company: beside busy processes, and in turns with another pool of threads in its own process.
+
+    python bench/bench_loaded.py                  # one Markdown table: some five minutes
+    python bench/bench_loaded.py --sizes 512,1024 --seconds 5
+
+Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: so many processes that do nothing but count. Other pool:
+a product of two 400 x 400 matrices by NumPy between two steps, whose OpenBLAS is not SciPy's. Medians and 99th percentiles.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import shlex
+import sys
+import time
+
+import numpy as np
+import report
+from problems import step_problem
+
+import fastsvgp as fs
+
+SIZES = "100,256", "200,500", "512,1024", "512,4096", "1000,1000"
+OTHERS = 400
+
+
+def count():
+    """What a busy process does."""
+    while True:
+        pass
+
+
+@contextlib.contextmanager
+def busy(number):
+    """A ``with`` block beside so many busy processes."""
+    processes = [multiprocessing.get_context("spawn").Process(target=count, daemon=True) for _ in range(number)]
+    for process in processes:
+        process.start()
+    time.sleep(1.0 if number else 0.0)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def step_of(M, B):
+    """The step as a function without arguments."""
+    p = step_problem(M, B)
+    q = fs.Whitened(p["mean"], p["scale_tril"])
+    model = fs.SVGP(fs.RBF(p["variance"], p["lengthscales"]), p["Z"], q, fs.Gaussian(variance=p["noise"]))
+    return lambda: fs.elbo_and_grad(model, p["X"], p["y"], num_data=10.0 * B, jitter=1e-6)
+
+
+def times_of(step, seconds, between=lambda: None):
+    """Seconds of each of many steps, at least 20, as a training loop takes them."""
+    step()
+    found, end = [], time.perf_counter() + seconds
+    while len(found) < 20 or time.perf_counter() < end:
+        between()
+        start = time.perf_counter()
+        step()
+        found.append(time.perf_counter() - start)
+    return found
+
+
+def measure(M, B, seconds):
+    """``[(what, times)]``, the quiet ones first."""
+    step, other = step_of(M, B), np.random.default_rng(0).standard_normal((OTHERS, OTHERS))
+    found = []
+    for number in (0, 1, 2):
+        with busy(number):
+            found.append(((f"{number} busy processes" if number else "alone"), times_of(step, seconds)))
+    found.append(("in turns with another pool", times_of(step, seconds, lambda: other @ other)))
+    return found
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="M,B")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each row")
+    args = parser.parse_args(arguments)
+    command = shlex.join(["python", "bench/bench_loaded.py", *arguments])
+    print(report.header(command, report.PACKAGES, None, report.computing()), end="\n\n")
+    print("| M, B | beside | steps | median ms | p99 ms | median / alone | p99 / alone |\n|" + " --- |" * 7)
+    for size in args.sizes:
+        M, B = map(int, size.split(","))
+        alone = None
+        for what, times in measure(M, B, args.seconds):
+            middle, worst = 1e3 * np.median(times), 1e3 * np.quantile(times, 0.99)
+            alone = alone or (middle, worst)
+            ratios = f"{middle / alone[0]:.2f} | {worst / alone[1]:.2f}"
+            print(f"| {M}, {B} | {what} | {len(times)} | {middle:.3g} | {worst:.3g} | {ratios} |", flush=True)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main(sys.argv[1:])
