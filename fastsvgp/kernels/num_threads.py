@@ -21,6 +21,11 @@ def get_num_threads():
     return _asked() or min(_cores(), _quota() or MOST)
 
 
+def is_fixed():
+    """Whether the number is what the user, or the environment, said."""
+    return _count is not None or _asked() > 0
+
+
 def set_num_threads(count):
     """Set the number of threads of our own kernels and, for the time of our calls, the most that SciPy's BLAS uses.
 
@@ -44,7 +49,9 @@ def set_num_threads(count):
     -----
     Bounds, predictions, natural steps and updates of inverse factors set SciPy's OpenBLAS while they run, never above what it was
     allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``), and put it back afterwards: to ``count`` threads, or to one where the
-    matrices are so small that a second gains next to nothing, M^2 (M + batch) below 8 million. That pool belongs to the whole
+    matrices are so small that a second gains next to nothing, M^2 (M + batch) below 8 million, or where other processes want the
+    cores: calls on several threads then get too little CPU time. What you or the environment said is kept to: only the default
+    number gives way to others. That pool belongs to the whole
     process: calls of several Python threads at once share the least of their settings, and a product of yours that runs beside
     such a call has it too. Where SciPy's BLAS is not OpenBLAS it keeps its own setting, and functions of ``fastsvgp.kernels``
     that are called directly leave it alone everywhere. Results are bitwise equal for equal numbers of threads only.

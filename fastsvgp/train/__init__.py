@@ -106,8 +106,8 @@ def fit(
     resume : path, optional
         A checkpoint to go on from, in place of ``model`` and ``rng``, with otherwise the same arguments and the same data. The
         trajectory is bitwise that of a training that never stopped: on the same machine, and with as many threads of BLAS and
-        of ours (``set_num_threads``), for the order of sums depends on them. An SGPR goes on from the model, with a new memory
-        of curvature.
+        of ours (``set_num_threads``, which pins them), for the order of sums depends on them. An SGPR goes on from the model,
+        with a new memory of curvature.
     note : optional
         Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as ``fs.load(path).note``.
     **random : int

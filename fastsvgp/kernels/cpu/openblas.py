@@ -24,10 +24,12 @@ import ctypes
 import functools
 import os
 import threading
+import time
 
 import scipy.linalg.cython_blas
 
-from ..num_threads import get_num_threads
+from ..num_threads import get_num_threads, is_fixed
+from .crowd import crowd
 
 SERIAL_BELOW = 8e6
 WIDEST = 2048
@@ -79,6 +81,7 @@ def facts():
 _lock = threading.RLock()  # of a thread that a signal's handler may take back here
 _inside = set()  # identities of the threads that are in a call
 _before = None  # the setting to put back; None where nothing was changed
+_watched = None  # (identity of a thread, threads of BLAS, CPU and wall time when it began) of a call that tells of others
 
 
 def enter(M, B):
@@ -86,11 +89,12 @@ def enter(M, B):
 
     False in a call within a call, which goes on under the setting of the outer one, and where there is nothing to set.
     """
-    global _before
+    global _before, _watched
     blas, here = scipys(), threading.get_ident()
     if blas is None or here in _inside:
         return False
-    wanted = 1 if M * M * (M + min(B, WIDEST)) < SERIAL_BELOW else get_num_threads()
+    small = M * M * (M + min(B, WIDEST)) < SERIAL_BELOW
+    wanted = 1 if small or crowd and not is_fixed() else get_num_threads()
     try:
         with _lock:
             _inside.add(here)
@@ -99,6 +103,8 @@ def enter(M, B):
                 if _before is None:
                     _before = now
                 blas.set_num_threads(wanted)
+            alone = len(_inside) == 1 and not small and min(wanted, now) > 1
+            _watched = (here, min(wanted, now), time.process_time(), time.perf_counter()) if alone else None
     except BaseException:  # an interrupt
         leave()
         raise
@@ -107,7 +113,13 @@ def enter(M, B):
 
 def leave():
     """End the call of this thread."""
-    _inside.discard(threading.get_ident())
+    global _watched
+    here, seen = threading.get_ident(), _watched
+    if seen is not None and seen[0] == here:
+        _, threads, cpu, wall = seen
+        _watched = None
+        crowd.observe(threads, time.process_time() - cpu, time.perf_counter() - wall)
+    _inside.discard(here)
     if not _inside and _before is not None:
         _put_back()
 
