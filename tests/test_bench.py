@@ -103,9 +103,28 @@ def test_facts(gpu, bench, tmp_path):
     assert "; driver of unknown release (CUDA 13.1), " in bench("device").facts()
 
 
+def test_no_table_of_wrong_answers(bench, monkeypatch, tmp_path):
+    """Nor of what its tests say is wrong."""
+    measure, asked = bench("measure"), []
+    rows = [{"name": f"bench_step[{dtype}]", "stats": {}, "extra_info": {"error": e}} for dtype, e in
+            (("float64", 1e-12), ("float32", 1e-4), ("float64-much", 1e-3), ("none", float("nan")))]  # fmt: skip
+    monkeypatch.setattr(measure, "measured", lambda *call: {"benchmarks": rows})
+    monkeypatch.setattr(measure, "test", asked.append)
+    with pytest.raises(SystemExit, match=r"no table .*: errors above .*step\[float64-much\] 1.0e-03; bench_step\[none\] nan"):
+        measure.main(["step", "--results", str(tmp_path)])
+    assert [path.name for path in asked[0]][:2] == ["test_whitening.py", "test_elbo.py"]
+    assert all((BENCH.parent / "tests" / name).is_file() for names in measure.TESTS.values() for name in names)
+    monkeypatch.undo()
+    monkeypatch.setattr(measure.subprocess, "run", lambda *call, **options: types.SimpleNamespace(returncode=1))
+    with pytest.raises(SystemExit, match="tests of what is measured ended with exit code 1: no table is written"):
+        measure.test([BENCH.parent / "tests" / "test_bench.py"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
     asked, row = [], {"name": "bench_solve", "stats": {"median": 2e-3}, "extra_info": {"floor": 1e-3}}
     monkeypatch.setattr(bench("measure"), "measured", lambda *call: asked.append(call) or {"benchmarks": [row]})
+    monkeypatch.setattr(bench("measure"), "test", lambda files: None)
     bench("measure").main(["triangular", "--device", "--results", str(tmp_path)])
     assert asked == [([BENCH / "bench_triangular.py"], "on_device", None)]
     text = (tmp_path / "triangular_cuda.md").read_text(encoding="utf-8")

@@ -59,6 +59,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
             f"natural_step: a {kind} posterior can not take natural-gradient steps, because {why}; train it with a first-order "
             "optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
+    same = {"X": X, "Y": Y, "num_data": num_data, "jitter": jitter, "rng": rng}
     model, X, Y, dtype = check.svgp(model, X, Y)
     random = check.drawn(random, model, dtype, rng)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("natural_step",), **random)
@@ -70,10 +71,9 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     value = check.result(data - layer.kl(), model)
     if not np.isfinite(value):
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
-    same = {"num_data": num_data, "jitter": jitter, "rng": rng, **random}
 
     def rises(posterior):
-        return no_lower(elbo(replace(model, posterior=posterior), X, Y, **same), value, X.dtype)
+        return no_lower(elbo(replace(model, posterior=posterior), **same, **random), value, dtype)
 
     stepped, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
     return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked, negative)

@@ -104,3 +104,19 @@ def test_monotone_steps_never_lower_the_bound(rng):
     assert min(sizes) < 1 == sizes[-1] and fs.elbo(model, X, Y) > before - 1e-9 * abs(before)
     with pytest.raises(TypeError, match="`monotone` must be"):
         fs.natural_step(model, X, Y, monotone=3)
+
+
+def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
+    X, Y = rng.uniform(-2, 2, (30, 1)), rng.standard_normal((30, 2))
+    pair = fs.InducingPair(X[:4].copy(), X[4:12].copy())
+    covariance = fs.RBF(1.0, 0.7)
+    for q, options in ((fs.Whitened, {}), (fs.DecoupledWeights, {"sampled": 3, "rng": 0})):
+        inducing = pair if q is fs.DecoupledWeights else pair.Z
+        start = fs.at_prior(q, covariance, inducing, outputs=2)
+        model = fs.SVGP(covariance, inducing, start, fs.StudentT(0.3, df=4.0))
+        stepped, info = fs.natural_step(model, X, Y, step_size=0.5, num_data=60, monotone=True, **options)
+        assert fs.elbo(stepped, X, Y, num_data=60, **options) >= info.value
+        bare, same = fs.natural_step(model, X, Y, step_size=info.step_size, num_data=60, **options)
+        assert same.value == info.value
+        for (_, _, one), (_, _, other) in zip(fs.leaves(stepped), fs.leaves(bare), strict=True):
+            np.testing.assert_array_equal(one, other)
