@@ -167,21 +167,22 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None) -> tuple[float, floa
         means.append(part.f.mean)
     mean = np.concatenate(means, -1) - (0 if model.mean is None else model.mean(X))
     trils = layer.work.trils
-    log_det = -2 * np.log(trils.diagonal(0, -2, -1), dtype=float).sum()
     trace = trils.shape[0] * trils.shape[1] - kernels.tril_sum_of_squares(trils)
-    return terms(model, data, mean, log_det, trace)
+    return terms(model, data, layer.kl(), mean, model.sites.lambda1 - model.sites.lambda2 * mean, trace)
 
 
-def terms(model, data, mean, log_det, trace):
-    """``(log_Z, c)`` from the data term, means (..., N) of what the sites see, log |B| and sum lambda_2 var."""
+def terms(model, data, kl, mean, off, trace):
+    """``(log_Z, c)`` from the data term, the KL term, means and o (..., N) of what the sites see, and sum lambda_2 var.
+
+    log Z is E log sites - KL: in its own formula o is multiplied by lambda_1 / lambda_2, and so is its rounding.
+    """
     first, second = model.sites.lambda1, model.sites.lambda2
-    mean, there = mean.reshape(first.shape), second > 0
-    precision, off = np.where(there, second, 1), first - second * mean
-    half_logs = np.sum(np.where(there, np.log(precision) - LOG_2PI, 0), dtype=float)
-    log_Z = 0.5 * (half_logs - log_det + np.sum(np.where(there, -first / precision * off, first * mean), dtype=float))
+    mean, off, there = mean.reshape(first.shape), off.reshape(first.shape), second > 0
+    precision = np.where(there, second, 1)
+    logs = np.where(there, np.log(precision) - LOG_2PI, 0)
     squares = np.where(there, -np.square(off) / precision, (first + off) * mean)
-    expected = 0.5 * (half_logs - trace + np.sum(squares, dtype=float))
-    return check.result(log_Z, model), check.result(data - expected, model)
+    expected = 0.5 * (np.sum(logs, dtype=float) - trace + np.sum(squares, dtype=float))
+    return check.result(expected - kl, model), check.result(data - expected, model)
 
 
 @verdicts.retried
@@ -248,7 +249,7 @@ class SparseSites:
     def __init__(self, model, X, jitter):
         self.model, self.X, self._prior = model, X, Prior(model.covariance.Kuu(model.inducing), jitter)
         self._state, self._of_all = held_layer(model, X, jitter).posterior, []
-        self._of_rows = []
+        self._of_rows, self._moves = [], 0
 
     def layer(self, rows):
         """What ``sweep`` takes for a layer, at some rows or at ``slice(None)``; its ``work`` has the ``kl``."""
@@ -266,18 +267,21 @@ class SparseSites:
         """With other sites at ``rows``, through which a layer has gone. 2 M^2 B flops."""
         there, model = copy.copy(self), replace(self.model, sites=sites)
         there.model, jitter, N = model, self._prior.jitter, len(self.X)
-        if self._of_rows is None:
-            there._state = held_layer(model, self.X, jitter).posterior
+        whole, old, state, start = isinstance(rows, slice), self.model.sites, self._state, 0
+        there._moves = 0 if whole else self._moves + len(rows)
+        if self._of_rows is None or there._moves > N:  # differences leave rounding behind: an epoch of them is enough
+            there._state, there._moves = held_layer(model, self.X, jitter).posterior, 0
             return there
-        old, state, start = self.model.sites, self._state, 0
         M = len(self._prior.L)
         A, t = state.lambda2.reshape(-1, M, M).copy(), state.lambda1.reshape(-1, M).copy()
+        if whole:
+            t[...], old = 0, Sites(0, 0)
         first, second = (
             (new - was).reshape(-1, N)[:, rows] for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
         )
         for kept in self._of_rows:
             at = slice(start, start + kept.Lam.shape[1])
-            _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=True)
+            _add_sites(A, t, kept.Lam, first[:, at], second[:, at], add=not whole or start > 0)
             start = at.stop
         there._state = WhitenedState(t.reshape(state.lambda1.shape), kernels.symmetrise(A).reshape(state.lambda2.shape))
         return there

@@ -80,7 +80,7 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None):
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
     data = sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False))
-    return terms(model, data, full.means, full.log_det(), full.trace())
+    return terms(model, data, full.kl(), full.means, full.ws, full.trace())
 
 
 @verdicts.retried
@@ -136,7 +136,8 @@ class FullSites:
     """
 
     def __init__(self, model, X, jitter=None, K=None):
-        self.model, self.K, N = model, model.covariance.Kff(X) if K is None else K, len(X)
+        self.model, self.K = model, model.covariance.Kff(X) if K is None else K
+        N = len(self.K)
         self._first, self._second = (a.reshape(-1, N) for a in (model.sites.lambda1, model.sites.lambda2))
         self._roots = np.sqrt(np.maximum(self._second, 0))
         self._Cs, self._Us, self._downdates = [], [], []
@@ -147,7 +148,13 @@ class FullSites:
 
     def _output(self, p):
         K, r = self.K, self._roots[p]
-        C = kernels.cholesky(add_to_diagonals(K * r * r[:, None], 1), overwrite_a=True)
+        try:
+            C = kernels.cholesky(add_to_diagonals(K * r * r[:, None], 1), overwrite_a=True)
+        except NotPositiveDefinite as error:
+            raise InvalidSites(
+                f"`sites.lambda2` up to {float(self._second[p].max()):.2g} is too strong for {K.dtype}: I + r K r, r its root, "
+                "is not positive definite there; use float64, or a covariance and sites of a smaller scale"
+            ) from error
         U = kernels.solve_triangular(C, r[:, None] * K, overwrite_b=True)
         x, var, down = self._first[p].copy(), K.diagonal() - np.sum(np.square(U), axis=0), None
         rows = np.argwhere(self._second[p] < 0)[:, 0]
@@ -183,7 +190,7 @@ class FullSites:
 
     def moved(self, rows, sites):
         """With other sites, whichever those of the ``rows`` are."""
-        return FullSites(replace(self.model, sites=sites), self.K, K=self.K)
+        return FullSites(replace(self.model, sites=sites), None, K=self.K)
 
     def log_det(self):
         """log |I + K Lambda|, of all outputs."""

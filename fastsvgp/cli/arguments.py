@@ -130,7 +130,7 @@ def _add_fit(commands):
         "--method",
         choices=METHODS,
         help="default by the size of the data: sgpr for gaussian noise and up to "
-        f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or --natural-step is given; else svgp. "
+        f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or another option of minibatches is given; else svgp. "
         "svgp: minibatches, any likelihood; tsvgp: the same with the posterior held as sites, which leaves the prior free; "
         "lsvgp: svgp with fewer parameters and the fewest operations a step; rsvgp: lsvgp from matrix products alone, the "
         "inducing inputs trained gently; solvegp: svgp with a second set of inducing inputs for what the first leaves over; "

@@ -53,7 +53,7 @@ def governed(function: Callable[P, R]) -> Callable[P, R]:
 
 def _sizes(arguments, joint):
     """``(M, B)``: rows of the matrices that are factorised, and of the batch; ``None`` where no array of NumPy says."""
-    M, B, first = None, 0, None
+    M, B, first, full = None, 0, None, False
     for value in arguments:
         if type(value) is ndarray:
             if value.ndim:
@@ -62,6 +62,7 @@ def _sizes(arguments, joint):
         elif value is not None and type(value) not in (float, int) and M is None:
             matrix = getattr(value, "inducing", None)
             if matrix is None:
+                full = full or hasattr(value, "sites")  # of all data
                 matrix = getattr(value, "Kuu", None)
                 B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
             if matrix is not None:
@@ -71,6 +72,8 @@ def _sizes(arguments, joint):
                 if not sets or not all(type(one) is ndarray and one.ndim for one in sets):
                     return None
                 M = sum(map(len, sets))
+    if full and first is not None:
+        return len(first), len(first)
     if M is None:
         return None if first is None else (first.shape[-1], first.shape[-1])
     return (max(M, B), B) if joint else (M, B)

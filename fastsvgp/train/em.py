@@ -19,6 +19,7 @@ from ..bounds.site_svgp import checked, site_bound_and_grad
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
 from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
+from ..optim.backing_off import no_lower
 from ..optim.base import check_offered
 from ..optim.flat import as_names, ravel
 from ..records import leaf, record, replace
@@ -53,7 +54,7 @@ class EMInfo(FitInfo):
     e_values : (rounds,) array
         The bound after each E-step.
     e_steps, m_evaluations : (rounds,) arrays of int
-        Natural steps of each E-step, evaluations of bound and gradient of each M-step.
+        Natural steps of each E-step, those that were taken back left out, evaluations of bound and gradient of each M-step.
     """
 
     e_values: np.ndarray
@@ -102,7 +103,7 @@ def em(
 
     Returns
     -------
-    model : SVGP
+    model : as it came
         After the last whole round; after Ctrl-C that of the last one done.
     info : EMInfo
 
@@ -126,8 +127,8 @@ def em(
     if batch_size is not None and type(model) not in SITES_OF:
         raise ValueError("em: `batch_size` is for models with a site for each datum; fit trains others on minibatches")
     dtype = _dtype(model, X, Y)
-    if not isinstance(rng, (int, np.integer)):
-        raise TypeError(f"em: `rng` must be a whole number, a seed, got {rng!r:.100}")
+    if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
+        raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
     about = {"data": digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
@@ -179,7 +180,7 @@ class _Rounds(Steps):
     unit = "round"
 
     def __init__(self, state, X, Y, options, jitter):
-        self._X, self._Y, self._options, self._jitter = X, Y, options, jitter
+        self._X, self._Y, self._options, self._jitter, self._seed = X, Y, options, jitter, state.seed
         self._last = None if state.values is None or not len(state.values) else float(state.values[-1])
         self._of_sites = type(state.model) in SITES_OF
         self._held = (*options.fixed, "sites" if self._of_sites else "posterior")
@@ -205,7 +206,7 @@ class _Rounds(Steps):
         model, value, evaluations = (self._by_lbfgs if o.optimiser is None else self._by_optimiser)(model, after_e)
         told = zip(("e_values", "e_steps", "m_evaluations"), (after_e, len(infos), evaluations), strict=True)
         self._move_to(model, Rounds(**{name: np.append(getattr(self.rounds, name), float(x)) for name, x in told}))
-        return value, infos[-1].step_size
+        return value, infos[-1].step_size if infos else 0.0
 
     def _e_step(self):
         o = self._options
@@ -218,14 +219,19 @@ class _Rounds(Steps):
         o, model, size, infos = self._options, self._model, self._options.step_size, []
         value, N = self._bound(model, ())[0], len(self._X)
         for epoch in range(o.e_limit):
-            order = np.random.default_rng((o.rng, len(self.rounds.e_values), epoch)).permutation(N)
+            order = np.random.default_rng((self._seed, len(self.rounds.e_values), epoch)).permutation(N)
             batches = (order[start : start + o.batch_size] for start in range(0, N, o.batch_size))
-            moved, told = natural_steps(model, self._X, self._Y, rows=batches, step_size=size, jitter=self._jitter, rng=o.rng)
-            infos += told
-            after = self._bound(moved, ())[0]
-            if after < value:
+            try:
+                moved, told = natural_steps(model, self._X, self._Y, rows=batches, step_size=size, jitter=self._jitter, rng=o.rng)
+                after = self._bound(moved, ())[0]
+            except (Diverged, InvalidSites) as error:
+                log.debug("em: an epoch of steps of %g went too far and is taken back (%s)", size, str(error).split(". ")[0])
                 size /= 2
                 continue
+            if not no_lower(after, value, self._X.dtype):
+                size /= 2
+                continue
+            infos += told
             rise, value, model = after - value, after, moved
             if rise < o.e_tolerance:
                 break

@@ -11,7 +11,7 @@ from ..errors import BadEntry, Diverged
 from ..optim.natural import natural_step
 from ..records import replace
 from .jitter import with_more_jitter
-from .natural_steps import WALKING, Walk
+from .natural_steps import WALKING, steps_on
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -98,9 +98,13 @@ class MinibatchSteps(Steps):
                 model = replace(model, posterior=stepped.posterior)
                 infos.append(info)
             return model, infos
-        walk = self._located(Walk, at, model, *batches[0], **self._shared(at), jitter=jitter)
-        infos = [self._located(walk.take, at + i, *batch, size) for i, batch in enumerate(batches)]
-        return replace(model, posterior=walk.end().posterior), infos
+
+        def located(function, i, *args):
+            return self._located(function, at + i, *args)
+
+        options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
+        stepped, infos = steps_on(model, *batches[0], batches, **options)
+        return replace(model, posterior=stepped.posterior), infos
 
     def _shared(self, at):
         """What all bounds of the batch with this number take."""

@@ -15,7 +15,8 @@ from ..bounds.convert import KINDS, from_state, state_of
 from ..bounds.elbo import SVGP, sweep
 from ..bounds.kept import KEEP_NUMBERS, KeptLayer
 from ..bounds.site_models import SITES_OF
-from ..errors import Diverged
+from ..bounds.site_svgp import finite_sums
+from ..errors import BadEntry, Diverged
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..optim.backing_off import NaturalStepInfo, halved, no_lower
@@ -32,7 +33,6 @@ WALKING = GaussianFactor, DualTying  # posteriors whose steps can share a factor
 GROW = 1.5  # of a step size that was halved for the sake of the bound
 
 
-@verdicts.retried
 @models.public(SVGP)
 def natural_steps(
     model, X, Y, *, rows=None, steps=1, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, tolerance=None
@@ -47,7 +47,7 @@ def natural_steps(
     Y : (N,) or (N, P) array
         All data; ``numpy.memmap``, and whatever takes a sorted array of row numbers, will do where ``rows`` are given.
     rows : iterable of arrays of int, optional
-        One array of row numbers for each step, of any length, no row twice. Default: all rows, ``steps`` times.
+        One array of row numbers for each step, of any length, no row twice; taken as a list. Default: all rows, ``steps`` times.
     steps : int
         How many, without ``rows``.
     step_size : float
@@ -63,7 +63,7 @@ def natural_steps(
 
     Returns
     -------
-    model : SVGP
+    model : as it came
     infos : list of NaturalStepInfo
         One a step.
 
@@ -82,12 +82,17 @@ def natural_steps(
     if not isinstance(model.posterior, WALKING):
         kind = type(model.posterior).__name__
         raise TypeError(f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it has one")
-    walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
-    infos = _go(walk, rows, steps, step_size, monotone, tolerance)
-    return walk.end(), infos
+    batches = _batches(rows, steps)
+
+    @verdicts.retried
+    def walked(model, X, Y):
+        walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
+        infos = _go(walk, batches, step_size, monotone, tolerance)
+        return walk.end(), infos
+
+    return walked(model, X, Y)
 
 
-@verdicts.retried
 def natural_steps_of_sites(
     model, X, Y, *, rows=None, steps=1, step_size=0.3, jitter=None, rng=None, monotone=False, tolerance=None
 ):  # fmt: skip
@@ -97,9 +102,15 @@ def natural_steps_of_sites(
     to 512 MiB. ``VGP``: 4/3 N^3 a step.
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
-    walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
-    infos = _go(walk, rows, steps, step_size, monotone, tolerance)
-    return walk.model, infos
+    batches = _batches(rows, steps)
+
+    @verdicts.retried
+    def walked(model, X, Y):
+        walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
+        infos = _go(walk, batches, step_size, monotone, tolerance)
+        return walk.model, infos
+
+    return walked(model, X, Y)
 
 
 for kind in SITES_OF:
@@ -115,10 +126,20 @@ def _checked(rows, steps, step_size, monotone, tolerance):
     return check.whole("steps", steps, 0), size, check.flag("monotone", monotone)
 
 
-def _go(walk, rows, steps, largest, monotone, tolerance):
+def _batches(rows, steps):
+    """A list of what each step is about; None stands for all rows. A second run, see ``verdicts``, takes the same."""
+    if rows is None:
+        return [None] * steps
+    if not np.iterable(rows) or getattr(rows, "ndim", 2) < 2:
+        said = "natural_steps: `rows` must hold an array of row numbers for each step, as [[0, 1], [2, 3]]"
+        raise TypeError(f"{said}, got {rows!r:.80}")
+    return list(rows)
+
+
+def _go(walk, batches, largest, monotone, tolerance):
     """Take the steps; what each tells."""
     infos, size = [], largest
-    for batch in [None] * steps if rows is None else rows:
+    for batch in batches:
         infos.append(walk.step(batch, size, monotone))
         size = min(largest, GROW * infos[-1].step_size) if monotone else largest
         if tolerance is not None and len(infos) > 1 and infos[-1].value - infos[-2].value < tolerance:
@@ -136,6 +157,7 @@ class Walk:
         self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
         with naming_repeated(checked.inducing):
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
+        finite_sums(self._state)  # on a device, the verdict on Kuu: each step begins anew
 
     def take(self, X, Y, size, monotone=False, kept=None):
         """A step on a batch; ``kept``, a list, keeps Lam of the batch for the next step on it."""
@@ -181,4 +203,17 @@ class _WalkOfRows(Walk):
         if rows is None:
             return self.take(whole("X", self._X), whole("Y", self._Y), size, monotone, self._kept)
         rows = np.sort(row_numbers("rows", rows, len(self._X)))
-        return self.take(read_rows("X", self._X, rows), read_rows("Y", self._Y, rows), size, monotone)
+        try:
+            return self.take(read_rows("X", self._X, rows), read_rows("Y", self._Y, rows), size, monotone)
+        except BadEntry as error:
+            if error.name in ("X", "Y"):
+                error.index = (int(rows[error.index[0]]), *error.index[1:])
+            raise
+
+
+@verdicts.retried
+def steps_on(model, X, Y, batches, *, step_size, num_data, rng, jitter, located):
+    """``(model, infos)`` after a step on each batch, (X, Y) being the first; ``located(function, i, ...)`` calls for the i-th."""
+    walk = located(Walk, 0, model, X, Y, rng, num_data, jitter)
+    infos = [located(walk.take, i, *batch, step_size) for i, batch in enumerate(batches)]
+    return walk.end(), infos

@@ -52,7 +52,8 @@ def minibatch_training(
     check.random_names(random, q)
     optimiser, natural, inverse = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
     if natural is None and e_steps > 1:
-        raise ValueError(f"fit: `e_steps` of {e_steps} are natural steps of the posterior; give `natural_step_size` too")
+        said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
+        raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
     if random and inverse is not None and inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), inverse.direction
         raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")

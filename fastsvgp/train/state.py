@@ -83,7 +83,7 @@ def read(path, fresh):
     for name in ("num_data", "batch_size", "e_steps", "m_steps"):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
-            raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same data and batches")
+            raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same, and data")
     if state.data is None:
         log.warning("%s holds no digest of its data: an earlier version wrote it. That they are the same is not checked", path)
     elif others := digests.differences(state.data, fresh.data):

@@ -312,7 +312,7 @@ def test_natural_steps_and_sites(one_gpu, rng, posterior, outputs):
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     expected, infos = fs.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
-    with Copies(gpu, 6 if "sites" in posterior else 7):  # two a step; a factor in the end
+    with Copies(gpu, 7 if "sites" in posterior else 8):  # two a step; Kuu in the beginning, a factor in the end
         found, found_infos = fs.natural_steps(*there, steps=3, step_size=0.4, jitter=JITTER)
     assert_same(found, expected, 1e-8)
     assert [info[1:] for info in found_infos] == [info[1:] for info in infos]
@@ -326,6 +326,21 @@ def test_natural_steps_and_sites(one_gpu, rng, posterior, outputs):
     best, _ = fs.natural_step(*here, step_size=1.0, jitter=JITTER)
     found = fs.leave_one_out(fs.to_device(best), *there[1:], jitter=JITTER)
     np.testing.assert_allclose(found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9)
+
+
+def test_faults_amid_many_steps(one_gpu, rng):
+    """What is wrong in a later batch is found and named, and what is wrong with Kuu too, as on the CPU."""
+    gpu, (model, _) = one_gpu, model_of_row(rng, "whitened")
+    X, Y = rng.standard_normal((B, D)), rng.standard_normal(B)
+    Y[25] = np.nan
+    there = moved(gpu, model, X, Y)
+    with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
+        fs.natural_steps(*there, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)), jitter=JITTER)
+    with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
+        fs.fit(there[0], X, Y, steps=9, batch_size=10, e_steps=3, natural_step_size=0.1, rng=0)
+    Y[25] = 0.0
+    with pytest.raises(fs.NotPositiveDefinite):
+        fs.natural_steps(*moved(gpu, fs.replace(model, inducing=0 * model.inducing), X, Y), steps=2, jitter=0.0)
 
 
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)

@@ -1,5 +1,6 @@
 """Whether others want the cores: what calls on several threads tell, and how long it is believed."""
 
+import threading
 import time
 
 import numpy as np
@@ -14,16 +15,18 @@ LARGE = np.eye(400)
 
 
 class Clocks:
-    """Wall time and CPU time of the process, turned by hand."""
+    """Wall time, CPU time of the process and the time in the queue for a core, turned by hand."""
 
     def __init__(self, monkeypatch):
-        self.wall = self.cpu = 100.0
+        self.wall = self.cpu = self.queued = 100.0
         monkeypatch.setattr(time, "perf_counter", lambda: self.wall)
         monkeypatch.setattr(time, "process_time", lambda: self.cpu)
+        monkeypatch.setattr(openblas, "queued", lambda: self.queued)
 
-    def turn(self, wall, cpu):
+    def turn(self, wall, cpu, queued=None):
         self.wall += wall
         self.cpu += cpu
+        self.queued += 0.4 * wall if queued is None else queued
 
 
 @pytest.fixture
@@ -34,20 +37,20 @@ def clocks(monkeypatch):
 def test_who_gets_the_cores_is_alone(clocks):
     found = crowd.Crowd()
     for share in (1.0, 0.95, 0.81):
-        found.observe(2, 2 * share, 1.0)
+        found.observe(2, 2 * share, 1.0, 0.3)
         assert not found
-    found.observe(4, 2.5, 1.0)
+    found.observe(4, 2.5, 1.0, 0.3)
     assert not found  # once is chance
-    found.observe(4, 3.5, 1.0)
-    found.observe(4, 2.5, 1.0)
+    found.observe(4, 3.5, 1.0, 0.3)
+    found.observe(4, 2.5, 1.0, 0.3)
     assert not found
 
 
 def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
     found, pause = crowd.Crowd(), crowd.FIRST
-    found.observe(2, 1.0, 1.0)
+    found.observe(2, 1.0, 1.0, 0.3)
     for _ in range(8):
-        found.observe(2, 1.0, 1.0)
+        found.observe(2, 1.0, 1.0, 0.3)
         assert found
         clocks.turn(0.99 * pause, 0)
         assert found
@@ -55,10 +58,10 @@ def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
         assert not found
         pause = min(2 * pause, crowd.LONGEST)
     assert pause == crowd.LONGEST
-    found.observe(2, 1.9, 1.0)
+    found.observe(2, 1.9, 1.0, 0.3)
     assert not found
     for _ in range(2):
-        found.observe(2, 1.0, 1.0)
+        found.observe(2, 1.0, 1.0, 0.3)
     clocks.turn(1.01 * crowd.FIRST, 0)
     assert not found  # alone for a moment, it begins anew
 
@@ -83,6 +86,7 @@ def pool(monkeypatch, clocks):
     monkeypatch.setattr(openblas, "crowd", crowd.Crowd())
     monkeypatch.setattr(num_threads, "_count", None)
     monkeypatch.setattr(num_threads, "_asked", lambda: 0)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     monkeypatch.setattr(num_threads, "_cores", lambda: 3)
     monkeypatch.setattr(num_threads, "_quota", lambda: 0)
     return pool
@@ -117,16 +121,44 @@ def test_what_the_user_said_is_kept_to(pool, clocks, monkeypatch):
     assert call(LARGE) == 3
 
 
+def test_what_is_serial_is_no_crowd(pool, clocks):
+    """Little CPU time without a queue for the cores: Python, files, a likelihood on one thread."""
+
+    @governed
+    def call(A, queued):
+        clocks.turn(1.0, 1.0, queued)
+        return pool.count
+
+    assert [call(LARGE, 0.01) for _ in range(4)] == [3, 3, 3, 3]
+    assert [call(LARGE, 0.1) for _ in range(3)] == [3, 3, 1]
+
+
+def test_where_the_system_does_not_tell(pool, clocks, monkeypatch):
+    monkeypatch.setattr(openblas, "queued", crowd.queued)
+    monkeypatch.setattr(crowd, "STATISTICS", "/nowhere/schedstat")
+    assert crowd.queued() is None
+    for _ in range(4):
+        assert openblas.enter(400, 400) and pool.count == 3
+        clocks.turn(1.0, 0.5)
+        openblas.leave()
+
+
 def test_calls_of_several_threads_at_once_tell_nothing(pool, clocks):
-    assert openblas.enter(400, 400)
-    openblas._inside.add(-1)  # another thread's
-    openblas._watched = None
-    openblas.leave()
-    for _ in range(3):
+    """One begins and ends within the other."""
+    for _ in range(4):
         assert openblas.enter(400, 400)
+        other = threading.Thread(target=lambda: openblas.enter(400, 400) and openblas.leave())
+        other.start()
+        other.join()
         clocks.turn(1.0, 0.1)
         openblas.leave()
-    assert pool.count == 3 and not openblas.crowd
-    openblas._inside.discard(-1)
-    if openblas._before is not None:
-        openblas._put_back()
+    assert pool.count == 3 and not openblas.crowd and not openblas._inside
+
+
+def test_a_thread_that_waits_for_a_core_says_so():
+    if crowd.queued() is None:
+        pytest.skip("no schedstat here")
+    before, end = crowd.queued(), time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
+    assert 0 <= crowd.queued() - before < 0.06 + time.perf_counter() - end

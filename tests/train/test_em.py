@@ -103,6 +103,17 @@ def test_e_steps_by_batches_end_where_full_ones_do(rng, kind, likelihood):
     assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max()
 
 
+@pytest.mark.filterwarnings("ignore::fastsvgp.VarianceClampWarning")
+@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+def test_an_epoch_that_goes_too_far_is_taken_back(rng, kind):
+    """Poisson with large rates: a batch overshoots, and the next one finds a bound of minus infinity, or a lower one."""
+    model, X, _ = problem(rng, kind, fs.Poisson(), variance=4.0)
+    y = rng.poisson(np.exp(5 + 1.5 * np.sin(2 * X[:, 0]))) * 1.0
+    found, info = fs.em(model, X, y, rounds=2, m_iterations=3, batch_size=13)
+    climbed = np.ravel(np.column_stack([info.e_values, info.values]))
+    assert np.diff(climbed).min() >= -1e-8 * np.abs(climbed).max() and climbed[0] > bound_of(model, X, y)
+
+
 def test_an_optimiser_in_the_place_of_lbfgs(rng):
     model, X, y = problem(rng)
     found, info = fs.em(model, X, y, rounds=3, optimiser=fs.adam(0.02), m_iterations=15, fixed="inducing")
@@ -157,7 +168,8 @@ def test_bad_input(rng):
         ({"step_size": 1.5}, ValueError, "`step_size` must be above 0 and at most 1"),
         ({"optimiser": "adam"}, TypeError, "em: `optimiser` must"),
         ({"fixed": "lengthscale"}, ValueError, "`fixed` names 'lengthscale', which is no field"),
-        ({"rng": np.random.default_rng(0)}, TypeError, "em: `rng` must be a whole number, a seed"),
+        ({"rng": np.random.default_rng(0)}, TypeError, "em: `rng` must be a whole number from 0, a seed"),
+            ({"rng": -1}, TypeError, "em: `rng` must be a whole number from 0, a seed, got -1"),
         ({"callback": 3}, TypeError, "em: `callback` must be a function"),
         ({"model": relaxed}, TypeError, "natural_steps: a Relaxed posterior is none of Whitened, Marginal"),
         ({"model": sgpr}, TypeError, "em: `model` must be a fastsvgp.SVGP, SiteSVGP or VGP, got SGPR"),

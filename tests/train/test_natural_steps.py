@@ -146,6 +146,32 @@ def test_sites_of_data_step_by_step(rng, kind, P):
             fs.natural_steps(model, X, Y, **bad)
 
 
+def test_a_bad_row_is_named_and_rows_must_be_arrays(rng):
+    X, Y, Z = rng.uniform(-2, 2, (50, 1)), rng.standard_normal(50), np.linspace(-2, 2, 5)[:, None]
+    covariance = fs.RBF(1.0, 0.7)
+    model = fs.SVGP(covariance, Z, fs.at_prior(fs.Whitened, covariance, Z), fs.Gaussian(0.1))
+    Y[25] = np.nan
+    with pytest.raises(ValueError, match="`Y` contains nan at index 25"):
+        fs.natural_steps(model, X, Y, rows=(np.arange(i, i + 10) for i in range(0, 50, 10)))
+    for rows in (5, np.arange(5)):
+        with pytest.raises(TypeError, match="`rows` must hold an array of row numbers for each step, as"):
+            fs.natural_steps(model, X, Y, rows=rows)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_sites_in_float32_that_were_strong_leave_no_rounding_behind(rng, batched):
+    X, Y = rng.uniform(-2, 2, (200, 1)).astype(np.float32), rng.standard_normal(200).astype(np.float32)
+    sites = fs.Sites(np.zeros(200, np.float32), np.full(200, 1e6, np.float32))
+    Z = np.linspace(-2, 2, 10, dtype=np.float32)[:, None]
+    model = fs.SiteSVGP(fs.RBF(np.float32(1), np.float32(0.7)), Z, sites, fs.Gaussian(np.float32(0.1)))
+    rows = {"rows": [np.arange(i % 10, 200, 10) for i in range(30)]} if batched else {"steps": 3}
+    found, infos = fs.natural_steps(model, X, Y, step_size=1.0, **rows)
+    once, _ = fs.natural_step(model, X, Y, step_size=1.0)
+    np.testing.assert_allclose(found.sites.lambda1, once.sites.lambda1, rtol=1e-3, atol=1e-2)
+    if not batched:
+        assert infos[-1].value == pytest.approx(fs.site_bound(found, X, Y), rel=1e-4)
+
+
 def test_without_room_for_the_projections_of_all_data(rng, monkeypatch):
     monkeypatch.setattr(site_svgp, "KEEP_NUMBERS", 0)
     X, Y = rng.uniform(-2, 2, (40, 1)), rng.standard_normal(40)

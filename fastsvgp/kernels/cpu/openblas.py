@@ -29,7 +29,7 @@ import time
 import scipy.linalg.cython_blas
 
 from ..num_threads import get_num_threads, is_fixed
-from .crowd import crowd
+from .crowd import crowd, queued
 
 SERIAL_BELOW = 8e6
 WIDEST = 2048
@@ -103,8 +103,12 @@ def enter(M, B):
                 if _before is None:
                     _before = now
                 blas.set_num_threads(wanted)
-            alone = len(_inside) == 1 and not small and min(wanted, now) > 1
-            _watched = (here, min(wanted, now), time.process_time(), time.perf_counter()) if alone else None
+            alone = len(_inside) == 1 and min(wanted, now) > 1 and not is_fixed()
+            waited = queued() if alone else None
+            if waited is not None:
+                _watched = here, min(wanted, now), time.process_time(), time.perf_counter(), waited
+            else:
+                _watched = None  # a call beside another's tells of neither
     except BaseException:  # an interrupt
         leave()
         raise
@@ -116,9 +120,10 @@ def leave():
     global _watched
     here, seen = threading.get_ident(), _watched
     if seen is not None and seen[0] == here:
-        _, threads, cpu, wall = seen
-        _watched = None
-        crowd.observe(threads, time.process_time() - cpu, time.perf_counter() - wall)
+        _, threads, cpu, wall, waited = seen
+        _watched, now = None, queued()
+        if now is not None:
+            crowd.observe(threads, time.process_time() - cpu, time.perf_counter() - wall, now - waited)
     _inside.discard(here)
     if not _inside and _before is not None:
         _put_back()
