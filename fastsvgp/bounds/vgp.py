@@ -68,7 +68,7 @@ class VGP:
 
 @verdicts.retried
 def site_bound(model, X, Y, *, jitter=None, rng=None):
-    """Of a ``VGP``: 4/3 N^3 flops an output; no jitter is needed, and none taken."""
+    """Of a ``VGP``: 4/3 N^3 flops an output; no jitter is taken."""
     model, X, Y, _ = checked(model, X, Y, jitter)
     full = FullSites(model, X)
     return check.result(sum(part.ell for part in sweep(model, full.layer(), X, Y, None, rng, need=False)) - full.kl(), model)
