@@ -50,7 +50,7 @@ def set_num_threads(count):
     Bounds, predictions, natural steps and updates of inverse factors set SciPy's OpenBLAS while they run, never above what it was
     allowed (``OPENBLAS_NUM_THREADS``, ``threadpoolctl``), and put it back afterwards: to ``count`` threads, or to one where the
     matrices are so small that a second gains next to nothing, M^2 (M + batch) below 8 million, or where other processes want the
-    cores: calls on several threads then get too little CPU time. What you or the environment said is kept to: only the default
+    cores, which calls on several threads then wait for. What you or the environment said is kept to: only the default
     number gives way to others. That pool belongs to the whole
     process: calls of several Python threads at once share the least of their settings, and a product of yours that runs beside
     such a call has it too. Where SciPy's BLAS is not OpenBLAS it keeps its own setting, and functions of ``fastsvgp.kernels``
