@@ -145,6 +145,24 @@ def test_peers_on_a_device_say_which(gpu, bench, monkeypatch, capsys):
     assert "NVIDIA" not in capsys.readouterr().out
 
 
+def test_natural_steps_beside_those_of_peers(bench, capsys):
+    """All of ours land on one q; those that are not installed are named."""
+    bench("peers").main(["--step", "natural", "--sizes", "20,30,3,2", "--seconds", "0"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 20, 30, 3, 2 | fastsvgp")]
+    assert [row[1] for row in rows] == ["fastsvgp", "fastsvgp, each of 10", "fastsvgp, Whitened"]
+    assert all(float(row[6]) < 1e-10 and float(row[7].strip(" |")) < 1e-8 for row in rows)
+
+
+def test_a_step_in_company(bench, monkeypatch, capsys):
+    loaded = bench("bench_loaded")
+    monkeypatch.setattr(loaded, "OTHERS", 10)
+    monkeypatch.setattr(loaded.time, "sleep", lambda seconds: None)
+    loaded.main(["--sizes", "10,20", "--seconds", "0"])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 10, 20")]
+    assert [row[1] for row in rows] == ["alone", "1 busy processes", "2 busy processes", "in turns with another pool"]
+    assert all(int(row[2]) >= 20 and 0 < float(row[3]) <= float(row[4]) for row in rows)
+
+
 def test_rows_of_devices_are_marked(bench):
     """Both tables together have every row, and no row twice."""
     listed = {}

@@ -209,6 +209,8 @@ def test_the_picture_of_dual_sites_and_rounds_of_em(dual, tmp_path, capsys):
     three, most = ([row.split(" | ")[at] for row in rows] for at in (1, 3))
     assert [row.split(" | ")[0][2:] for row in rows] == list(dual.HELD)
     assert three[:2] != ["0", "0"] and three[3] == "0" and most[3] == "inf"  # whitened q is far from it after so few
+    each, tied = dual.epochs_without_noise(dual.fs.Poisson())
+    assert abs(each) < 1e-4 and tied > 0.01
     pytest.importorskip("matplotlib")
     skip_without(dual.DATA, "banana.X.csv")
     assert dual.main(["picture", "--rounds", "2", "--out", str(tmp_path)]) == []

@@ -30,9 +30,9 @@ class SVGP:
     inducing : (M, D) array, or a record
         Inducing inputs Z. ``InducingPair(Z, O)`` for posteriors with two sets, or the record that the covariance takes.
     posterior : Posterior
-        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed`` or ``InverseFreeWhitened``; with an ``InducingPair``
-        ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``. Leading axes of its fields are outputs (or
-        classes).
+        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, ``InverseFreeWhitened``, ``AbsorbedDualSites`` or
+        ``DualSites``; with an ``InducingPair`` ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights``.
+        Leading axes of its fields are outputs (or classes).
     likelihood : Likelihood
     mean : Mean, optional
         Added to the latent function; ``None`` is zero.

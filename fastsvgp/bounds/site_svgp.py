@@ -273,9 +273,11 @@ class SparseSites:
             there._state, there._moves = held_layer(model, self.X, jitter).posterior, 0
             return there
         M = len(self._prior.L)
-        A, t = state.lambda2.reshape(-1, M, M).copy(), state.lambda1.reshape(-1, M).copy()
-        if whole:
-            t[...], old = 0, Sites(0, 0)
+        A, t = state.lambda2.reshape(-1, M, M), state.lambda1.reshape(-1, M)
+        if whole:  # from the beginning
+            A, t, old = kernels.empty(A.shape, A), np.zeros_like(t), Sites(0, 0)
+        else:
+            A, t = A.copy(), t.copy()
         first, second = (
             (new - was).reshape(-1, N)[:, rows] for new, was in ((sites.lambda1, old.lambda1), (sites.lambda2, old.lambda2))
         )
@@ -358,6 +360,12 @@ def checked(model, X, Y, jitter):
     if model.mean is not None:
         model.mean.check_shapes(D, first[:-1])
     if Y is not check.ABSENT:
+        latent = model.likelihood.num_latent
+        outputs = Y.shape[1:] if latent is None else (latent,)
+        if first[:-1] != outputs and Y.shape[:1] == (len(X),):
+            fits = f"the shape ({', '.join(map(str, (*outputs, len(X))))}{',' * (not outputs)})"
+            kind = type(model.likelihood).__name__
+            raise ValueError(f"`sites` has lambda1 {first}, and `Y` {Y.shape} with a {kind} needs {fits}")
         Y = check.targets(Y, len(X), first[:-1], model.likelihood, dtype)
     return model, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
 

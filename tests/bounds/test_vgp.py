@@ -195,6 +195,11 @@ def test_bad_input(rng):
     narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], strong)
     with pytest.raises(ValueError, match="`sites.lambda2` up to 1e.09 is too strong for float32: .* use float64"):
         fs.site_bound(narrow, X.astype(np.float32), Y.astype(np.float32))
+    with pytest.raises(ValueError, match=r"`sites` has lambda1 \(20,\), and `Y` \(20, 2\) with a StudentT needs .* \(2, 20\)"):
+        fs.site_bound(model, X, np.zeros((20, 2)))
+    several = fs.replace(model, likelihood=fs.Softmax(num_classes=3))
+    with pytest.raises(ValueError, match=r"`Y` \(20,\) with a Softmax needs the shape \(3, 20\)"):
+        fs.em(several, X, np.zeros(20, int))
     for call in (fs.elbo, fs.predict_log_density, fs.fit):
         with pytest.raises(TypeError, match="got VGP: em trains it, .*tied"):
             call(model, X, Y)
