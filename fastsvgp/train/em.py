@@ -256,7 +256,8 @@ class _Rounds(Steps):
                 value, grad = self._bound(there, unravel.paths)
                 flat = unravel.pullback(devices.like(vector, unravel.home), grad)
                 flat = -(flat.get() if on_device(flat) else flat)
-                if math.isfinite(value) and np.isfinite(flat).all():
+                worst = best["value"] - 10 * max(1.0, abs(best["value"]))  # to interpolate 1e200 is not to move at all
+                if math.isfinite(value) and value > worst and np.isfinite(flat).all():
                     if value > best["value"]:
                         best.update(value=value, model=there)
                     return -value, flat

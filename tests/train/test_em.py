@@ -52,6 +52,13 @@ def test_no_step_of_either_kind_lowers_the_bound(rng, kind, likelihood):
         assert (np.asarray(value) != dict((p, v) for p, _, v in fs.leaves(model))[path]).any(), path
 
 
+def test_a_line_search_that_overflows_comes_back():
+    """exp of a Poisson rate: a trial step finds 1e200 and more, finite, and must not end the M-step where it began."""
+    model, X, y = problem(np.random.default_rng(4242), fs.Marginal, fs.Poisson())
+    _, info = fs.em(model, X, y, rounds=1, m_iterations=8)
+    assert info.values[0] > info.e_values[0] + 1e-3
+
+
 def test_absorbed_sites_need_three_rounds(rng):
     """To within 0.01 nats of the best there is; q(u) itself, whitened, does not in as many."""
     ahead = []
