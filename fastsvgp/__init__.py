@@ -65,7 +65,7 @@ _ROOMS = {
     "bounds.vgp": ("VGP",),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
-    "optim.natural": ("natural_step",),
+    "optim.natural": ("natural_step", "natural_step_and_grad"),
     "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
     "optim.inverse_updates": ("inverse_updates", "refresh_inverse"),
     "optim.variance_gap": ("variance_gap", "variance_interval"),

@@ -233,6 +233,9 @@ from .optim.inverse_updates import (
 from .optim.natural import (
     natural_step as natural_step,
 )
+from .optim.natural import (
+    natural_step_and_grad as natural_step_and_grad,
+)
 from .optim.variance_gap import (
     variance_gap as variance_gap,
 )

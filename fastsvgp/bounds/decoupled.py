@@ -219,8 +219,8 @@ class _Shifted(NamedTuple):
     posterior: Any
     r: Any
 
-    def start(self, Kuu, jitter, columns=0, need=()):
-        return _ShiftedPass(self.posterior.start(Kuu, jitter, columns, need), self.r)
+    def start_from(self, prior, columns=0, need=()):
+        return _ShiftedPass(self.posterior.start_from(prior, columns, need), self.r)
 
 
 class _ShiftedPass(Pass):

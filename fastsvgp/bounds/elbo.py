@@ -192,6 +192,11 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_
     wrt = check.names(wrt, model)
     need, more = (*wrt, "inputs") if inputs else wrt, more | check.drawn(random, model, dtype, rng)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
+    return relay(model, layer, X, Y, num_data, rng, wrt, inputs, kl_weight)
+
+
+def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, kl_weight=1.0):
+    """``(value, grad)``, and X_bar with ``inputs``, through a layer's pass that begins; arguments as ``check`` left them."""
     data, likelihood_bar, X_bars = 0.0, None, []
     for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell

@@ -1,6 +1,7 @@
 """Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
 
 from ..records import Marginals
+from .layer import LayerPass
 
 KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
 
@@ -28,3 +29,21 @@ class KeptLayer:
         self._at += 1
         f, saved = self.work.project_rows(rows, owns=self._kept is None)
         return f if mean is None else Marginals(f.mean + mean(X), f.var), saved
+
+
+class SharedLayerPass(LayerPass):
+    """A ``LayerPass`` that keeps its rows, for passes with other posteriors to go through ``after`` it in the same runs."""
+
+    def __init__(self, layer, jitter, columns=0, need=(), after=None):
+        super().__init__(layer, jitter, columns, need, after and after.prior)
+        self._there, self.kept = after.kept if after else [], []
+
+    def forward(self, X):
+        owns = bool(self._there)
+        if owns:
+            rows = self._there.pop(0)
+        else:
+            covariance = self.layer.covariance
+            rows = self.work.rows(covariance.Kuf(self.layer.inducing, X), covariance.kff(X))
+            self.kept.append(rows)
+        return self._through(X, rows.Kuf, *self.work.project_rows(rows, owns))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..inducing import naming_repeated
-from ..posteriors.base import over_outputs
+from ..posteriors.base import Prior, over_outputs
 from ..records import Marginals, is_record, leaves, plus, total
 
 KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
@@ -55,11 +55,14 @@ class LayerPass:
         How many inputs will be pulled: columns of Kuf.
     need : tuple of str
         Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X; "natural_step".
+    prior : Prior, optional
+        That of another pass of this covariance at these inducing inputs, with this jitter.
     **more
         Random quantities, or a direction, for ``start_from`` of the posterior.
 
     Attributes
     ----------
+    prior : Prior
     work : Pass
         That of the posterior.
     num_inducing : int
@@ -68,12 +71,13 @@ class LayerPass:
         As of ``work``.
     """
 
-    def __init__(self, layer, jitter, columns=0, need=(), **more):
+    def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
         self.layer = layer
         self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(tuple(need), layer.mean is not None)
-        Kuu = layer.covariance.Kuu(layer.inducing)
+        self.prior = prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
+        Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
-            self.work = layer.posterior.start(Kuu, jitter, columns, own, **more)
+            self.work = layer.posterior.start_from(prior, columns, own, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
         self._dtype, self._pulled, self._covariance_bars = Kuu.dtype, False, []
@@ -87,10 +91,12 @@ class LayerPass:
         """``(Marginals, Rows)`` at a run of rows X (N, D)."""
         layer, covariance = self.layer, self.layer.covariance
         Kuf = covariance.Kuf(layer.inducing, X)
-        f, saved = self.work.project(Kuf, covariance.kff(X))
-        if layer.mean is not None:
-            f = Marginals(f.mean + layer.mean(X), f.var)
-        return f, Rows(X, Kuf, saved)
+        return self._through(X, Kuf, *self.work.project(Kuf, covariance.kff(X)))
+
+    def _through(self, X, Kuf, f, saved):
+        """``forward`` from what the posterior's pass gives."""
+        mean = self.layer.mean
+        return f if mean is None else Marginals(f.mean + mean(X), f.var), Rows(X, Kuf, saved)
 
     def joint(self, X):
         """``Joint`` moments of the latent function at X."""

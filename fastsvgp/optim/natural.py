@@ -1,9 +1,10 @@
-"""One natural-gradient step for the posterior of an SVGP."""
+"""One natural-gradient step for the posterior of an SVGP, alone or with the gradient in all else from the same pass."""
 
 import numpy as np
 
 from .. import check, models
-from ..bounds.elbo import SVGP, elbo, sweep
+from ..bounds.elbo import SVGP, elbo, elbo_and_grad, relay, sweep
+from ..bounds.kept import KEEP_NUMBERS, SharedLayerPass
 from ..bounds.passes import layer_pass
 from ..errors import Diverged
 from ..kernels import verdicts
@@ -49,7 +50,51 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
     are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
     """
-    asked, monotone = check.scalar("step_size", step_size), check.flag("monotone", monotone)
+    stepped, info, *_ = _stepped(model, X, Y, step_size, (), check.flag("monotone", monotone), num_data, jitter, rng, random)
+    return stepped, info
+
+
+@verdicts.retried
+@models.public(SVGP)
+def natural_step_and_grad(
+    model, X, Y, *, step_size=0.3, wrt=None, num_data=None, jitter=None, rng=None, monotone=False, **random
+):  # fmt: skip
+    """``natural_step``, and then ``elbo_and_grad`` at the new q(u), on one batch: for less than one after the other.
+
+    Parameters
+    ----------
+    wrt : sequence of str, optional
+        Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all but the posterior.
+    model, X, Y, step_size, num_data, jitter, rng, monotone, **random
+        As in ``natural_step``.
+
+    Returns
+    -------
+    model : SVGP
+    info : NaturalStepInfo
+        Both as of ``natural_step``.
+    value : float
+    grad : SVGP
+        Both as of ``elbo_and_grad``: at the model returned, uphill.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As these two.
+
+    Notes
+    -----
+    For one set of inducing inputs, and an (M, B) matrix of up to 512 MiB in float64, both share the covariance blocks, the
+    factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less. On a device four copies to the host.
+    """
+    if wrt is None:
+        wrt = tuple(name for name, _ in model._record_fields if name != "posterior" and getattr(model, name) is not None)
+    return _stepped(model, X, Y, step_size, wrt, check.flag("monotone", monotone), num_data, jitter, rng, random)
+
+
+def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, random):
+    """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is empty."""
+    asked = check.scalar("step_size", step_size)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
     check.parts(model)
@@ -59,21 +104,34 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
             f"natural_step: a {kind} posterior can not take natural-gradient steps, because {why}; train it with a first-order "
             "optimiser (fastsvgp.adam), or use a Whitened posterior"
         )
-    same = {"X": X, "Y": Y, "num_data": num_data, "jitter": jitter, "rng": rng}
+    given = X, Y
     model, X, Y, dtype = check.svgp(model, X, Y)
-    random = check.drawn(random, model, dtype, rng)
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), ("natural_step",), **random)
+    wrt, random = check.names(wrt, model), check.drawn(random, model, dtype, rng)
+    same = {"num_data": num_data, "jitter": jitter, "rng": rng} | random
+    M = sum(model.covariance.num_inducing(model.inducing))
+    shared = wrt and model.posterior.shares_rows and M * len(X) <= KEEP_NUMBERS
+    begin = SharedLayerPass if shared else layer_pass
+    jitter = check.jitter_amount(jitter, dtype)
+    layer = begin(model, jitter, len(X), ("natural_step",), **random)
     data, negative = 0.0, 0
     for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
+        del part  # its memory is the next part's
     value = check.result(data - layer.kl(), model)
     if not np.isfinite(value):
         raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
 
     def rises(posterior):
-        return no_lower(elbo(replace(model, posterior=posterior), **same, **random), value, dtype)
+        return no_lower(elbo(replace(model, posterior=posterior), *given, **same), value, dtype)
 
-    stepped, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
-    return replace(model, posterior=stepped), NaturalStepInfo(value, size, size < asked, negative)
+    posterior, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
+    model, info = replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked, negative)
+    if not wrt:
+        return model, info, None, None
+    if not shared:
+        del layer
+        return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)
+    check.begin(model, X)
+    return model, info, *relay(model, SharedLayerPass(model, jitter, len(X), wrt, after=layer), X, Y, num_data, rng, wrt)

@@ -66,6 +66,7 @@ class GaussianFactor(Posterior):
     """Posteriors with a mean and a lower factor: the whitened algebra at parameters that may depend on L = chol(Kuu)."""
 
     natural_fields = ("mean", "scale_tril")
+    shares_rows = True
     whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
     def check_size(self, M):

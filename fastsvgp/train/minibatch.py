@@ -8,7 +8,7 @@ import numpy as np
 
 from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
-from ..optim.natural import natural_step
+from ..optim.natural import natural_step, natural_step_and_grad
 from ..records import replace
 from .jitter import with_more_jitter
 from .natural_steps import WALKING, steps_on
@@ -54,12 +54,13 @@ class MinibatchSteps(Steps):
         value = natural_size = step_size = inverse = None
         if step == 0:
             model, _ = self._refreshed(model, batch[0])
-        used = self._jitter
+        used, grad = self._jitter, None
         if self._natural is not None:
             asked = self._natural.size(step, scheduled)
             batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
-            (model, taken), used = self._safely(functools.partial(self._natural_steps, model, batches, at, asked))
-            value, natural_size = taken[-1].value, taken[-1].step_size
+            natural = functools.partial(self._natural_steps, model, batches, at, asked, self._optimiser.moving(model, optimised))
+            (model, taken, value, grad), used = self._safely(natural)
+            natural_size = taken[-1].step_size
             batch, at = batches[-1], at + self._e_steps - 1
             for one in taken:
                 if one.backed_off:
@@ -67,7 +68,7 @@ class MinibatchSteps(Steps):
         for i in range(self._m_steps):
             batch = self._batches.at(at + i) if i else batch
             paths = self._optimiser.moving(model, optimised)
-            if paths or value is None:
+            if (i or grad is None) and (paths or value is None):
                 exact = self._inverse is None or self._inverse.direction == "exact"
                 uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
                 shared = self._shared(at + i)
@@ -88,8 +89,16 @@ class MinibatchSteps(Steps):
         self._move_to(model, optimised, scheduled)
         return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
 
-    def _natural_steps(self, model, batches, at, size, *, jitter):
-        """``(model, infos)`` after one on each of the batches, the first of which has the number ``at``."""
+    def _natural_steps(self, model, batches, at, size, paths, *, jitter):
+        """``(model, infos, value, gradient)`` after one on each of the batches, the first of which has the number ``at``.
+
+        The value is the last that is known. The gradient, in ``paths`` and on the last batch, is None where it takes a pass of
+        its own.
+        """
+        if len(batches) == 1 and paths:
+            options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
+            stepped, info, value, grad = self._located(natural_step_and_grad, at, model, *batches[0], **options)
+            return replace(model, posterior=stepped.posterior), [info], value, grad
         if len(batches) == 1 or not isinstance(model.posterior, WALKING):
             infos = []
             for i, batch in enumerate(batches):
@@ -97,14 +106,14 @@ class MinibatchSteps(Steps):
                 stepped, info = self._located(natural_step, at + i, model, *batch, step_size=size, jitter=jitter, **more)
                 model = replace(model, posterior=stepped.posterior)
                 infos.append(info)
-            return model, infos
+            return model, infos, infos[-1].value, None
 
         def located(function, i, *args):
             return self._located(function, at + i, *args)
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, *batches[0], batches, **options)
-        return replace(model, posterior=stepped.posterior), infos
+        return replace(model, posterior=stepped.posterior), infos, infos[-1].value, None
 
     def _shared(self, at):
         """What all bounds of the batch with this number take."""

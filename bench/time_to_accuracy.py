@@ -1,0 +1,147 @@
+"""What a user waits for: held-out negative log predictive density (NLPD) of a regression against seconds of training.
+
+    python bench/time_to_accuracy.py start kin40k.data.csv.gz kin40k.test_mask.csv.gz --out DIR
+    python bench/time_to_accuracy.py train "fastsvgp, natural + Adam" --out DIR    # where that program is installed
+    python bench/time_to_accuracy.py table --out DIR --picture docs/time_to_accuracy.png
+
+All programs train the whitened SVGP with an ARD RBF covariance and Gaussian noise from one start (``start`` writes it: inducing
+inputs are training rows, q is the prior) through the same rows at each step, in float64 on two threads, by Adam at 0.01 and, where
+they are named, natural-gradient steps of 0.1. What they need to compile is done before the clock starts. The clock stands still
+while the parameters are copied; the NLPD of what was copied is computed at the end, by one function for all.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import sys
+import time
+
+THREADS = 2
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
+
+import numpy as np  # noqa: E402
+
+INDUCING, BATCH, STEPS, JITTER = 512, 1024, 12_000, 1e-6
+RATE, NATURAL = 0.01, 0.1
+LOOKS = 40  # at the parameters, at times that grow evenly
+LEVELS = 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05, 0.0, -0.05, -0.1
+
+
+def start(data, mask, out):
+    """Write the problem: standardised data of the first split, where to start, and the rows of each step."""
+    table, test = np.loadtxt(data, delimiter=","), np.loadtxt(mask, delimiter=",")[:, 0] > 0
+    table = (table - table[~test].mean(0)) / table[~test].std(0)
+    (X, y), (Xt, yt) = ((part[:, :-1], part[:, -1]) for part in (table[~test], table[test]))
+    rng = np.random.default_rng(0)
+    per_epoch = len(X) // BATCH
+    orders = [rng.permutation(len(X))[: per_epoch * BATCH].reshape(per_epoch, BATCH) for _ in range(-(-STEPS // per_epoch))]
+    Z = X[np.sort(rng.choice(len(X), INDUCING, replace=False))]
+    rows = np.concatenate(orders)[:STEPS].astype(np.int32)
+    begin = {"Z": Z, "variance": 1.0, "lengthscales": np.full(X.shape[1], 2.0), "noise": 0.1}
+    np.savez(out / "start.npz", X=X, y=y, Xt=Xt, yt=yt, rows=rows, **begin)
+
+
+def nlpd(p, X, y):
+    """Mean negative log predictive density of the held-out data, from the parameters alone."""
+    from scipy.linalg import solve_triangular
+
+    A, B = p["Z"] / p["lengthscales"], X / p["lengthscales"]
+
+    def covariance(P, Q):
+        return p["variance"] * np.exp(-0.5 * np.maximum((P**2).sum(1)[:, None] + (Q**2).sum(1) - 2 * P @ Q.T, 0))
+
+    L = np.linalg.cholesky(covariance(A, A) + JITTER * np.eye(len(A)))
+    Lam = solve_triangular(L, covariance(A, B), lower=True)
+    mean, var = Lam.T @ p["mean"], p["variance"] - (Lam**2).sum(0) + ((p["scale_tril"].T @ Lam) ** 2).sum(0) + p["noise"]
+    return float(np.mean(0.5 * np.log(2 * np.pi * var) + (y - mean) ** 2 / (2 * var)))
+
+
+def train(name, out, seconds):
+    """Train one program for so long, and write what it had reached when."""
+    from accuracy_programs import PROGRAMS
+
+    problem = dict(np.load(out / "start.npz"))
+    program = PROGRAMS[name](problem)
+    program.warm()
+    looks = iter(seconds * np.linspace(0.02, 1, LOOKS) ** 1.5)
+    due, spent, found, steps = next(looks), 0.0, [], 0
+    for rows in problem["rows"]:
+        begun = time.perf_counter()
+        program.step(rows)
+        spent, steps = spent + time.perf_counter() - begun, steps + 1
+        if spent >= due:
+            begun = time.perf_counter()
+            found.append((spent, steps, program.parameters()))
+            due = next((look for look in looks if look > spent), np.inf)
+            if due == np.inf:
+                break
+    curve = [(spent, steps, nlpd(p, problem["Xt"], problem["yt"])) for spent, steps, p in found]
+    (out / f"{name}.json").write_text(json.dumps({"program": name, "versions": program.versions, "curve": curve}, indent=1))
+    print(f"{name}: {1e3 * spent / steps:.3g} ms a step, NLPD {curve[-1][2]:.3f} after {spent:.0f} s")
+
+
+def reached(curve, level):
+    """Seconds until the NLPD is at a level and stays there for the next look; None where it never is."""
+    values = [value for _, _, value in curve] + [-np.inf]
+    return next((curve[i][0] for i in range(len(curve)) if max(values[i : i + 2]) <= level), None)
+
+
+def table(out, picture, command):
+    import report
+
+    curves = {(one := json.loads(path.read_text()))["program"]: one for path in sorted(out.glob("*.json"))}
+    versions = sorted({version for one in curves.values() for version in one["versions"]})
+    lines = [report.header(command, report.PACKAGES, None, report.computing()), "", ", ".join(versions) + ".", ""]
+    levels = [level for level in LEVELS if any(reached(one["curve"], level) for one in curves.values())]
+    lines.append("| program | ms a step | last NLPD |" + "".join(f" {level:g} |" for level in levels))
+    lines.append("|" + " --- |" * (3 + len(levels)))
+    for name, one in sorted(curves.items(), key=lambda item: item[1]["curve"][-1][2]):
+        seconds, steps, value = one["curve"][-1]
+        times = (reached(one["curve"], level) for level in levels)
+        cells = "".join(f" {t:.3g} |" if t else " |" for t in times)
+        lines.append(f"| {name} | {1e3 * seconds / steps:.3g} | {value:.3f} |{cells}")
+    print("\n".join(lines))
+    if picture:
+        draw(curves, picture)
+
+
+def draw(curves, picture):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, one in curves.items():
+        seconds, _, values = zip(*one["curve"], strict=True)
+        ours = name.startswith("fastsvgp")
+        axes.plot(seconds, values, "-" if ours else "--", lw=2 if ours else 1.2, label=name)
+    axes.set(xlabel="seconds of training", ylabel="held-out NLPD", xscale="log", ylim=(None, 0.8))
+    axes.legend(fontsize=8, frameon=False)
+    axes.grid(alpha=0.3)
+    figure.savefig(picture, dpi=130)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("start", "train", "table"))
+    parser.add_argument("names", nargs="*", help="start: the files of data and of test marks; train: programs")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--picture", type=pathlib.Path)
+    args = parser.parse_args(arguments)
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.what == "start":
+        start(*args.names, args.out)
+    elif args.what == "train":
+        for name in args.names:
+            train(name, args.out, args.seconds)
+    else:
+        table(args.out, args.picture, shlex.join(["python", "bench/time_to_accuracy.py", *arguments]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
