@@ -74,9 +74,14 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 def serving(name, model, argument="model"):
     """``(what serves a public function for this model, the options that it names, the name of its **rest or None)``."""
-    if name not in _SERVES.get(type(model), ()):
+    if not offers(name, model):
         raise TypeError(_not_offered(name, model, argument))
     return _SERVES[type(model)][name]
+
+
+def offers(name, model):
+    """Whether models of this kind have a public function."""
+    return name in _SERVES.get(type(model), ())
 
 
 def check_options(name, kind, options, named, rest):

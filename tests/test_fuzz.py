@@ -53,6 +53,7 @@ def cases():
         ),
         "predict_from_blocks": (fs.predict_from_blocks, dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
         "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
+        "natural_step_and_grad": (fs.natural_step_and_grad, dict(bound, step_size=0.3, wrt="inducing", monotone=True)),
         "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
         "optimal_svgp": (fs.optimal_svgp, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),

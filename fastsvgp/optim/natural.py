@@ -85,7 +85,7 @@ def natural_step_and_grad(
     Notes
     -----
     For one set of inducing inputs, and an (M, B) matrix of up to 512 MiB in float64, both share the covariance blocks, the
-    factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less. On a device four copies to the host.
+    factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less. On a device three copies to the host.
     """
     if wrt is None:
         wrt = tuple(name for name, _ in model._record_fields if name != "posterior" and getattr(model, name) is not None)

@@ -58,6 +58,7 @@ from .base import (
 )
 
 INVERSE_UP_TO = 256
+SMALL = 8e6  # M^2 (M + B): up to there BLAS works on one thread, and the calls from Python count
 LONG_FROM = 4  # data per inducing input and output
 
 
@@ -74,8 +75,11 @@ class GaussianFactor(Posterior):
 
     def start_from(self, prior, columns=0, need=()):
         """The pass in the form that suits what will be pulled."""
-        long = wanted(need, "Kuf", "blocks") and columns > LONG_FROM * self.mean.size
-        return (LongWhitening if long else Whitening)(self, prior, columns, need)
+        if not wanted(need, "Kuf", "blocks"):
+            return Whitening(self, prior, columns, need)
+        if SmallWhitening.suits(self, prior, columns):
+            return SmallWhitening(self, prior, columns, need)
+        return (LongWhitening if columns > LONG_FROM * self.mean.size else Whitening)(self, prior, columns, need)
 
     def whitened(self, L):
         """``(m', W')`` (..., M), (..., M, M) of v = L^-1 u."""
@@ -319,3 +323,45 @@ class LongWhitening(Whitening):
     def _Kuf_bar(self, Lam_bar):
         return Lam_bar  # E has been through L^-T already
 
+
+class SmallWhitening(Whitening):
+    """Small problems of one output on the CPU, all in the Gram form: four compiled calls in place of two dozen.
+
+    Whole steps take 0.61 of the time at (M, B) = (20, 100), 0.8 at (50, 500), 0.85 to 0.9 at (100, 256).
+    """
+
+    @staticmethod
+    def suits(q, prior, columns):
+        """Whether this is the pass for a posterior at a prior, where the cotangents of Kuf are wanted."""
+        M = len(prior.Kuu)
+        return type(prior.Kuu) is np.ndarray and q.mean.size == M and M * M * (M + columns) < SMALL
+
+    def __init__(self, q, prior, columns, need):
+        super().__init__(q, prior, columns, need)
+        self.gram_form, self.inverse = True, prior.inverse
+
+    def project(self, Kuf, kff):
+        Lam, V, mean, var, raised = kernels.whitened_marginals(self.inverse, Kuf, kff, self.means[0], self.trils[0])
+        self.clamped += raised
+        f = Marginals(mean.reshape(*self.batch, -1), var.reshape(*self.batch, -1))
+        return Projection(f, Projected(Lam, [V], True))
+
+    def pull(self, rows, f_bar):
+        first, Lam, (V,) = self.Lam_a is None, rows.Lam, rows.V
+        if first:
+            self.Lam_a, self.G = (np.zeros(a.shape, a.dtype) for a in (self.means, self.trils))
+        a, b = (bar.reshape(Lam.shape[1]) for bar in (f_bar.mean, f_bar.var))
+        W = self.trils[0]
+        kernels.whitened_cotangents(self.inverse, Lam, V, self.means[0], W, a, b, self.Lam_a[0], self.G[0], not first)
+        rows.Lam = rows.V = None
+        return V
+
+    def _whitened_bars(self, kl_bar):
+        G, self.G = self.G, None
+        W, m, Lam_a = self.trils[0], self.means[0], self.Lam_a[0]
+        mean_bar, tril_bar, C = kernels.whitened_bars(W, G[0], m, Lam_a, kl_bar, self.need_Kuu)
+        self.C = C if self.need_Kuu else None
+        return mean_bar[None], tril_bar[None], self.C
+
+    def kl(self):
+        return kernels.whitened_kl(self.means[0], self.trils[0])

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from .. import models
 from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
 from ..optim.natural import natural_step, natural_step_and_grad
@@ -95,7 +96,7 @@ class MinibatchSteps(Steps):
         The value is the last that is known. The gradient, in ``paths`` and on the last batch, is None where it takes a pass of
         its own.
         """
-        if len(batches) == 1 and paths:
+        if len(batches) == 1 and paths and models.offers("natural_step_and_grad", model):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
             stepped, info, value, grad = self._located(natural_step_and_grad, at, model, *batches[0], **options)
             return replace(model, posterior=stepped.posterior), [info], value, grad

@@ -303,6 +303,11 @@ def test_natural_step(one_gpu, rng, posterior):
         found, found_info = fs.natural_step(*there, step_size=0.4, num_data=500)
     assert_same(found, expected, 1e-9)
     assert found_info.step_size == info.step_size
+    *_, value, grad = fs.natural_step_and_grad(*here, step_size=0.4, num_data=500)
+    with Copies(gpu, 3):  # and the value there
+        *_, found_value, found_grad = fs.natural_step_and_grad(*there, step_size=0.4, num_data=500)
+    np.testing.assert_allclose(found_value, value, rtol=1e-9)
+    assert_same(found_grad, grad, 1e-8)
 
 
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "absorbed-sites", "dual-sites"])

@@ -1,5 +1,6 @@
 """Whether others want the cores: what calls on several threads tell, and how long it is believed."""
 
+import os
 import threading
 import time
 
@@ -15,10 +16,12 @@ LARGE = np.eye(400)
 
 
 class Clocks:
-    """Wall time, CPU time of the process and the time in the queue for a core, turned by hand."""
+    """Wall time, CPU time of the process, the time in the queue for a core, and that of idle cores, turned by hand."""
 
     def __init__(self, monkeypatch):
         self.wall = self.cpu = self.queued = 100.0
+        self.idle = None
+        monkeypatch.setattr(crowd, "idle", lambda: self.idle)
         monkeypatch.setattr(time, "perf_counter", lambda: self.wall)
         monkeypatch.setattr(time, "process_time", lambda: self.cpu)
         monkeypatch.setattr(openblas, "queued", lambda: self.queued)
@@ -64,6 +67,49 @@ def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
         found.observe(2, 1.0, 1.0, 0.3)
     clocks.turn(1.01 * crowd.FIRST, 0)
     assert not found  # alone for a moment, it begins anew
+
+
+def test_a_crowd_is_believed_while_others_have_the_cores(clocks):
+    """Three cores, of which this process uses one: it looks again when the other two were idle, or its own."""
+    found, clocks.idle = crowd.Crowd(), 1000.0
+    for _ in range(2):
+        found.observe(3, 1.5, 1.0, 0.3)
+    for others in (2.0, 1.0, 0.3) * 10:
+        clocks.turn(1.01 * crowd.FIRST, crowd.FIRST)
+        clocks.idle += (2 - others) * crowd.FIRST
+        assert found
+    for cpu in (1.0, 2.0):  # in the second round other threads of this process work too
+        clocks.turn(1.01 * crowd.FIRST, cpu * crowd.FIRST)
+        clocks.idle += (2.95 - cpu) * crowd.FIRST
+        assert not found
+        found.observe(3, 1.5, 1.0, 0.3)  # and yet not all cores: it waits longer
+        assert found
+        clocks.turn(1.01 * crowd.FIRST, crowd.FIRST)
+        clocks.idle += 2 * crowd.FIRST
+        assert found
+        clocks.turn(3 * crowd.FIRST, 3 * crowd.FIRST)
+        clocks.idle += 6 * crowd.FIRST
+        assert not found
+        found.observe(3, 3.0, 1.0, 0.3)
+        for _ in range(2):
+            found.observe(3, 1.5, 1.0, 0.3)
+
+
+def test_idle_cores_are_counted(tmp_path, monkeypatch):
+    before, wall = crowd.idle(), time.perf_counter()
+    if before is not None:
+        time.sleep(0.03)
+        assert 0 <= crowd.idle() - before <= (time.perf_counter() - wall + 0.02) * len(os.sched_getaffinity(0))
+    if not hasattr(os, "sched_getaffinity"):
+        pytest.skip("no such thing here")
+    monkeypatch.setattr(crowd, "CORES", str(tmp_path / "stat"))
+    assert crowd.idle() is None
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 10})
+    lines = "cpu  9 9 9 9 9 9\n", "cpu1 1 0 1 300 50 7 0\n", "cpu2 1 0 1 9999 0 0\n", "cpu10 1 0 1 20 30 7\n", "intr 1 2 3\n"
+    (tmp_path / "stat").write_text("".join(lines))
+    assert crowd.idle() == 400 / os.sysconf("SC_CLK_TCK")
+    (tmp_path / "stat").write_text("".join(lines[:3]))
+    assert crowd.idle() is None  # a core of ours is not told of
 
 
 class Pool:

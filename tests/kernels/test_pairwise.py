@@ -18,10 +18,11 @@ NAMES = ("X1", "X2", "variance", "lengthscales")
 STEP = 1e-4  # of differences: the pairs of `problem` are hundreds of them from the kinks
 
 
-@pytest.fixture(params=["direct", "product"])
+@pytest.fixture(params=["small", "direct", "product"])
 def form(request, monkeypatch):
-    """Each way to the distances, whatever D; the reverse rule of the second in more than one row tile."""
-    monkeypatch.setattr(pairwise, "DIRECT_BELOW", 10_000 if request.param == "direct" else 0)
+    """Each way to the distances, whatever D and the size; the reverse rule of the last in more than one row tile."""
+    monkeypatch.setattr(pairwise, "DIRECT_BELOW", 0 if request.param == "product" else 10_000)
+    monkeypatch.setattr(pairwise.small, "UP_TO", 1e12 if request.param == "small" else 0)
     monkeypatch.setattr(pairwise, "TILE", 40 * 65)
     return request.param
 

@@ -5,6 +5,8 @@ import pytest
 from gp_problems import lower_factor
 
 import fastsvgp as fs
+from fastsvgp.bounds import elbo
+from fastsvgp.optim import natural
 
 POSTERIORS = pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
 
@@ -120,3 +122,92 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
         assert same.value == info.value
         for (_, _, one), (_, _, other) in zip(fs.leaves(stepped), fs.leaves(bare), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+# --- with the gradient at the new q(u) --------------------------------------------------------------------------------------------
+
+
+def both_ways(model, X, Y, wrt=None, monotone=False, **options):
+    """``natural_step_and_grad``, and the two calls that it stands for; their results are compared."""
+    found, info, value, grad = fs.natural_step_and_grad(model, X, Y, step_size=0.4, wrt=wrt, monotone=monotone, **options)
+    stepped, same = fs.natural_step(model, X, Y, step_size=0.4, monotone=monotone, **options)
+    names = ("covariance", "inducing", "likelihood", "mean") if wrt is None else wrt
+    expected, bars = fs.elbo_and_grad(stepped, X, Y, wrt=names, **options)
+    tolerance = 1e-3 if X.dtype == np.float32 else 1e-11
+    np.testing.assert_allclose([value, info.value], [expected, same.value], rtol=tolerance)
+    assert info[1:] == same[1:]
+    for ours, theirs in ((found, stepped), (grad, bars)):
+        for (path, _, a), (other, _, b) in zip(fs.leaves(ours), fs.leaves(theirs), strict=True):
+            assert path == other and (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1e-30 + np.abs(b).max()), err_msg=path)
+    return grad
+
+
+KINDS = pytest.mark.parametrize("kind", [fs.Whitened, fs.Marginal, fs.AbsorbedDualSites, fs.DualSites], ids=lambda c: c.__name__)
+
+
+@KINDS
+@pytest.mark.parametrize("N", [5, 20, 70])  # batch, Gram and long forms
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_a_step_and_the_gradient_after_it(rng, kind, N, outputs, monkeypatch):
+    X = rng.standard_normal((N, 2))
+    Y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(N) if outputs is None else rng.standard_normal((N, outputs))
+    batch = () if outputs is None else (outputs,)
+    q = fs.Whitened(rng.standard_normal((*batch, 6)), lower_factor(rng, *batch, 6))
+    start = fs.SVGP(fs.RBF(1.2, np.array([0.9, 1.1])), rng.standard_normal((6, 2)), q, fs.Gaussian(0.3), fs.ConstantMean(0.3))
+    start = fs.convert(start, kind, jitter=1e-4)
+    both_ways(start, X, Y, num_data=100, jitter=1e-4)
+    grad = both_ways(start, X, Y, ("covariance.variance", "posterior"), jitter=1e-4)
+    assert grad.covariance.lengthscales is None and grad.posterior is not None and grad.inducing is None
+    monkeypatch.setattr(elbo, "PART_COLUMNS", 8)
+    monkeypatch.setattr(elbo, "PART_NUMBERS", 1)
+    both_ways(start, X, Y, num_data=100, jitter=1e-4)
+
+
+def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
+    X = rng.standard_normal((20, 2))
+    m, calls = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0)), []
+    for name in ("Kuu", "Kuf"):
+        whole = getattr(fs.RBF, name)
+        monkeypatch.setattr(fs.RBF, name, lambda self, *a, _name=name, _whole=whole: calls.append(_name) or _whole(self, *a))
+    together = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
+    assert calls == ["Kuu", "Kuf"]
+    monkeypatch.setattr(natural, "KEEP_NUMBERS", 20 * 6 - 1)  # too many to be kept: one after the other
+    apart = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
+    assert calls == ["Kuu", "Kuf"] * 3
+    np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)
+
+
+def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
+    X, Y = rng.uniform(-2, 2, (30, 1)), rng.standard_normal((30, 2))
+    pair, covariance = fs.InducingPair(X[:4].copy(), X[4:12].copy()), fs.RBF(1.0, 0.7)
+    for q, options in ((fs.WhitenedOrthogonal, {}), (fs.Orthogonal, {}), (fs.DecoupledWeights, {"sampled": 3, "rng": 0})):
+        start = fs.SVGP(covariance, pair, fs.at_prior(q, covariance, pair, outputs=2), fs.StudentT(0.3, df=4.0))
+        both_ways(start, X, Y, ("covariance", "inducing"), num_data=60, monotone=True, **options)
+    m = model(rng, fs.Whitened, fs.StudentT(0.3, df=4.0))
+    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], m)
+    X = rng.standard_normal((40, 2))
+    both_ways(m, X, X[:, 0], ("covariance", "inducing"), monotone=True)
+    both_ways(single, X.astype(np.float32), X[:, 0].astype(np.float32), ("covariance", "inducing"))
+    with pytest.raises(TypeError, match="natural_step: a LikelihoodForm posterior can not take"):
+        fs.natural_step_and_grad(fs.replace(m, posterior=fs.LikelihoodForm(np.zeros(6), np.ones(6))), X, X[:, 0])
+    with pytest.raises(ValueError, match="wrt"):
+        fs.natural_step_and_grad(m, X, X[:, 0], wrt=("lengthscales",))
+
+
+def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
+    """The trajectory of the two calls, step by step."""
+    X = rng.standard_normal((50, 2))
+    Y = np.sin(X[:, 0])
+    start, options = model(rng, fs.Whitened, fs.Gaussian(0.1)), dict(steps=4, batch_size=50, natural_step_size=0.3, rng=0)
+    fitted, info = fs.fit(start, X, Y, **options)
+    adam = fs.adam(0.01).fixing(("posterior",))
+    m, state = start, adam.init(start)
+    for _ in range(4):
+        m, _ = fs.natural_step(m, X, Y, step_size=0.3)
+        value, grad = fs.elbo_and_grad(m, X, Y)
+        m, state = adam.step(m, grad, state, value)
+    np.testing.assert_allclose(info.values[-1], value, rtol=1e-10)
+    np.testing.assert_allclose(fitted.inducing, m.inducing, rtol=1e-9)
+    np.testing.assert_allclose(fitted.posterior.scale_tril, m.posterior.scale_tril, rtol=1e-7, atol=1e-9)

@@ -1,4 +1,4 @@
-"""The whitened algebra: its three forms are one bound, and each is taken where it is the cheapest."""
+"""The whitened algebra: its forms are one bound, and each is taken where it is the cheapest."""
 
 import numpy as np
 import pytest
@@ -11,31 +11,49 @@ from fastsvgp.posteriors.base import Prior
 
 def form_of(posterior, blocks, columns, need):
     work = posterior.start(blocks.Kuu, JITTER, columns, need)
+    if isinstance(work, whitening.SmallWhitening):
+        return "small"
     return "long" if isinstance(work, whitening.LongWhitening) else "Gram" if work.gram_form else "batch"
 
 
 @pytest.mark.parametrize("P", [None, 2])
-def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P):
+def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P, monkeypatch):
     posterior, blocks, _ = problem(rng, "whitened", 6, 1, P)
+    monkeypatch.setattr(whitening, "SMALL", 6 * 6 * (6 + 100))
+    for columns, form in ((99, "small"), (100, "long")):
+        assert form_of(posterior, blocks, columns, ("blocks",)) == (form if P is None else "long")
+        assert form_of(posterior, blocks, columns, ("posterior",)) == "Gram"
+    monkeypatch.setattr(whitening, "SMALL", 0)
     for columns, form in ((0, "batch"), (9 * (P or 1), "batch"), (10 * (P or 1), "Gram"), (25 * (P or 1), "long")):
         assert form_of(posterior, blocks, columns, ("blocks",)) == form
         assert form_of(posterior, blocks, columns, ("posterior",)) == ("Gram" if form == "long" else form)
         assert form_of(posterior, blocks, columns, ("natural_step",)) == "Gram"
 
 
+def numbers_of(back):
+    leaves = [*fs.leaves(back.f), *fs.leaves(back.posterior)]
+    return [back.kl, back.Kuu, back.Kuf, *(a for _, _, a in leaves)]
+
+
 @pytest.mark.parametrize("inverse_up_to", [0, 256])
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("name", ["whitened", "marginal"])
-def test_three_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
+def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
     monkeypatch.setattr(whitening, "INVERSE_UP_TO", inverse_up_to)
+    small = whitening.SMALL
+    monkeypatch.setattr(whitening, "SMALL", 0)
     posterior, blocks, _ = problem(rng, name, 12, 40, P)
     results = []
     for columns in (0, 20 * (P or 1), 10**6):
         work = posterior.start(blocks.Kuu, JITTER, columns, ALL)
         assert (work.inverse is None) == (inverse_up_to == 0 or columns == 0)
         back = back_and_forth(work, blocks)
-        leaves = [*fs.leaves(back.f), *fs.leaves(back.posterior)]
-        results.append([back.kl, back.Kuu, back.Kuf, *(a for _, _, a in leaves)])
+        results.append(numbers_of(back))
+    monkeypatch.setattr(whitening, "SMALL", small)
+    for need in (ALL, (*ALL, "natural_step")):
+        work = posterior.start(blocks.Kuu, JITTER, 40, need)
+        assert isinstance(work, whitening.SmallWhitening) == (P is None)
+        results.append(numbers_of(back_and_forth(work, blocks)))
     for others in zip(*results, strict=True):
         for other in others[1:]:
             np.testing.assert_allclose(other, others[0], rtol=1e-9, atol=1e-9)
@@ -63,3 +81,38 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
         f, rows = work.project_rows(kept)
         work.pull(rows, bars_of(f))
     assert counts == {"cholesky": 1, "multiply_triangular": 2 + 3, "inverse_triangular": 1}
+
+
+@pytest.mark.parametrize("signs", [(-1, -1), (1, 1), (-1, 1), (0, 0)])
+def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatch, signs):
+    """Convex and concave likelihoods, and both in one batch; sums over runs of rows; few of the cotangents."""
+    posterior, blocks, _ = problem(rng, "whitened", 7, 19)
+    results = []
+    for small in (whitening.SMALL, 0):
+        monkeypatch.setattr(whitening, "SMALL", small)
+        for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
+            work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
+            assert isinstance(work, whitening.SmallWhitening) == (small > 0 and need != ("blocks.Kuu",))
+            for start, stop in ((0, 11), (11, 11), (11, 19)):
+                f, rows = work.project(blocks.Kuf[:, start:stop].copy(), blocks.kff[start:stop].copy())
+                weights = np.linspace(*signs, 19)[start:stop] * (1.5 + np.cos(np.arange(start, stop)))
+                found += [f.mean, f.var, work.pull(rows, fs.replace(f, mean=np.sin(f.mean), var=weights))]
+            bars = work.finish(-0.7)
+            found += [bars.Kuu, *(a for _, _, a in fs.leaves(bars.posterior))]
+            results.append(found)
+    for ours, theirs in zip(results[:4], results[4:], strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
+    """The posterior sees no data at its inducing inputs, and is certain there."""
+    for dtype in (np.float64, np.float32):
+        K = fs.RBF(1.0, 1.0).matrix(rng.standard_normal((9, 3)).astype(dtype))
+        q = fs.Whitened(np.zeros(9, dtype), np.asarray(1e-12 * np.eye(9), dtype))
+        work = q.start(K, 0.0, 9, ALL)
+        f, _ = work.project(K, np.ones(9, dtype))
+        assert isinstance(work, whitening.SmallWhitening) and f.var.dtype == dtype
+        assert work.clamped == np.count_nonzero(f.var == np.finfo(dtype).eps) and f.var.min() >= np.finfo(dtype).eps

@@ -12,6 +12,11 @@ def owned(A, overwrite=False, copy=scratch.copy):
     return copy(A)
 
 
+def plain(A):
+    """C-contiguous, aligned and writeable: one compiled specialisation serves all callers."""
+    return A if A.flags.carray else np.array(A, order="C")
+
+
 def matrix(A):
     """``A`` where our BLAS wrappers can take it as it is (unit column stride, rows apart, writable), else a C-contiguous copy."""
     size = A.itemsize

@@ -10,7 +10,9 @@ from scipy.linalg import blas
 
 from . import pairwise_direct as direct
 from . import pairwise_rows as rows
+from . import pairwise_small as small
 from . import scratch
+from .batching import plain
 from .threads import over_rows
 
 FAMILIES = {"rbf": rows.RBF, "matern12": rows.MATERN12, "matern32": rows.MATERN32, "matern52": rows.MATERN52}
@@ -20,14 +22,14 @@ _smallest = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.
 _none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
 
 
-def _plain(X):
-    """C-contiguous, aligned and writeable: one compiled specialisation serves all callers."""
-    return X if X.flags.carray else np.array(X, order="C")
-
-
 def _scale(lengthscales, D, dtype):
     """1 / lengthscales, of finite square: for anything smaller too, all that is not equal is infinitely far apart."""
     return np.divide(1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind")
+
+
+def _vector(lengthscales, dtype):
+    """(D,) or (1,): in float64 where this is a number, which may be too small for the dtype."""
+    return np.atleast_1d(plain(lengthscales) if type(lengthscales) is np.ndarray else np.float64(lengthscales))
 
 
 def _gemm(dtype):
@@ -44,13 +46,14 @@ def stationary(family, X1, X2, variance, lengthscales):
             [stationary(family, x, None if X2 is None else X2[i], variance, lengthscales) for i, x in enumerate(X1)]
         )
     symmetric = X2 is None
-    X1 = _plain(X1)
-    X2 = X1 if symmetric else _plain(X2)
+    X1 = plain(X1)
+    X2 = X1 if symmetric else plain(X2)
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
-    scale, variance = _scale(lengthscales, D, dtype), dtype.type(variance)
-    K = scratch.empty((N1, N2), dtype)
+    variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # nanoseconds, about
+    if D < DIRECT_BELOW and work < small.UP_TO:
+        return small.matrix(FAMILIES[family], X1, X2, _vector(lengthscales, dtype), _smallest[dtype], variance, symmetric)
+    scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
     if D < DIRECT_BELOW:
-        work = N1 * N2 * (0.7 + 0.06 * D)  # nanoseconds, about
         arguments = FAMILIES[family], *_tiled(X1, X2, scale), variance, symmetric, K
         over_rows(direct.direct, _blocks(N1), work, *arguments)
         return K
@@ -105,27 +108,32 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
             need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
             X2_bar, X1_bar, *rest = stationary_vjp(K_bar.T, family, X2, X1, variance, lengthscales, need, K)
             return X1_bar, X2_bar, *rest
-    X1, K_bar = _plain(X1), _plain(K_bar)
-    X2 = X1 if symmetric else _plain(X2)
+    X1, K_bar = plain(X1), plain(K_bar)
+    X2 = X1 if symmetric else plain(X2)
     D, dtype = X1.shape[1], X1.dtype
     if symmetric and K is not None and K.flags.f_contiguous:
         K = K.T  # the same matrix, in C order
     if family != "rbf" or K is None or not K.flags.carray:  # computed again at less than it costs to turn, or to divide
         K = _none[dtype]
-    scale, variance = _scale(lengthscales, D, dtype), dtype.type(variance)
+    variance = dtype.type(variance)
     one_side = "X1" in need or "lengthscales" in need
     both_sides = symmetric and "X1" in need or not symmetric and "X2" in need
-    form = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp
-    total, squares, X1_bar, X2_bar = form(
-        K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, 2 if both_sides else int(one_side), K
-    )
+    sides = 2 if both_sides else int(one_side)
+    work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
+    if D < DIRECT_BELOW and work < small.UP_TO:
+        total, squares, X1_bar, X2_bar = small.matrix_vjp(
+            K_bar, FAMILIES[family], X1, X2, _vector(lengthscales, dtype), _smallest[dtype], variance, symmetric, sides, K
+        )
+    else:
+        form, scale = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp, _scale(lengthscales, D, dtype)
+        total, squares, X1_bar, X2_bar = form(K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, sides, work, K)
+        squares = squares * scale  # from sum w ((x - x') / l)^2, which is a factor l short of the derivative
     variance_bar = lengthscales_bar = None
     if "variance" in need:
         variance_bar = dtype.type(total / float(variance))
-    if "lengthscales" in need:  # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
-        squares = squares * scale
+    if "lengthscales" in need:
         lengthscales_bar = dtype.type(squares.sum()) if np.ndim(lengthscales) == 0 else squares.astype(dtype)
-    return X1_bar if "X1" in need else None, X2_bar if "X2" in need else None, variance_bar, lengthscales_bar
+    return X1_bar if "X1" in need else None, X2_bar if "X2" in need and not symmetric else None, variance_bar, lengthscales_bar
 
 
 def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
@@ -142,10 +150,9 @@ def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
     return X1_bar, X2_bar, *(None if bar is None else bar.sum(0) for bar in (variance_bar, lengthscales_bar))
 
 
-def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
-    (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
+def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
+    (N1, D), dtype = X1.shape, X1.dtype
     X1_bar = np.zeros((N1, D), dtype)
-    work = N1 * N2 * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
     # k at hand needs no distances, and Matern12's gradient near 0 all digits of the differences
     exact = K.size > 0 or family == rows.MATERN12
     *tiled, is_scaled = (_exactly if exact else _tiled)(X1, X2, scale)
@@ -169,7 +176,7 @@ def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
     return total, squares, X1_bar, np.multiply(X2_bar.T, factors, order="C") if sides == 2 and not symmetric else None
 
 
-def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, K):
+def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
     """A row tile of W = K_bar q at a time; with rows a of A and b of B (centred and scaled), and sums over i, j:
 
     X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w             X2_bar_j = (W' A)_j - b_j sum_i w
