@@ -3,8 +3,9 @@
     python bench/bench_loaded.py                  # one Markdown table: some five minutes
     python bench/bench_loaded.py --sizes 512,1024 --seconds 5
 
-Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: so many processes that do nothing but count. Other
-pool: a product of two 400 x 400 matrices by NumPy between two steps, whose OpenBLAS is not SciPy's.
+Value and all gradients of a whitened SVGP, D = 8, ARD RBF, float64. Busy: so many processes that do nothing but count. In turns:
+a product of two 400 x 400 matrices between two steps, by NumPy, whose OpenBLAS is not SciPy's, and by JAX and PyTorch where they
+are installed.
 """
 
 import argparse
@@ -55,6 +56,24 @@ def step_of(M, B):
     return lambda: fs.elbo_and_grad(model, p["X"], p["y"], num_data=10.0 * B, jitter=1e-6)
 
 
+def products():
+    """``{program: a product of its own}``"""
+    A = np.random.default_rng(0).standard_normal((OTHERS, OTHERS))
+    found = {"NumPy": lambda: A @ A}
+    with contextlib.suppress(ImportError):
+        import torch
+
+        there = torch.as_tensor(A)
+        found["PyTorch"] = lambda: there @ there
+    with contextlib.suppress(ImportError):
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        here = jax.numpy.asarray(A)
+        found["JAX"] = lambda: jax.block_until_ready(here @ here)
+    return found
+
+
 def times_of(step, seconds, between=lambda: None):
     """Seconds of each of many steps, at least 20, as a training loop takes them."""
     crowd.__init__()  # what the last row's company has taught
@@ -70,12 +89,11 @@ def times_of(step, seconds, between=lambda: None):
 
 def measure(M, B, seconds):
     """``[(what, times)]``, the quiet ones first."""
-    step, other = step_of(M, B), np.random.default_rng(0).standard_normal((OTHERS, OTHERS))
-    found = []
+    step, found = step_of(M, B), []
     for number in (0, 1, 2):
         with busy(number):
             found.append(((f"{number} busy processes" if number else "alone"), times_of(step, seconds)))
-    found.append(("in turns with another pool", times_of(step, seconds, lambda: other @ other)))
+    found += [(f"in turns with {program}", times_of(step, seconds, product)) for program, product in products().items()]
     return found
 
 

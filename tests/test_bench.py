@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from fastsvgp.kernels.cpu import openblas
@@ -159,8 +160,40 @@ def test_a_step_in_company(bench, monkeypatch, capsys):
     monkeypatch.setattr(loaded.time, "sleep", lambda seconds: None)
     loaded.main(["--sizes", "10,20", "--seconds", "0"])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 10, 20")]
-    assert [row[1] for row in rows] == ["alone", "1 busy processes", "2 busy processes", "in turns with another pool"]
+    assert [row[1] for row in rows][:4] == ["alone", "1 busy processes", "2 busy processes", "in turns with NumPy"]
     assert all(int(row[2]) >= 20 and 0 < float(row[3]) <= float(row[4]) for row in rows)
+
+
+def test_accuracy_against_time(bench, monkeypatch, tmp_path, capsys):
+    """Ours, all of them, from one start; natural steps with and without a pass of their own are one trajectory."""
+    rng, out = np.random.default_rng(0), tmp_path / "out"
+    X = rng.uniform(-1, 1, (200, 2))
+    np.savetxt(tmp_path / "data.csv", np.column_stack([X, np.sin(3 * X[:, 0]) + 0.05 * rng.standard_normal(200)]), delimiter=",")
+    np.savetxt(tmp_path / "mask.csv", np.repeat([[0, 1]], [1, 1], axis=1) + (np.arange(200) % 10 == 0)[:, None], delimiter=",")
+    accuracy = bench("time_to_accuracy")
+    for name, value in (("INDUCING", 10), ("BATCH", 50), ("STEPS", 30), ("LOOKS", 3)):
+        monkeypatch.setattr(accuracy, name, value)
+    accuracy.main(["start", str(tmp_path / "data.csv"), str(tmp_path / "mask.csv"), "--out", str(out)])
+    with np.load(out / "start.npz") as start:
+        assert start["rows"].shape == (30, 50) and len(start["yt"]) == 20 and len(set(start["rows"][:3].ravel())) == 150
+    ours = [name for name in bench("accuracy_programs").PROGRAMS if name.startswith("fastsvgp")]
+    accuracy.main(["train", *ours, "--out", str(out), "--seconds", "1e9"])
+    problem, ends = dict(np.load(out / "start.npz")), {}
+    for name in ours:
+        program = bench("accuracy_programs").PROGRAMS[name](problem)
+        for rows in problem["rows"]:
+            program.step(rows)
+        ends[name] = accuracy.nlpd(program.parameters(), problem["Xt"], problem["yt"])
+    assert ends["fastsvgp, natural + Adam"] < 0.5 < ends["fastsvgp, Adam"] + 0.5
+    np.testing.assert_allclose(ends["fastsvgp, natural + Adam"], ends["fastsvgp, natural + Adam in two passes"], rtol=1e-6)
+    accuracy.main(["train", *ours, "--out", str(out), "--seconds", "1e-9"])
+    accuracy.main(["table", "--out", str(out), "--picture", str(tmp_path / "picture.png")])
+    printed = capsys.readouterr().out
+    assert all(f"| {name} |" in printed for name in ours) and (tmp_path / "picture.png").stat().st_size > 10_000
+    curve = [(1.0, 1, 0.5), (2.0, 2, 0.2), (3.0, 3, 0.3), (4.0, 4, 0.1)]
+    times = [accuracy.reached(curve, level) for level in (0.6, 0.35, 0.2, 0.0)]  # it is below 0.2 at one look, and then above
+    np.testing.assert_allclose(times[:3], [1.0, 1.5, 3.5])
+    assert times[3] is None
 
 
 def test_rows_of_devices_are_marked(bench):
