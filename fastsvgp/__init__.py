@@ -39,6 +39,7 @@ _ROOMS = {
         "Softmax",
         "StudentT",
     ),
+    "bases": ("InducingBasis", "RandomFourier", "RelevanceBasis"),
     "posteriors": (
         "AbsorbedDualSites",
         "Decoupled",
@@ -54,6 +55,7 @@ _ROOMS = {
         "Whitened",
         "WhitenedOrthogonal",
     ),
+    "posteriors.weights": ("ChevronWeights",),
     "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "kl_term_and_grad", "likelihood_direction"),
     "bounds.blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
     "bounds.orthogonal": ("at_prior", "to_joint"),
@@ -63,6 +65,7 @@ _ROOMS = {
     "bounds.sites": ("Sites", "dual_parameters", "leave_one_out"),
     "bounds.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "site_bound_terms", "tied"),
     "bounds.vgp": ("VGP",),
+    "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
     "optim.natural": ("natural_step", "natural_step_and_grad"),

@@ -4,6 +4,15 @@ from typing import Any, Literal, overload
 
 from . import kernels as kernels
 from . import models as models
+from .bases import (
+    InducingBasis as InducingBasis,
+)
+from .bases import (
+    RandomFourier as RandomFourier,
+)
+from .bases import (
+    RelevanceBasis as RelevanceBasis,
+)
 from .bounds.blocks import (
     elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
 )
@@ -96,6 +105,15 @@ from .bounds.tighter import (
 )
 from .bounds.vgp import (
     VGP as VGP,
+)
+from .bounds.weight_space import (
+    QSGP as QSGP,
+)
+from .bounds.weight_space import (
+    weight_bound as weight_bound,
+)
+from .bounds.weight_space import (
+    weight_bound_and_grad as weight_bound_and_grad,
 )
 from .cli.fitted import (
     Fitted as Fitted,
@@ -280,6 +298,9 @@ from .posteriors import (
 )
 from .posteriors import (
     WhitenedOrthogonal as WhitenedOrthogonal,
+)
+from .posteriors.weights import (
+    ChevronWeights as ChevronWeights,
 )
 from .records import (
     Blocks as Blocks,

@@ -243,8 +243,8 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
         common_dtype(*values, *arrays, names=(*(prefix + path for path, _, v in found if v is not None), *names))
         raise
     for (path, kind, _), array in zip((f for f in found if f[2] is not None), values, strict=True):
-        if kind == "tril":
-            _factor(prefix + path, array)
+        if kind in ("tril", "columns"):
+            _factor(prefix + path, array, kind)
         elif kind == "symmetric":
             square(prefix + path, array)
         else:
@@ -263,8 +263,11 @@ def square(name, array):
         raise ValueError(f"`{name}` must have shape (..., M, M), got {shape}")
 
 
-def _factor(name, array):
-    square(name, array)
+def _factor(name, array, kind):
+    if kind == "tril":
+        square(name, array)
+    elif np.ndim(array) != 2:
+        raise ValueError(f"`{name}` must have shape (m, k), got {np.shape(array)}")
     diagonal = array.diagonal(axis1=-2, axis2=-1)
     finite(f"diagonal of {name}", diagonal)
     positive(f"diagonal of {name}", diagonal)
@@ -427,7 +430,7 @@ def result(value, model):
         for path, kind, array in leaves(model):
             if array is not None:
                 array = _host(array)
-                finite(path, np.tril(array) if kind in ("tril", "symmetric") else array)
+                finite(path, np.tril(array) if kind in ("tril", "columns", "symmetric") else array)
     if math.isnan(value):
         raise Diverged(
             "the value is nan, though model and data are finite: numbers on the way to it overflow. Likely causes, in order: "

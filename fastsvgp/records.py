@@ -33,8 +33,8 @@ _TYPES: set[type] = set()
 
 
 def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
-    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal),
-    "symmetric" (of which the lower triangle is read).
+    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal), "columns" (the
+    first of its columns, (m, k)), "symmetric" (of which the lower triangle is read).
 
     Type checkers see a default that is given by its name alone: ``leaf("positive", default=1.0)``.
     """

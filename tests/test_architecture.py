@@ -25,12 +25,13 @@ MAY_IMPORT = {
     "covariances": FLOOR | {"kernels"},
     "likelihoods": FLOOR | {"kernels"},
     "posteriors": FLOOR | {"kernels"},
+    "bases": FLOOR | {"kernels"},
     "means": FLOOR | {"kernels"},
     "initialise": FLOOR | {"kernels", "devices"},
 }
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
 MAY_IMPORT["devices"] = FLOOR | {"kernels"}
-MAY_IMPORT["bounds"] = FLOOR | {"kernels", "covariances", "likelihoods", "posteriors", "means"}
+MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
 MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", FRONT_DOOR}

@@ -23,7 +23,7 @@ def get_num_threads():
 
 def is_fixed():
     """Whether the number is what the user, or the environment, said."""
-    return _count is not None or _asked() > 0 or "OPENBLAS_NUM_THREADS" in os.environ
+    return _count is not None or _asked() > 0 or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
 
 
 def set_num_threads(count):

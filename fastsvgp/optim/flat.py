@@ -9,6 +9,7 @@ from ..kernels.verdicts import on_device
 
 _HOST = np.empty(0)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+POSITIVE = "positive", "tril", "columns"  # kinds of leaves with positive entries
 
 
 def ravel(model, unconstrained=True, fixed=(), transform="softplus"):
@@ -103,7 +104,7 @@ class Unravel:
         positive, limits = [], []
         for leaf in self._leaves:
             self.slices[leaf.path] = leaf.at = slice(self.size, self.size + leaf.size)
-            if unconstrained and leaf.kind in ("positive", "tril"):
+            if unconstrained and leaf.kind in POSITIVE:
                 positive.append(self.size + leaf.positive(self.home))
                 info, count = np.finfo(leaf.dtype), positive[-1].size
                 limits.append([kernels.full(count, limit, self.home, np.float64) for limit in (info.tiny, info.max)])
@@ -168,11 +169,11 @@ class Unravel:
 
     def _complain(self, vector):
         for leaf in self._leaves:
-            if leaf.kind in ("positive", "tril"):
+            if leaf.kind in POSITIVE:
                 values = vector[leaf.at][leaf.positive(self.home)]
                 wrong = values[~(values > 0)]
                 if wrong.size:
-                    what = "its diagonal" if leaf.kind == "tril" else "it"
+                    what = "it" if leaf.kind == "positive" else "its diagonal"
                     raise ValueError(f"field {leaf.path!r}: {what} must be positive, got {wrong[0]}")
 
     def _checked(self, vector):
@@ -214,6 +215,12 @@ class _Leaf:
             check.square(path, array)
             self.packed = self.shape[:-2] + (self.shape[-1] * (self.shape[-1] + 1) // 2,)
             self.size = math.prod(self.packed)
+        if kind == "columns":  # rows of the triangle on top, packed, and then the others
+            if len(self.shape) != 2 or self.shape[0] < self.shape[1]:
+                raise ValueError(f"`{path}` must have shape (m, k) with k at most m, got {self.shape}")
+            k = self.shape[1]
+            self.packed = (k * (k + 1) // 2,)
+            self.size = self.packed[0] + (self.shape[0] - k) * k
 
     def positive(self, home):
         """Which entries of the flat part are positive numbers, as an index on the device of ``home``."""
@@ -225,13 +232,21 @@ class _Leaf:
         """Where the diagonals are in the flat part of packed triangles."""
         row = np.arange(self.shape[-1], like=home)
         diagonal = row * (row + 3) // 2
+        if self.kind == "columns":
+            return diagonal
         return (np.arange(0, self.size, self.packed[-1], like=home)[:, None] + diagonal).ravel()
 
     def flatten(self, value, part):
         if np.shape(value) != self.shape:
             raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
+        value = value if on_device(value) else np.asarray(value)
         if self.kind in ("tril", "symmetric"):
-            kernels.pack_tril(value if on_device(value) else np.asarray(value), part.reshape(self.packed))
+            kernels.pack_tril(value, part.reshape(self.packed))
+        elif self.kind == "columns":
+            (m, k), (count,) = self.shape, self.packed
+            if k:
+                kernels.pack_tril(value[:k], part[:count])
+            part[count:].reshape(m - k, k)[...] = value[k:]
         else:
             part.reshape(self.shape)[...] = value
 
@@ -239,6 +254,10 @@ class _Leaf:
         if self.kind in ("tril", "symmetric"):
             square = kernels.unpack_tril(part.reshape(self.packed), self.shape[-1], self.dtype)
             return kernels.symmetrise(square) if self.kind == "symmetric" else square
+        if self.kind == "columns":
+            (m, k), (count,) = self.shape, self.packed
+            rest = part[count:].reshape(m - k, k).astype(self.dtype)
+            return np.concatenate([kernels.unpack_tril(part[:count], k, self.dtype), rest]) if k else rest
         if self.python and not on_device(part):
             return float(part[0])
         part = part.reshape(self.shape).astype(self.dtype)

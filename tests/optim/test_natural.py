@@ -124,7 +124,7 @@ def test_monotone_steps_of_outputs_and_of_random_quantities(rng):
             np.testing.assert_array_equal(one, other)
 
 
-# --- with the gradient at the new q(u) --------------------------------------------------------------------------------------------
+# --- with the gradient at the new q(u) ------------------------------------------------------------------------------------
 
 
 def both_ways(model, X, Y, wrt=None, monotone=False, **options):

@@ -1,0 +1,84 @@
+"""What every basis offers to the bounds in weight space: f(x) = sum_i phi_i(x) w_i with the prior w ~ N(0, S^-1)."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ..records import plus
+
+
+class Energy(NamedTuple):
+    """What the prior says of weights: sum_r W_r' S W_r + sum_i S_ii v_i, log |S|, and what the way back needs."""
+
+    quadratic: Any
+    log_det: Any
+    saved: Any
+
+
+class Basis:
+    """Base of bases: records of their parameters. phi (N, m) are the features of N inputs.
+
+    Functions are named by ``units``: their own numbers, or that of a frequency for its cosine and its sine. Where ``units``
+    come, weights and features are those of the functions that they name, in their order, repeats included; else of all.
+
+    Weights come as rows, W (R, m), and as squares, v (m,). A ``need`` holds "basis", or dotted names of its fields
+    ("basis.covariance.variance"); what is not in it is neither computed nor returned, but None.
+    """
+
+    width: ClassVar[int] = 1  # functions a unit
+
+    def num_functions(self):
+        """m."""
+        raise NotImplementedError
+
+    def functions(self, units):
+        """The numbers of the functions that units name."""
+        return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width)).ravel()
+
+    def check_columns(self, D):
+        """Raise ``ValueError`` unless inputs with D columns, and the fields, fit together."""
+        raise NotImplementedError
+
+    def features(self, X):
+        """phi (N, m), whole: for few."""
+        raise NotImplementedError
+
+    def products(self, X, W, v, units=None):
+        """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs."""
+        raise NotImplementedError
+
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
+        """``(W_bar, v_bar, {field: cotangent})`` of ``products``; with ``units`` fields that have an entry or a row for each
+        function have one for each function named.
+        """
+        raise NotImplementedError
+
+    def energy(self, W, v, jitter):
+        """``Energy`` of these weights."""
+        raise NotImplementedError
+
+    def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
+        """``(W_bar, v_bar, {field: cotangent})`` of ``energy``."""
+        raise NotImplementedError
+
+    def gradient(self, *parts):
+        """The record of the sum of such cotangents; None for fields that are in none of them."""
+        bars = {}
+        for part in parts:
+            for name, bar in part.items():
+                bars[name] = plus(bar, bars.get(name))
+        kept = {name: getattr(self, name) for name, kind in self._record_fields if kind == "static"}
+        return type(self)(**{name: bars.get(name) for name, _ in self._record_fields} | kept)
+
+
+def below(need, field, root="basis"):
+    """What ``need`` asks of a field of the basis, as that field's own reverse rules call it: "field", or "field.name"."""
+    if root in need or f"{root}.{field}" in need:
+        return (field,)
+    prefix = f"{root}."
+    return tuple(name[len(prefix) :] for name in need if name.startswith(f"{prefix}{field}."))
+
+
+def sum_of_squares(W, weights=1.0):
+    """sum weights W^2, in float64."""
+    return np.multiply(np.square(W), weights, dtype=np.float64).sum()

@@ -1,0 +1,98 @@
+"""Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import kernels
+from ..records import leaf, record, total
+from .base import Basis, Energy, below
+
+PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
+
+
+@record
+class InducingBasis(Basis):
+    """m functions k(., z_i) of weights N(0, Kuu^-1): on its weights this is the prior of an SVGP with inducing inputs Z.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (m, D) array
+
+    Notes
+    -----
+    Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
+    """
+
+    covariance: Any
+    inducing: Any = leaf()
+
+    def num_functions(self):
+        return len(self.inducing)
+
+    def check_columns(self, D):
+        shape = np.shape(self.inducing)
+        if len(shape) != 2 or 0 in shape or shape[1] != D:
+            raise ValueError(f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, with m > 0, got {shape}")
+        self.covariance.check_dim(D)
+
+    def features(self, X):
+        return self.covariance.matrix(X, self.inducing)
+
+    def _panels(self, X, units):
+        """``(slice of the weights, their inducing inputs)`` of each panel."""
+        Z = self.inducing if units is None else self.inducing[units]
+        size = max(1, PANEL_NUMBERS // max(1, len(X)))
+        return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
+
+    def products(self, X, W, v, units=None):
+        out = np.zeros((len(W), len(X)), X.dtype, like=X)
+        squares = np.zeros((1, len(X)), X.dtype, like=X)
+        for at, Z in self._panels(X, units):
+            K = self.covariance.matrix(Z, X)
+            out += kernels.matmul(W[:, at], K)
+            squares += kernels.matmul(v[None, at], np.square(K, out=K))
+        return out, squares[0]
+
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
+        W_bar, v_bar, covariance_bars = np.empty_like(W), np.empty_like(v), []
+        asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
+        inducing_bar = np.empty((len(v), X.shape[1]), X.dtype, like=X) if "X1" in asked else None
+        for at, Z in self._panels(X, units):
+            K = self.covariance.matrix(Z, X)
+            W_bar[:, at] = kernels.matmul(out_bar, K, transpose_b=True)
+            v_bar[at] = kernels.matmul(squares_bar[None], np.square(K), transpose_b=True)[0]
+            if asked:
+                K_bar = kernels.matmul(np.ascontiguousarray(W[:, at], like=W), out_bar, transpose_a=True)
+                K_bar += 2 * v[at, None] * squares_bar * K
+                covariance_bar, panel_bar, _ = self.covariance.matrix_vjp(K_bar, K, Z, X, asked)
+                covariance_bars.append(covariance_bar)
+                if inducing_bar is not None:
+                    inducing_bar[at] = panel_bar
+        return W_bar, v_bar, {"covariance": total(covariance_bars), "inducing": inducing_bar} if asked else {}
+
+    def energy(self, W, v, jitter):
+        """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
+        K = self.covariance.matrix(self.inducing)
+        L = kernels.cholesky(K, jitter)
+        WS = kernels.matmul(W, K) + jitter * W
+        pivots = np.log(L.diagonal(), dtype=np.float64)
+        return Energy(_sum(W * WS) + _sum((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter))
+
+    def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
+        K, L, WS, jitter = saved
+        W_bar, v_bar = 2 * quadratic_bar * WS, quadratic_bar * (K.diagonal() + jitter)
+        asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
+        if not asked:
+            return W_bar, v_bar, {}
+        K_bar = kernels.cholesky_inverse(L)
+        K_bar *= log_det_bar
+        K_bar += kernels.matmul(quadratic_bar * W, W, transpose_a=True)
+        K_bar.reshape(-1)[:: len(K) + 1] += quadratic_bar * v
+        covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(kernels.symmetrise(K_bar), K, self.inducing, None, asked)
+        return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
+
+
+def _sum(values):
+    return values.sum(dtype=np.float64)

@@ -1,0 +1,45 @@
+"""The relevance vector machine's basis: covariances with inducing inputs, whose weights have precisions of their own."""
+
+from typing import Any
+
+import numpy as np
+
+from ..records import leaf, record
+from .base import Energy, below, sum_of_squares
+from .inducing import InducingBasis
+
+
+@record
+class RelevanceBasis(InducingBasis):
+    """m functions k(., z_i) of weights N(0, diag(precision)^-1), whose precisions are learned: most of them grow without bound.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (m, D) array
+    precision : (m,), positive
+
+    Notes
+    -----
+    Source: Tipping 2001; Evans and Nair 2018, section 3 (QSRVM).
+    """
+
+    covariance: Any
+    inducing: Any = leaf()
+    precision: Any = leaf("positive")
+
+    def check_columns(self, D):
+        super().check_columns(D)
+        shape, m = np.shape(self.precision), len(self.inducing)
+        if shape != (m,):
+            raise ValueError(f"`basis.precision` must have shape ({m},), one for each row of `basis.inducing`, got {shape}")
+
+    def energy(self, W, v, jitter):
+        log_det = np.log(self.precision, dtype=np.float64).sum()
+        return Energy(sum_of_squares(W, self.precision) + (v * self.precision).sum(dtype=np.float64), log_det, None)
+
+    def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
+        s, bars = self.precision, {}
+        if below(need, "precision"):
+            bars["precision"] = quadratic_bar * (np.square(W).sum(axis=0) + v) + log_det_bar / s
+        return 2 * quadratic_bar * s * W, quadratic_bar * s, bars

@@ -1,0 +1,138 @@
+"""Bases by their contract: products with features that are never whole, the prior of the weights, and the way back."""
+
+import numpy as np
+import pytest
+from numerics import five_point
+from weight_problems import BASES, COVARIANCE, basis_of
+
+import fastsvgp as fs
+from fastsvgp import bases
+
+JITTER = 1e-3
+N, M = 11, 8
+
+
+def problem(rng, name, R=3):
+    basis = basis_of(rng, name, M)
+    return basis, rng.standard_normal((N, 2)), rng.standard_normal((R, M)), rng.uniform(0.1, 1.0, M)
+
+
+def prior_precision(basis):
+    if isinstance(basis, fs.RelevanceBasis):
+        return np.diag(basis.precision)
+    return basis.covariance.matrix(basis.inducing) + JITTER * np.eye(M) if isinstance(basis, fs.InducingBasis) else np.eye(M)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_products_and_energy_are_those_of_whole_features(rng, name):
+    basis, X, W, v = problem(rng, name)
+    phi, S = basis.features(X), prior_precision(basis)
+    assert phi.shape == (N, M) and basis.num_functions() == M
+    out, squares = basis.products(X, W, v)
+    np.testing.assert_allclose(out, W @ phi.T, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(squares, (phi * phi) @ v, rtol=1e-10)
+    energy = basis.energy(W, v, JITTER)
+    np.testing.assert_allclose(energy.quadratic, np.trace(W @ S @ W.T) + np.diag(S) @ v, rtol=1e-11)
+    np.testing.assert_allclose(energy.log_det, np.linalg.slogdet(S)[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_cotangents_by_differences(rng, name):
+    """Of all that a basis computes, in all that it is computed from."""
+    basis, X, W, v = problem(rng, name)
+    out_bar, squares_bar, a, b = rng.standard_normal((3, N)), rng.standard_normal(N), 0.7, -0.4
+    of_data = basis.products_vjp(out_bar, squares_bar, X, W, v, ("basis",))
+    of_prior = basis.energy_vjp(a, b, basis.energy(W, v, JITTER).saved, W, v, ("basis",))
+    vector, unravel = fs.ravel(basis, unconstrained=False)
+    bar = unravel.pullback(vector, basis.gradient(of_data[2], of_prior[2]))
+
+    def value(vector, W, v):
+        there = unravel(vector)
+        out, squares = there.products(X, W, v)
+        energy = there.energy(W, v, JITTER)
+        return np.vdot(out_bar, out) + squares_bar @ squares + a * energy.quadratic + b * energy.log_det
+
+    for k, (at, found) in enumerate(((vector, bar), (W, of_data[0] + of_prior[0]), (v, of_data[1] + of_prior[1]))):
+        d = rng.standard_normal(at.shape)
+        arguments = [vector, W, v]
+
+        def along(s, k=k, at=at, d=d, arguments=arguments):
+            return value(*arguments[:k], at + s * d, *arguments[k + 1 :])
+
+        assert abs(five_point(along, 1e-3) - np.vdot(found, d)) < 1e-8 * max(1, np.linalg.norm(found) * np.linalg.norm(d))
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_only_what_is_needed_of_a_basis(rng, name):
+    basis, X, W, v = problem(rng, name)
+    out_bar, squares_bar, saved = rng.standard_normal((3, N)), rng.standard_normal(N), basis.energy(W, v, JITTER).saved
+    whole = basis.gradient(*(f[2] for f in both(basis, out_bar, squares_bar, X, W, v, saved, ("basis",))))
+    for path, _, _ in fs.leaves(basis):
+        of_data, of_prior = both(basis, out_bar, squares_bar, X, W, v, saved, (f"basis.{path}",))
+        found = {p: a for p, _, a in fs.leaves(basis.gradient(of_data[2], of_prior[2])) if a is not None}
+        assert set(found) == {path}
+        np.testing.assert_allclose(found[path], dict((p, a) for p, _, a in fs.leaves(whole))[path], rtol=1e-10)
+    for of_nothing in both(basis, out_bar, squares_bar, X, W, v, saved, ("posterior",)):
+        assert of_nothing[2] == {}
+
+
+def both(basis, out_bar, squares_bar, X, W, v, saved, need):
+    return basis.products_vjp(out_bar, squares_bar, X, W, v, need), basis.energy_vjp(0.7, -0.4, saved, W, v, need)
+
+
+@pytest.mark.parametrize("name", [name for name in BASES if name != "fourier"])
+def test_panels_are_one_matrix(rng, name, monkeypatch):
+    basis, X, W, v = problem(rng, name)
+    bars = rng.standard_normal((3, N)), rng.standard_normal(N)
+    whole = basis.products(X, W, v), basis.products_vjp(*bars, X, W, v, ("basis",))
+    monkeypatch.setattr(bases.inducing, "PANEL_NUMBERS", 3 * N)
+    parts = basis.products(X, W, v), basis.products_vjp(*bars, X, W, v, ("basis",))
+    for a, b in zip(whole[0] + whole[1][:2], parts[0] + parts[1][:2], strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-13)
+    for (_, _, a), (_, _, b) in zip(
+        fs.leaves(basis.gradient(whole[1][2])), fs.leaves(basis.gradient(parts[1][2])), strict=True
+    ):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(b, a, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["RBF", "Matern12", "Matern32", "Matern52"])
+def test_many_fourier_features_have_the_covariance(rng, family):
+    """Exactly its diagonal, and the rest to 5 sigma of a mean of numbers between -1 and 1."""
+    covariance, m = getattr(fs, family)(1.7, np.array([0.8, 1.3])), 40_000
+    X, basis = rng.standard_normal((6, 2)), fs.RandomFourier(covariance, m, seed=7)
+    one, nothing = np.ones((1, 1)), (np.zeros((1, m)), np.zeros(m))
+    phi = np.concatenate([basis.products_vjp(one, np.zeros(1), x[None], *nothing, ())[0] for x in X])
+    K = phi @ phi.T
+    np.testing.assert_allclose(np.diag(K), 1.7, rtol=1e-9)
+    assert np.abs(K - covariance.matrix(X)).max() < 5 * 1.7 / np.sqrt(m / 2)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_some_functions_are_some_of_all(rng, name):
+    basis, X, W, v = problem(rng, name)
+    units = np.array([2, 0, 2, 3])
+    at = basis.functions(units)
+    assert list(at) == ([4, 5, 0, 1, 4, 5, 6, 7] if name == "fourier" else [2, 0, 2, 3])
+    phi, W, v = basis.features(X)[:, at], W[:, at], v[at]
+    out, squares = basis.products(X, W, v, units)
+    np.testing.assert_allclose(out, W @ phi.T, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(squares, (phi * phi) @ v, rtol=1e-10)
+    out_bar, squares_bar = rng.standard_normal((3, N)), rng.standard_normal(N)
+    W_bar, v_bar, bars = basis.products_vjp(out_bar, squares_bar, X, W, v, ("basis",), units)
+    np.testing.assert_allclose(W_bar, out_bar @ phi, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(v_bar, squares_bar @ (phi * phi), rtol=1e-10, atol=1e-12)
+    whole = np.zeros((3, M)), np.zeros(M)
+    np.add.at(whole[0].T, at, W.T)  # the same function, with the weights of its repeats
+    np.add.at(whole[1], at, v)
+    expected = basis.products_vjp(out_bar, squares_bar, X, *whole, ("basis",))[2]["covariance"]
+    for (path, _, a), (_, _, b) in zip(fs.leaves(bars["covariance"]), fs.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, err_msg=path)
+
+
+def test_seeds_are_other_functions():
+    X = np.linspace(-1, 1, 5)[:, None]
+    one, same, other = (fs.RandomFourier(COVARIANCE[1], 8, seed=seed).features(X) for seed in (1, 1, 2**64 - 1))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 1e-3

@@ -1,0 +1,180 @@
+"""The exact bound in weight space: against dense linear algebra, differences, and the theory."""
+
+import numpy as np
+import pytest
+from weight_problems import BASES, basis_of, dense, weights
+
+import fastsvgp as fs
+from fastsvgp.records import Marginals
+
+JITTER = 1e-3
+
+
+def model_of(rng, name, m, k, likelihood=None):
+    return fs.QSGP(basis_of(rng, name, m), weights(rng, m, k), likelihood or fs.Gaussian(variance=0.2))
+
+
+def prior_precision(basis):
+    m = basis.num_functions()
+    if isinstance(basis, fs.RelevanceBasis):
+        return np.diag(basis.precision)
+    return basis.covariance.matrix(basis.inducing) + JITTER * np.eye(m) if isinstance(basis, fs.InducingBasis) else np.eye(m)
+
+
+def dense_bound(model, X, Y, scale=1.0):
+    """Equation 1 of the paper, with whole matrices, and exact marginals for other likelihoods."""
+    phi, S, C, mu = model.basis.features(X), prior_precision(model.basis), dense(model.posterior), model.posterior.mean
+    f = Marginals(phi @ mu, ((phi @ C) ** 2).sum(1))
+    data = model.likelihood.expected_log_prob(Y, f, None, need=False)[0]
+    quadratic = mu @ S @ mu + np.trace(S @ C @ C.T)
+    return scale * data - 0.5 * (quadratic - np.linalg.slogdet(S)[1] - len(mu)) + np.log(np.diag(C)).sum()
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 8])
+@pytest.mark.parametrize("name", BASES)
+def test_the_bound_is_that_of_dense_matrices(rng, name, k):
+    X = rng.standard_normal((13, 2))
+    for likelihood, Y in (
+        (fs.Gaussian(variance=0.2), rng.standard_normal(13)),
+        (fs.BernoulliLogit(), (rng.standard_normal(13) > 0) * 1.0),
+        (fs.StudentT(scale=0.3, df=4.0), rng.standard_normal(13)),
+    ):
+        model = model_of(rng, name, 8, k, likelihood)
+        value = fs.weight_bound(model, X, Y, num_data=39, jitter=JITTER)
+        np.testing.assert_allclose(value, dense_bound(model, X, Y, 3.0), rtol=1e-11)
+        np.testing.assert_allclose(fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)[0], value, rtol=1e-13)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 8])
+@pytest.mark.parametrize("name", BASES)
+def test_gradients_of_all_fields(rng, name, k):
+    X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
+    for likelihood in (fs.Gaussian(variance=0.2), fs.StudentT(scale=0.3, df=4.0)):
+        model = model_of(rng, name, 8, k, likelihood)
+        _, grad = fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER)
+        vector, unravel = fs.ravel(model)
+        bar = unravel.pullback(vector, grad)
+        for path, at in unravel.slices.items():
+            if at.stop > at.start:
+                d = np.zeros_like(vector)
+                d[at] = rng.standard_normal(at.stop - at.start)
+                values = [fs.weight_bound(unravel(vector + s * d), X, Y, num_data=39, jitter=JITTER) for s in STEPS]
+                difference = np.dot(COEFFICIENTS, values) / STEP
+                assert abs(difference - bar @ d) <= 1e-7 * max(1.0, np.linalg.norm(bar[at]) * np.linalg.norm(d)), path
+        for path in unravel.paths:
+            some = fs.weight_bound_and_grad(model, X, Y, num_data=39, jitter=JITTER, wrt=path)[1]
+            found = {p: a for p, _, a in fs.leaves(some) if a is not None}
+            assert set(found) == {path}
+            np.testing.assert_allclose(found[path], dict((p, a) for p, _, a in fs.leaves(grad))[path], rtol=1e-9, atol=1e-12)
+
+
+STEP = 1e-3
+STEPS = np.array([-2, -1, 1, 2]) * STEP
+COEFFICIENTS = np.array([1, -8, 8, -1]) / 12
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_at_the_exact_posterior_the_bound_is_the_log_evidence(rng, name):
+    """k = m, Gaussian noise; and nowhere is it above."""
+    X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
+    model = model_of(rng, name, m, m)
+    phi, S = model.basis.features(X), prior_precision(model.basis)
+    covariance = np.linalg.inv(phi.T @ phi / s2 + S)
+    q = fs.ChevronWeights(covariance @ phi.T @ Y / s2, np.linalg.cholesky(covariance), np.empty(0))
+    K = phi @ np.linalg.solve(S, phi.T) + s2 * np.eye(13)
+    evidence = -0.5 * (Y @ np.linalg.solve(K, Y) + np.linalg.slogdet(K)[1] + 13 * np.log(2 * np.pi))
+    best, grad = fs.weight_bound_and_grad(fs.replace(model, posterior=q), X, Y, jitter=JITTER)
+    np.testing.assert_allclose(best, evidence, rtol=1e-9)
+    assert np.abs(grad.posterior.mean).max() < 1e-8 and np.abs(grad.posterior.columns).max() < 1e-7
+    for k in (0, 3, m):
+        posterior = weights(rng, m, k)
+        assert fs.weight_bound(fs.replace(model, posterior=posterior), X, Y, jitter=JITTER) < evidence
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_proposition_1(rng, name):
+    """The optimal diagonal of a mean field: C_ii^-2 = S_ii + (phi' phi)_ii / s2, where its gradient is zero."""
+    X, Y, m, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 8, 0.2
+    model = model_of(rng, name, m, 0)
+    precision = np.diag(prior_precision(model.basis)) + np.square(model.basis.features(X)).sum(0) / s2
+    model = fs.replace_at(model, "posterior.diagonal", precision**-0.5)
+    _, grad = fs.weight_bound_and_grad(model, X, Y, jitter=JITTER, wrt="posterior.diagonal")
+    assert np.abs(grad.posterior.diagonal).max() < 1e-9
+
+
+@pytest.mark.parametrize("k", [0, 3])
+@pytest.mark.parametrize("name", BASES)
+def test_float32(rng, name, k):
+    X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
+    model = model_of(rng, name, 8, k)
+    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    value, grad = fs.weight_bound_and_grad(model, X, Y, jitter=1e-2)
+    found, other = fs.weight_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), jitter=1e-2)
+    np.testing.assert_allclose(found, value, rtol=1e-4)
+    for (path, _, a), (_, _, b) in zip(fs.leaves(other), fs.leaves(grad), strict=True):
+        assert np.asarray(a).dtype == np.float32, path
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path)
+
+
+def test_flat_vectors_and_files(rng, tmp_path):
+    """The strict upper triangle of the first rows is no parameter."""
+    for k in (0, 3, 8):
+        model = model_of(rng, "fourier", 8, k)
+        vector, unravel = fs.ravel(model)
+        assert unravel.slices["posterior.columns"].stop - unravel.slices["posterior.columns"].start == 8 * k - k * (k - 1) // 2
+        again = unravel(vector)
+        np.testing.assert_allclose(dense(again.posterior), dense(model.posterior), rtol=1e-12)
+        np.testing.assert_allclose(unravel.pack(again), vector, rtol=1e-9, atol=1e-12)
+        fs.save(tmp_path / "model", again)
+        loaded = fs.load(tmp_path / "model")
+        assert loaded.basis.seed == 3 and loaded.basis.num_features == 8
+        np.testing.assert_array_equal(loaded.posterior.columns, again.posterior.columns)
+
+
+X3, Y3 = np.zeros((3, 2)), np.zeros(3)
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"basis.num_features": 7}, "`num_features` must be an even number"),
+    ({"basis.num_features": 0}, "`num_features` must be an even number"),
+    ({"basis.seed": -1}, "`seed` must be a whole number"),
+    ({"basis.seed": 1.5}, "`seed` must be a whole number"),
+    ({"basis.covariance": fs.Linear(1.0)}, "`covariance` must be an RBF, Matern12, Matern32 or Matern52, got Linear"),
+    ({"basis.covariance": fs.RBF(1.0, np.ones(3))}, "lengthscales"),
+    ({"basis": fs.InducingBasis(fs.RBF(), np.zeros((8, 3)))}, r"`basis.inducing` must have shape \(m, 2\)"),
+    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.ones(7))}, r"`basis.precision` must have shape \(8,\)"),
+    ({"basis": fs.RelevanceBasis(fs.RBF(), np.zeros((8, 2)), np.zeros(8))}, "`basis.precision` must be positive"),
+    ({"basis": fs.RBF()}, "`basis` of the model must be"),
+    ({"posterior": fs.Whitened(np.zeros(8), np.eye(8))}, "`posterior` a fastsvgp.ChevronWeights, got RandomFourier and Whitened"),
+    ({"posterior.mean": np.zeros((2, 8))}, "one output"),
+    ({"posterior.columns": np.ones((8, 9))}, "k from 0 to 8 dense columns"),
+    ({"posterior.columns": np.ones(8)}, r"`posterior.columns` must have shape \(m, k\)"),
+    ({"posterior.columns": -np.ones((8, 2))}, "diagonal of posterior.columns"),
+    ({"posterior.diagonal": np.ones(8)}, r"diagonal \(8 - k,\)"),
+    ({"posterior.diagonal": -np.ones(6)}, "`posterior.diagonal` must be positive"),
+    ({"likelihood": fs.Softmax(3)}, "3 classes"),
+    ({"likelihood": None}, "likelihood"),
+])  # fmt: skip
+def test_bad_models(rng, change, said):
+    model = model_of(rng, "fourier", 8, 2)
+    for path, value in change.items():
+        model = fs.replace_at(model, path, value) if "." in path else fs.replace(model, **{path: value})
+    for bound in (fs.weight_bound, fs.weight_bound_and_grad):
+        with pytest.raises((TypeError, ValueError), match=said):
+            bound(model, X3, Y3)
+
+
+def test_bad_data(rng):
+    model = model_of(rng, "fourier", 8, 2)
+    for X, Y, said in (
+        (X3[:, 0], Y3, "`X` must have shape"), (X3, Y3[:2], "`Y` must have one row"), (X3, np.zeros((3, 2)), "`Y` has shape"),
+        (X3 + np.nan, Y3, "`X`"), (X3, Y3 + np.inf, "`Y`"), (X3[:0], Y3[:0], "empty"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=said):
+            fs.weight_bound(model, X, Y)
+    with pytest.raises(ValueError, match="`num_data` is 2"):
+        fs.weight_bound(model, X3, Y3, num_data=2)
+    with pytest.raises(TypeError, match="weight_bound: `model` must be a fastsvgp.QSGP"):
+        fs.weight_bound(fs.RBF(), X3, Y3)
+    with pytest.raises(TypeError, match="elbo: `model` must be"):
+        fs.elbo(model, X3, Y3)
