@@ -65,6 +65,8 @@ _ROOMS = {
     "bounds.sites": ("Sites", "dual_parameters", "leave_one_out"),
     "bounds.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "site_bound_terms", "tied"),
     "bounds.vgp": ("VGP",),
+    "bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
+    "bounds.sampled": ("SampledInfo", "sampled_bound_and_grad"),
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),

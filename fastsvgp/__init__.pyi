@@ -13,6 +13,15 @@ from .bases import (
 from .bases import (
     RelevanceBasis as RelevanceBasis,
 )
+from .bases.samples import (
+    BasisSample as BasisSample,
+)
+from .bases.samples import (
+    SparseRows as SparseRows,
+)
+from .bases.samples import (
+    draw_basis_sample as draw_basis_sample,
+)
 from .bounds.blocks import (
     elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
 )
@@ -72,6 +81,12 @@ from .bounds.predict import (
 )
 from .bounds.predict import (
     sample_f as sample_f,
+)
+from .bounds.sampled import (
+    SampledInfo as SampledInfo,
+)
+from .bounds.sampled import (
+    sampled_bound_and_grad as sampled_bound_and_grad,
 )
 from .bounds.site_svgp import (
     SiteSVGP as SiteSVGP,

@@ -1,10 +1,12 @@
 """What every basis offers to the bounds in weight space: f(x) = sum_i phi_i(x) w_i with the prior w ~ N(0, S^-1)."""
 
+from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..records import plus
+from .samples import summed
 
 
 class Energy(NamedTuple):
@@ -26,6 +28,8 @@ class Basis:
     """
 
     width: ClassVar[int] = 1  # functions a unit
+    per_function: ClassVar[tuple[str, ...]] = ()  # fields with an entry or a row for each function
+    dense_precision: ClassVar[bool] = False  # whether S has more than a diagonal
 
     def num_functions(self):
         """m."""
@@ -44,7 +48,10 @@ class Basis:
         raise NotImplementedError
 
     def products(self, X, W, v, units=None):
-        """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs."""
+        """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs.
+
+        Without v, and without its cotangents on the way back, there are no squares but None.
+        """
         raise NotImplementedError
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
@@ -60,6 +67,34 @@ class Basis:
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         """``(W_bar, v_bar, {field: cotangent})`` of ``energy``."""
         raise NotImplementedError
+
+    def sampled_energy(self, i, j, need):
+        """``(quadratic, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratic / 2.
+
+        This is that of a diagonal S, which needs no j: sum_i w S_ii (|A_i|^2 + d_i^2) and sum_i w log S_ii. The fields' are those
+        of (log_det - quadratic) / 2.
+        """
+        s = self.precisions(i.functions)
+        sizes = np.square(i.A).sum(axis=0) + np.square(i.d)
+        i.A_bar -= i.w * s * i.A
+        i.squares_bar -= 0.5 * i.w * s
+        bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
+        return _sum(i.w * s * sizes), _sum(i.w * np.log(s)), bars
+
+    def precisions(self, functions):
+        """The diagonal of S at these functions, a number or (s,)."""
+        raise NotImplementedError
+
+    def sampled_gradient(self, parts):
+        """The record of ``[(functions, {field: cotangent})]``: ``SparseRows`` of fields that have an entry for each function."""
+        bars = {}
+        for name, _ in self._record_fields:
+            found = [(functions, part[name]) for functions, part in parts if part.get(name) is not None]
+            if found and name in self.per_function:
+                bars[name] = summed(*found)
+            elif found:
+                bars[name] = reduce(plus, (bar for _, bar in found))
+        return self.gradient(bars)
 
     def gradient(self, *parts):
         """The record of the sum of such cotangents; None for fields that are in none of them."""
@@ -77,6 +112,10 @@ def below(need, field, root="basis"):
         return (field,)
     prefix = f"{root}."
     return tuple(name[len(prefix) :] for name in need if name.startswith(f"{prefix}{field}."))
+
+
+def _sum(values):
+    return values.sum(dtype=np.float64)
 
 
 def sum_of_squares(W, weights=1.0):

@@ -25,6 +25,9 @@ class InducingBasis(Basis):
     Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
     """
 
+    per_function = ("inducing",)
+    dense_precision = True
+
     covariance: Any
     inducing: Any = leaf()
 
@@ -48,24 +51,27 @@ class InducingBasis(Basis):
 
     def products(self, X, W, v, units=None):
         out = np.zeros((len(W), len(X)), X.dtype, like=X)
-        squares = np.zeros((1, len(X)), X.dtype, like=X)
+        squares = None if v is None else np.zeros((1, len(X)), X.dtype, like=X)
         for at, Z in self._panels(X, units):
             K = self.covariance.matrix(Z, X)
             out += kernels.matmul(W[:, at], K)
-            squares += kernels.matmul(v[None, at], np.square(K, out=K))
-        return out, squares[0]
+            if v is not None:
+                squares += kernels.matmul(v[None, at], np.square(K, out=K))
+        return out, None if v is None else squares[0]
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
-        W_bar, v_bar, covariance_bars = np.empty_like(W), np.empty_like(v), []
+        W_bar, v_bar, covariance_bars = np.empty_like(W), None if v is None else np.empty_like(v), []
         asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
-        inducing_bar = np.empty((len(v), X.shape[1]), X.dtype, like=X) if "X1" in asked else None
+        inducing_bar = np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
         for at, Z in self._panels(X, units):
             K = self.covariance.matrix(Z, X)
             W_bar[:, at] = kernels.matmul(out_bar, K, transpose_b=True)
-            v_bar[at] = kernels.matmul(squares_bar[None], np.square(K), transpose_b=True)[0]
+            if v is not None:
+                v_bar[at] = kernels.matmul(squares_bar[None], np.square(K), transpose_b=True)[0]
             if asked:
                 K_bar = kernels.matmul(np.ascontiguousarray(W[:, at], like=W), out_bar, transpose_a=True)
-                K_bar += 2 * v[at, None] * squares_bar * K
+                if v is not None:
+                    K_bar += 2 * v[at, None] * squares_bar * K
                 covariance_bar, panel_bar, _ = self.covariance.matrix_vjp(K_bar, K, Z, X, asked)
                 covariance_bars.append(covariance_bar)
                 if inducing_bar is not None:
@@ -92,6 +98,17 @@ class InducingBasis(Basis):
         K_bar.reshape(-1)[:: len(K) + 1] += quadratic_bar * v
         covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(kernels.symmetrise(K_bar), K, self.inducing, None, asked)
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
+
+
+    def sampled_energy(self, i, j, need):
+        """sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2; log|S|, which no sample tells, counts 0, and fields have no bars."""
+        own = self.covariance.kff(self.inducing[i.units])
+        to_j, _ = self.products(self.inducing[j.units], i.w * i.A, None, i.units)
+        to_i, _ = self.products(self.inducing[i.units], j.w * j.A, None, j.units)
+        i.A_bar -= 0.5 * i.w * to_i
+        j.A_bar -= 0.5 * j.w * to_j
+        i.squares_bar -= 0.5 * i.w * own
+        return _sum(to_j * j.w * j.A) + _sum(i.w * own * np.square(i.d)), 0.0, {}
 
 
 def _sum(values):

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import check
 from ..records import leaf, record
-from .base import Energy, below, sum_of_squares
+from .base import Basis, Energy, below, sum_of_squares
 from .inducing import InducingBasis
 
 
@@ -24,6 +25,10 @@ class RelevanceBasis(InducingBasis):
     Source: Tipping 2001; Evans and Nair 2018, section 3 (QSRVM).
     """
 
+    per_function = "inducing", "precision"
+    dense_precision = False
+    sampled_energy = Basis.sampled_energy
+
     covariance: Any
     inducing: Any = leaf()
     precision: Any = leaf("positive")
@@ -33,6 +38,12 @@ class RelevanceBasis(InducingBasis):
         shape, m = np.shape(self.precision), len(self.inducing)
         if shape != (m,):
             raise ValueError(f"`basis.precision` must have shape ({m},), one for each row of `basis.inducing`, got {shape}")
+
+    def precisions(self, functions):
+        precision = self.precision[functions]
+        check.finite("basis.precision", precision)
+        check.positive("basis.precision", precision)
+        return precision
 
     def energy(self, W, v, jitter):
         log_det = np.log(self.precision, dtype=np.float64).sum()

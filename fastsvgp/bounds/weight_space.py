@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, models
+from ..bases import Basis
 from ..kernels import verdicts
 from ..posteriors.weights import ChevronWeights
 from ..records import Marginals, record, restricted, tree_map
@@ -137,14 +138,20 @@ class _Terms:
         return ChevronWeights(bar.mean, bar.columns, bar.diagonal + of_rest), basis.gradient(of_data[2], of_prior[2])
 
 
-def checked(model, X, Y):
-    """``(model, X, Y, dtype)`` of a bound, checked and cast."""
+def checked_parts(model):
+    """``(basis, posterior)``, if they and the likelihood are of the right kinds."""
     check.parts(model, ("likelihood",))
-    if not hasattr(model.basis, "energy") or not isinstance(model.posterior, ChevronWeights):
+    if not isinstance(model.basis, Basis) or not isinstance(model.posterior, ChevronWeights):
         raise TypeError(
             "`basis` of the model must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, and `posterior` a "
             f"fastsvgp.ChevronWeights, got {type(model.basis).__name__} and {type(model.posterior).__name__}"
         )
+    return model.basis, model.posterior
+
+
+def checked(model, X, Y):
+    """``(model, X, Y, dtype)`` of a bound, checked and cast."""
+    checked_parts(model)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     model, dtype = check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
     model.basis.check_columns(X.shape[1])

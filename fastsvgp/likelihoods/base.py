@@ -32,6 +32,7 @@ class Likelihood:
     accumulated in float64. Nothing that comes in is modified. docs/likelihood.md adds one, step by step.
     """
 
+    log_concave: ClassVar[bool] = False  # whether log p(y | f) is concave in f whatever y is: what bounds from samples need
     num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
     # static field: (whether a value makes sense, what it must be)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}

@@ -14,6 +14,8 @@ from .base import NODES, SMALLEST, Likelihood, in_chunks, in_numbers, refuse, su
 class Bernoulli(Likelihood):
     """p(y | f) = g(s f) with s = 2 y - 1 and a symmetric link, g(-f) = 1 - g(f), named by ``link``."""
 
+    log_concave = True
+
     link: ClassVar[str]  # of ``kernels.expectation``
     settings = NODES
 

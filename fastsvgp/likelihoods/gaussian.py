@@ -18,6 +18,8 @@ class Gaussian(Likelihood):
     ``variance`` () > 0 is shared by all outputs.
     """
 
+    log_concave = True
+
     variance: Any = leaf("positive")
 
     def expected_log_prob(self, Y, f, rng=None, need=True):

@@ -20,6 +20,8 @@ class Laplace(Likelihood):
     the variance grows like var^(-1/2) at a target that the mean hits exactly.
     """
 
+    log_concave = True
+
     scale: Any = leaf("positive")
 
     def expected_log_prob(self, Y, f, rng=None, need=True):

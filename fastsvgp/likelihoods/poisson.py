@@ -23,6 +23,8 @@ class Poisson(Likelihood):
     densities below exp(-1e4)) for any mean, counts up to 1e5 and marginal variances up to 100; 1e-8 at 300 and 1e-6 at 1,000.
     """
 
+    log_concave = True
+
     exposure: float = static(default=1)
     num_nodes: int = static(default=20)
     settings = NODES | {"exposure": POSITIVE}

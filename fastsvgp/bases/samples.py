@@ -1,0 +1,114 @@
+"""Which basis functions a step looks at, how often each counts, and gradients that have rows for these alone."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import check
+
+SCHEMES = "stratified", "without", "with"
+
+
+class BasisSample(NamedTuple):
+    """Units of a basis: functions, or frequencies of a ``RandomFourier``, of which each brings its cosine and its sine.
+
+    i : (s,) integers; j : (s',) integers drawn independently of i, or None
+    weight_i, weight_j : how often each unit counts, a number or one for each; None: units of the basis / s, as of equal draws
+    """
+
+    i: Any
+    j: Any = None
+    weight_i: Any = None
+    weight_j: Any = None
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A gradient that is zero but for some rows: ``rows`` (r,), unique and increasing, ``values`` (r, ...)."""
+
+    rows: Any
+    values: Any
+
+    def dense(self, m):
+        """All m rows."""
+        out = np.zeros((m, *self.values.shape[1:]), self.values.dtype, like=self.values)
+        out[self.rows] = self.values
+        return out
+
+
+def summed(*parts):
+    """``SparseRows`` of the sum of (rows, values), rows repeated or not."""
+    rows, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    unique, where = np.unique(rows, return_inverse=True)
+    out = np.zeros((len(unique), *values.shape[1:]), values.dtype)
+    np.add.at(out, where, values)
+    return SparseRows(unique, out)
+
+
+def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True):
+    """Draw the units of a step, each weighted so that sums over the sample are sums over the basis on average.
+
+    Parameters
+    ----------
+    basis : RandomFourier, InducingBasis or RelevanceBasis
+    size : int
+        How many units each of i and j has: functions, or frequencies of two functions each.
+    rng : None, int or numpy.random.Generator
+    scheme : {"stratified", "without", "with"}
+        One unit of each of ``size`` blocks of neighbours, O(size); without replacement, O(units of the basis); with it, O(size).
+        Not repeating a unit takes the part size / units off the variance.
+    pair : bool
+        Whether to draw j too.
+
+    Returns
+    -------
+    BasisSample
+        Its units increase, but for "with".
+
+    Raises
+    ------
+    ValueError
+        More units than the basis has, but for "with"; an unknown scheme.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r:.200}")
+    size, units, rng = check.whole("size", size), num_units(basis), check.generator(rng)
+    if size > units and scheme != "with":
+        raise ValueError(f'draw_basis_sample: `size` is {size}, but the basis has {units} units; scheme="with" may repeat them')
+    i, weight_i = _drawn(units, size, rng, scheme)
+    j, weight_j = _drawn(units, size, rng, scheme) if check.flag("pair", pair) else (None, None)
+    return BasisSample(i, j, weight_i, weight_j)
+
+
+def num_units(basis):
+    """How many there are to draw from."""
+    if not hasattr(basis, "functions"):
+        raise TypeError(f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {type(basis).__name__}")
+    return int(basis.num_functions()) // basis.width
+
+
+def _drawn(units, size, rng, scheme):
+    if scheme == "with":
+        return rng.integers(units, size=size), None
+    if scheme == "without":
+        return np.sort(rng.choice(units, size, replace=False)), None
+    edges = np.arange(size + 1) * units // size
+    widths = np.diff(edges)
+    return edges[:-1] + (rng.random(size) * widths).astype(np.int64), widths.astype(float)
+
+
+def checked_units(name, indices, weights, units, dtype):
+    """``(units, weights)`` of one side of a sample as arrays; O(their number)."""
+    indices = np.asarray(indices)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
+        raise TypeError(f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype} {indices.shape}")
+    if indices.min() < 0 or indices.max() >= units:
+        wrong = indices.max() if indices.max() >= units else indices.min()
+        raise ValueError(f"`sample.{name}` names {wrong}, but the basis has {units} units, from 0")
+    if weights is None:
+        return indices, np.full(len(indices), units / len(indices), dtype)
+    weights = np.broadcast_to(check.as_array(f"sample.weight_{name}", weights), indices.shape).astype(dtype)
+    check.finite(f"sample.weight_{name}", weights)
+    check.positive(f"sample.weight_{name}", weights)
+    return indices, weights

@@ -1,0 +1,266 @@
+"""The bound in weight space from some data and some basis functions: unbiased, or below it on average, at a cost of neither.
+
+With i and j independent samples of functions, w their weights (sums over a sample are sums over all functions on average),
+phi_i the features of the batch and A = [mu, C_d] the mean and the dense columns of the chevron C as rows,
+
+    p_i = phi_i (w A_0)_i,    X_i = phi_i (w A_1..k)_i,    V_i = (phi_i * phi_i) (w d^2)_i
+
+are on average the mean, the dense part phi C_d, and the variance of the diagonal rest. So with c = num_data / (noise batch)
+
+    Gaussian:  ell = -num_data log(2 pi noise) / 2 - c / 2 [(y - p_i)' (y - p_j) + sum X_i * X_j + sum V_i],
+    KL       = (Q - log|S| - m) / 2 - sum_r<k log C_rr - sum_i w log d_i,
+               Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2 else:
+
+products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of Evans and Nair 2018 with two
+sums done exactly that cost nothing: over coincidences of i and j in a diagonal S, and over the k dense columns.
+
+*Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y | mean + sd z), z ~ N(0, 1), is
+jointly concave, and falls with |sd|. So where the mean of (mean^, sd^) is (mean, at least sd), that of H(mean^, sd^) is at most
+H(mean, sd) (Jensen). V^ = V + sum_r X_ir X_jr is on average sd^2, and for any t > 0 that the sample does not know
+
+    sd^ = (V^ / t + t) / 2,    E sd^ = (sd^2 / t + t) / 2 >= sd:
+
+the tangent of the square root. (Theorem 3 as printed takes the variance for sd.) With a = dH/dmean, b = dH/dsd:
+p_bar = a, V_bar = b / (2 t). Where both samples are there, mean^ and V are the means of theirs.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import check, models
+from ..bases.samples import BasisSample, checked_units, num_units, summed
+from ..kernels import verdicts
+from ..likelihoods import Gaussian
+from ..posteriors.weights import ChevronWeights
+from ..records import Marginals, restricted, tree_map
+from .weight_space import QSGP, checked_parts
+
+
+class SampledInfo(NamedTuple):
+    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch, and its parts ``terms``: data term and KL."""
+
+    mean: Any
+    var: Any
+    terms: tuple
+
+
+@verdicts.retried
+@models.public(QSGP)
+def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tangent=None) -> tuple[float, QSGP, SampledInfo]:
+    """An estimate of ``weight_bound`` and its gradient from a batch of data and a sample of basis functions.
+
+    Parameters
+    ----------
+    model : QSGP
+        Of one dtype. What the sample does not name is not looked at.
+    X : (n, D) array
+    Y : (n,) array
+    sample : BasisSample
+        As of ``draw_basis_sample``. j may be None where there are no dense columns and the likelihood is not Gaussian.
+    num_data : float, optional
+        Size of the whole data set; default n.
+    wrt : sequence of str, optional
+        Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
+    tangent : float or (n,) array, optional
+        t above, for likelihoods that are not Gaussian: any positive guess of the standard deviations of f that did not see this
+        sample, such as a running mean of ``info.var`` to the power 1/2; default the prior's. The gap it leaves is
+        (sd - t)^2 / (2 t) in sd.
+
+    Returns
+    -------
+    value : float
+        Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is and the larger the sample.
+        With an ``InducingBasis`` it lacks log|S| / 2, which no sample tells.
+    grad : QSGP
+        Of the value, uphill. Cotangents of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
+        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
+    info : SampledInfo
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes, no j where it is needed, a
+        likelihood that is not log-concave, hyperparameters of an ``InducingBasis``, whose log|S| has no gradient here.
+
+    Notes
+    -----
+    4 (k + 2) n s flops for s functions on each side, and the features three times: neither num_data nor m counts. Source: Evans
+    and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
+    """
+    basis, q = checked_parts(model)
+    X, Y = check.inputs("X", X), check.as_array("Y", Y)
+    dtype = _one_dtype(model, X, Y)
+    X, units = X.astype(dtype, copy=False), num_units(basis)
+    basis.check_columns(X.shape[1])
+    outputs = q.check_size(basis.num_functions())
+    model.likelihood.check_settings()
+    Y = check.targets(Y, len(X), outputs, model.likelihood, dtype)
+    wrt = check.names(wrt, model)
+    if basis.dense_precision and any(name == "basis" or name.startswith("basis.") for name in wrt):
+        raise ValueError(
+            f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a sample; leave `basis` out of "
+            "`wrt` (weight_bound_and_grad has it)"
+        )
+    i, j = _sides(model, sample, units, dtype)
+    scale = check.data_scale(num_data, len(X))
+    i.see(X)
+    if j is not None:
+        j.see(X, i)
+    if isinstance(model.likelihood, Gaussian):
+        ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
+    else:
+        ell, likelihood_bar = _tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X))
+    kl, prior_bars = _prior(basis, q, i, j, wrt)
+    mean, var = i.moments(j)
+    value = check.result(ell - kl, model)
+    posterior_bar, basis_bar = _gathered(basis, q, i, j, X, wrt, prior_bars)
+    return value, restricted(QSGP(basis_bar, posterior_bar, likelihood_bar), wrt), SampledInfo(mean, var, (ell, float(kl)))
+
+
+def _one_dtype(model, X, Y):
+    """That of the posterior's arrays, which are too large to be cast each time."""
+    q = model.posterior
+    arrays = [q.mean, q.columns, q.diagonal, X, *([Y] if Y.dtype.kind == "f" else [])]
+    dtype = check.common_dtype(*arrays, names=("posterior.mean", "posterior.columns", "posterior.diagonal", "X", "Y"))
+    for name in ("mean", "columns", "diagonal"):
+        if getattr(q, name).dtype != dtype:
+            own = getattr(q, name).dtype
+            raise TypeError(f"`posterior.{name}` is {own}, and the model or data are {dtype}; give one dtype to all")
+    return dtype
+
+
+def _sides(model, sample, units, dtype):
+    """The two sides of a sample, the second perhaps None."""
+    if not isinstance(sample, BasisSample):
+        raise TypeError(f"`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got {type(sample).__name__}")
+    q, gaussian = model.posterior, isinstance(model.likelihood, Gaussian)
+    if not gaussian and not getattr(model.likelihood, "log_concave", False):
+        kind = type(model.likelihood).__name__
+        raise TypeError(f"sampled_bound_and_grad: a {kind} likelihood is not log-concave: its bound has no estimate from below")
+    if sample.j is None and (gaussian or q.columns.shape[1] or model.basis.dense_precision):
+        why = "Gaussian noise" if gaussian else "dense columns" if q.columns.shape[1] else "a dense precision S"
+        raise ValueError(f"`sample` has no j, which {why} need: draw_basis_sample(..., pair=True)")
+    i = Side(model, *checked_units("i", sample.i, sample.weight_i, units, dtype), rest=True)
+    if sample.j is None:
+        return i, None
+    return i, Side(model, *checked_units("j", sample.j, sample.weight_j, units, dtype), rest=not gaussian)
+
+
+class Side:
+    """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
+
+    A (1 + k, s) : mean and dense columns as rows; squares (s,) : of the rest of the diagonal; w (s,) : how often each counts
+    p (n,), X_ (k, n), V (n,) : see above; V is None without ``rest``
+    """
+
+    def __init__(self, model, units, weights, rest):
+        basis, q = model.basis, model.posterior
+        self.basis, self.units, self.rest = basis, units, rest
+        self.functions = f = basis.functions(units)
+        self.w = np.repeat(weights, basis.width)
+        self.k = k = q.columns.shape[1]
+        self.A = np.empty((1 + k, len(f)), q.mean.dtype)
+        self.A[0] = q.mean[f]
+        self.A[1:] = np.where(f[:, None] >= np.arange(k), q.columns[f], 0).T
+        self.below = f >= k
+        self.d = np.zeros(len(f), q.mean.dtype)
+        self.d[self.below] = q.diagonal[f[self.below] - k]
+        for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
+            if not np.isfinite(values).all():
+                check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
+        check.positive("posterior.diagonal", self.d[self.below])
+        self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
+
+    def see(self, X, other=None):
+        """Forward."""
+        out, self.V = self.basis.products(X, self.w * self.A, self.w * self.d**2 if self.rest else None, self.units)
+        self.p, self.X = out[0], out[1:]
+
+    def moments(self, other):
+        """Estimates ``(mean, var)`` of f at the batch."""
+        if other is None:
+            return self.p, self.V
+        V = self.V if other.V is None else 0.5 * (self.V + other.V)
+        return 0.5 * (self.p + other.p), V + (self.X * other.X).sum(axis=0)
+
+    def pull(self, p_bar, X_bar, V_bar):
+        """Keep the cotangents of what was seen."""
+        self.seen = np.concatenate([p_bar[None], X_bar]), V_bar
+
+
+def _gaussian(likelihood, Y, i, j, scale):
+    """``(ell, likelihood_bar)``; the sides get their cotangents."""
+    noise = float(likelihood.variance)
+    c, residuals = scale / noise, (Y - i.p, Y - j.p)
+    squares = _sum(residuals[0] * residuals[1]) + _sum(i.X * j.X) + _sum(i.V)
+    n = scale * len(Y)
+    constant = np.full_like(Y, -0.5 * c)
+    i.pull(0.5 * c * residuals[1], -0.5 * c * j.X, constant)
+    j.pull(0.5 * c * residuals[0], -0.5 * c * i.X, None)
+    bar = -0.5 * (n - c * squares) / noise
+    return -0.5 * (n * np.log(2 * np.pi * noise) + c * squares), Gaussian(Y.dtype.type(bar))
+
+
+def _guesses(tangent, model, X):
+    """t of each datum."""
+    if tangent is None:
+        return np.sqrt(model.basis.covariance.kff(X))
+    tangent = check.as_array("tangent", tangent)
+    if tangent.shape not in ((), (len(X),)):
+        raise ValueError(f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got {tangent.shape}")
+    check.finite("tangent", tangent)
+    check.positive("tangent", tangent)
+    return np.broadcast_to(tangent, (len(X),)).astype(X.dtype)
+
+
+def _tangent(likelihood, Y, i, j, scale, t):
+    mean, V = i.moments(j)
+    sd = 0.5 * (V / t + t)
+    var = np.maximum(sd * sd, np.finfo(sd.dtype).tiny ** 0.5)  # at 0 the derivative in sd is 0, whatever that in var is
+    ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, Marginals(mean, var), None)
+    p_bar, V_bar = scale * f_bar.mean, scale * f_bar.var * sd / t
+    if j is None:
+        i.pull(p_bar, i.X, V_bar)
+    else:
+        i.pull(0.5 * p_bar, V_bar * j.X, 0.5 * V_bar)
+        j.pull(0.5 * p_bar, V_bar * i.X, 0.5 * V_bar)
+    return scale * ell, tree_map(lambda bar: bar * scale, likelihood_bar)
+
+
+def _prior(basis, q, i, j, wrt):
+    """``(KL, {field of the basis: cotangent of -KL})``; the sides get theirs."""
+    quadratic, log_det, bars = basis.sampled_energy(i, j, wrt)
+    logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
+    logs += np.multiply(i.w[i.below], np.log(i.d[i.below], dtype=np.float64)).sum()
+    return 0.5 * (quadratic - log_det - basis.num_functions()) - logs, bars
+
+
+def _gathered(basis, q, i, j, X, wrt, prior_bars):
+    """``(posterior_bar, basis_bar)`` of all sides: sparse rows."""
+    sides, parts = [side for side in (i, j) if side is not None], [(i.functions, prior_bars)]
+    for side in sides:
+        out_bar, V_bar = side.seen
+        W_bar, v_bar, bars = basis.products_vjp(
+            out_bar, V_bar, X, side.w * side.A, side.w * side.d**2 if side.rest else None, wrt, side.units
+        )
+        side.A_bar += side.w * W_bar
+        if side.rest:
+            side.squares_bar += side.w * v_bar
+        parts.append((side.functions, bars))
+    k = side.k
+    columns = [(side.functions, np.where(side.functions[:, None] >= np.arange(k), side.A_bar[1:].T, 0)) for side in sides]
+    diagonal = [(s.functions[s.below] - k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
+    diagonal.append((i.functions[i.below] - k, i.w[i.below] / i.d[i.below]))
+    pivots = np.zeros((k, k), q.mean.dtype)
+    pivots.reshape(-1)[:: k + 1] = 1 / q.columns.diagonal()
+    posterior_bar = ChevronWeights(
+        summed(*((side.functions, side.A_bar[0]) for side in sides)),
+        summed(*columns, (np.arange(k), pivots)),
+        summed(*diagonal),
+    )
+    return posterior_bar, basis.sampled_gradient(parts)
+
+
+def _sum(values):
+    return values.sum(dtype=np.float64)

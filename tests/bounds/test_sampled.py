@@ -1,0 +1,268 @@
+"""Bounds from samples of basis functions: every sample there is, so that averages are exact; and the theory."""
+
+import itertools
+
+import numpy as np
+import pytest
+from numerics import five_point
+from weight_problems import BASES, basis_of, dense, weights
+
+import fastsvgp as fs
+from fastsvgp.bases.samples import num_units
+
+UNITS = 3
+
+
+def problem(rng, name, k, likelihood, N=7):
+    m = UNITS * (2 if name == "fourier" else 1)
+    model = fs.QSGP(basis_of(rng, name, m), weights(rng, m, k), likelihood)
+    X, f = rng.standard_normal((N, 2)), 2 * rng.standard_normal(N)
+    return model, X, (f > 0) * 1.0 if isinstance(likelihood, (fs.BernoulliLogit, fs.Poisson)) else f
+
+
+def every_sample(scheme, size=2):
+    """``(units, weights)`` of all draws, which are equally likely."""
+    if scheme == "with":
+        return [(np.array(i), None) for i in itertools.product(range(UNITS), repeat=size)]
+    if scheme == "without":
+        return [(np.array(i), None) for i in itertools.combinations(range(UNITS), size)]
+    return [(np.array([0, i]), np.array([1.0, 2.0])) for i in (1, 2)]
+
+
+def pairs(scheme):
+    both = itertools.product(every_sample(scheme), repeat=2)
+    return [fs.BasisSample(i, j, weight_i, weight_j) for (i, weight_i), (j, weight_j) in both]
+
+
+def as_dense(grad, model):
+    """The same gradient with all rows."""
+    shapes = {path: np.shape(value) for path, _, value in fs.leaves(model)}
+    q = grad.posterior
+    if q is not None:
+        parts = {n: getattr(q, n) for n in ("mean", "columns", "diagonal")}
+        q = fs.ChevronWeights(**{n: a and a.dense(shapes[f"posterior.{n}"][0]) for n, a in parts.items()})
+    basis = grad.basis
+    if basis is not None:
+        rows = {n: getattr(basis, n) for n in basis.per_function if getattr(basis, n) is not None}
+        basis = fs.replace(basis, **{n: a.dense(len(model.posterior.mean)) for n, a in rows.items()})
+    return fs.QSGP(basis, q, grad.likelihood)
+
+
+def fields(model):
+    return ("posterior", "likelihood") if isinstance(model.basis, fs.InducingBasis) and model.basis.dense_precision else None
+
+
+def log_det(model):
+    """Half of log|S|, which a dense S leaves out."""
+    return 0.5 * np.linalg.slogdet(model.basis.covariance.matrix(model.basis.inducing))[1] if model.basis.dense_precision else 0.0
+
+
+@pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
+@pytest.mark.parametrize("k", [0, 1, 2])
+@pytest.mark.parametrize("name", BASES)
+def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
+    model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
+    samples, wrt = pairs(scheme), fields(model)
+    found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
+    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
+    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model), rtol=1e-10)
+    dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
+    expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
+    for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
+        np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-8, err_msg=path)
+    phi, C = model.basis.features(X), dense(model.posterior)
+    np.testing.assert_allclose(np.mean([info.mean for *_, info in found], axis=0), phi @ model.posterior.mean, atol=1e-10)
+    np.testing.assert_allclose(np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10)
+    for v, _, info in found:
+        np.testing.assert_allclose(info.terms[0] - info.terms[1], v, rtol=1e-12)
+
+
+LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit(), fs.Laplace(scale=0.4), fs.Poisson()]
+each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__)
+
+
+@each_likelihood
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("name", BASES)
+def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
+    """At one sample, in all fields at once and each alone; a unit drawn twice, and weights of the caller's."""
+    model, X, Y = problem(rng, name, k, likelihood)
+    sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), np.array([0.7, 1.4, 0.9]), 1.3)
+    t, wrt = rng.uniform(0.5, 1.5, len(Y)), fields(model)
+    options = {"num_data": 20, "tangent": None if isinstance(likelihood, fs.Gaussian) else t}
+    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options)
+    vector, unravel = fs.ravel(model, unconstrained=False, fixed="basis" if wrt else ())
+    bar = unravel.pullback(vector, as_dense(grad, model))
+    for path, at in unravel.slices.items():
+        d = np.zeros_like(vector)
+        d[at] = rng.standard_normal(at.stop - at.start)
+        along = five_point(
+            lambda s, d=d: fs.sampled_bound_and_grad(unravel(vector + s * d), X, Y, sample, wrt=(), **options)[0], 1e-4
+        )
+        assert abs(along - bar @ d) <= 1e-7 * max(1.0, abs(value), np.linalg.norm(bar[at]) * np.linalg.norm(d)), path
+        if at.stop > at.start:
+            some = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=path, **options)[1]
+            held = {p: a for p, _, a in fs.leaves(as_dense(some, model)) if a is not None}
+            assert set(held) == {path}
+            np.testing.assert_allclose(held[path], dict((p, a) for p, _, a in fs.leaves(as_dense(grad, model)))[path])
+
+
+@each_likelihood
+@pytest.mark.parametrize("scheme", ["with", "stratified"])
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("name", BASES)
+def test_other_likelihoods_are_bounded_from_below(rng, name, k, scheme, likelihood):
+    if isinstance(likelihood, fs.Gaussian):
+        return
+    model, X, Y = problem(rng, name, k, likelihood)
+    exact = fs.weight_bound(model, X, Y, num_data=20, jitter=0.0) - log_det(model)
+    phi, C = model.basis.features(X), dense(model.posterior)
+    sd = np.sqrt(((phi @ C) ** 2).sum(1))
+    for tangent in (None, sd, 0.3, 3 * sd):
+        values = [fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=tangent)[0] for s in pairs(scheme)]
+        assert np.mean(values) < exact
+    everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
+    np.testing.assert_allclose(
+        fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=sd)[0], exact, rtol=1e-9
+    )
+    assert fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=2 * sd)[0] < exact
+    if k == 0 and not model.basis.dense_precision:
+        alone = [fs.BasisSample(i, None, w) for i, w in every_sample(scheme)]
+        assert np.mean([fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=sd)[0] for s in alone]) < exact
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_everything_is_the_exact_bound(rng, name):
+    model, X, Y = problem(rng, name, 2, fs.Gaussian(variance=0.2))
+    everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
+    value, _, _ = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=())
+    np.testing.assert_allclose(value, fs.weight_bound(model, X, Y, jitter=0.0) - log_det(model), rtol=1e-10)
+
+
+def test_ten_thousand_functions_within_5_sigma(rng):
+    m, k = 10_000, 3
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
+    model = fs.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
+    model = fs.replace_at(model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k))
+    X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)
+    for scheme in ("with", "stratified", "without"):
+        values = []
+        for _ in range(60):
+            sample = fs.draw_basis_sample(model.basis, 200, rng=rng, scheme=scheme)
+            values.append(fs.sampled_bound_and_grad(model, X, Y, sample, num_data=100, wrt=())[0])
+        exact = fs.weight_bound(model, X, Y, num_data=100)
+        assert abs(np.mean(values) - exact) < 5 * np.std(values) / np.sqrt(60)
+
+
+def test_what_is_not_sampled_is_not_looked_at(rng):
+    model, X, Y = problem(rng, "relevance", 1, fs.Gaussian(variance=0.2))
+    unseen = np.array([False, False, True])
+    for path in ("posterior.mean", "posterior.columns", "basis.precision", "basis.inducing"):
+        array = dict((p, a) for p, _, a in fs.leaves(model))[path].copy()
+        array[unseen] = np.nan
+        model = fs.replace_at(model, path, array)
+    model = fs.replace_at(model, "posterior.diagonal", np.array([0.5, np.nan]))
+    value, grad, info = fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([0, 1]), np.array([1, 0])))
+    assert np.isfinite(value) and np.isfinite(info.mean).all()
+    assert list(grad.posterior.mean.rows) == [0, 1] and np.isfinite(grad.posterior.mean.values).all()
+    with pytest.raises(ValueError, match=r"`posterior.mean` contains nan at index 2"):
+        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([2, 1]), np.array([1, 0])))
+
+
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("name", ["fourier", "relevance"])
+def test_float32(rng, name, k):
+    model, X, Y = problem(rng, name, k, fs.BernoulliLogit())
+    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    sample = fs.BasisSample(np.array([2, 0]), np.array([1, 2]))
+    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample)
+    found, other, info = fs.sampled_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), sample)
+    np.testing.assert_allclose(found, value, rtol=1e-4)
+    assert info.var.dtype == np.float32
+    for (path, _, a), (_, _, b) in zip(fs.leaves(as_dense(other, model)), fs.leaves(as_dense(grad, model)), strict=True):
+        assert a is None or np.asarray(a).dtype == np.float32, path
+        if a is not None:
+            np.testing.assert_allclose(a, b, atol=1e-3 * max(1, np.abs(b).max(initial=0)), err_msg=path)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_draws(rng, name):
+    """Each unit counts as often on average as it is there."""
+    basis = basis_of(rng, name, 14)
+    units = num_units(basis)
+    assert units == (7 if name == "fourier" else 14)
+    for scheme in ("stratified", "without", "with"):
+        counts = np.zeros(units)
+        for seed in range(400):
+            sample = fs.draw_basis_sample(basis, 4, rng=seed, scheme=scheme, pair=seed % 2 == 0)
+            assert (sample.j is None) == (seed % 2 == 1) and len(sample.i) == 4
+            weight = np.full(4, units / 4) if sample.weight_i is None else sample.weight_i
+            np.add.at(counts, sample.i, weight)
+            if scheme != "with":
+                assert (np.diff(sample.i) > 0).all()
+            if scheme == "stratified":
+                assert weight.sum() == units
+        assert np.abs(counts / 400 - 1).max() < 5 * np.sqrt(units / 4 / 400)
+    same = [fs.draw_basis_sample(basis, 4, rng=5) for _ in range(2)]
+    np.testing.assert_array_equal(same[0].i, same[1].i)
+    assert list(fs.draw_basis_sample(basis, units, scheme="stratified").i) == list(range(units))
+
+
+def test_bad_draws(rng):
+    basis = basis_of(rng, "fourier", 6)
+    for call, error, said in (
+        (lambda: fs.draw_basis_sample(basis, 4), ValueError, "`size` is 4, but the basis has 3 units"),
+        (lambda: fs.draw_basis_sample(basis, 0), ValueError, "`size`"),
+        (lambda: fs.draw_basis_sample(basis, 2, scheme="some"), ValueError, "`scheme` must be one of 'stratified'"),
+        (lambda: fs.draw_basis_sample(fs.RBF(), 2), TypeError, "`basis` must be a fastsvgp.RandomFourier"),
+        (lambda: fs.draw_basis_sample(basis, 2, pair=1), TypeError, "`pair`"),
+    ):
+        with pytest.raises(error, match=said):
+            call()
+
+
+FIRST, SECOND = np.array([0, 1]), np.array([2, 0])
+
+
+@pytest.mark.parametrize("sample, options, error, said", [
+    (fs.BasisSample(np.array([0, 3]), SECOND), {}, ValueError, "`sample.i` names 3, but the basis has 3 units"),
+    (fs.BasisSample(FIRST, np.array([-1])), {}, ValueError, "`sample.j` names -1"),
+    (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
+    (fs.BasisSample(np.array([], int), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
+    (fs.BasisSample(FIRST, SECOND, np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive"),
+    (fs.BasisSample(FIRST, SECOND, 1.0, np.nan), {}, ValueError, "`sample.weight_j`"),
+    (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, which Gaussian noise need"),
+    (FIRST, {}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
+    (fs.BasisSample(FIRST, SECOND), {"wrt": "basis.nothing"}, ValueError, "`wrt` names"),
+    (fs.BasisSample(FIRST, SECOND), {"num_data": 2}, ValueError, "`num_data` is 2"),
+])  # fmt: skip
+def test_bad_samples(rng, sample, options, error, said):
+    model, X, Y = problem(rng, "fourier", 2, fs.Gaussian(variance=0.2))
+    with pytest.raises(error, match=said):
+        fs.sampled_bound_and_grad(model, X, Y, sample, **options)
+
+
+def test_bad_models(rng):
+    sample = fs.BasisSample(FIRST, SECOND)
+    model, X, Y = problem(rng, "inducing", 1, fs.BernoulliLogit())
+    for wrt in (None, "basis", "basis.covariance.variance"):
+        with pytest.raises(ValueError, match=r"log\|S\| of an InducingBasis has no gradient from a sample"):
+            fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt)
+    with pytest.raises(ValueError, match="`sample` has no j, which dense columns need"):
+        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST), wrt="posterior")
+    for tangent, said in ((0.0, "positive"), (np.ones(3), "one for each row"), (np.nan, "nan")):
+        with pytest.raises(ValueError, match=f"`tangent`.*{said}"):
+            fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", tangent=tangent)
+    with pytest.raises(TypeError, match="a StudentT likelihood is not log-concave"):
+        fs.sampled_bound_and_grad(fs.replace(model, likelihood=fs.StudentT(0.3, df=4.0)), X, Y, sample, wrt="posterior")
+    single = fs.replace_at(model, "posterior.mean", model.posterior.mean.astype(np.float32))
+    with pytest.raises(TypeError, match="`posterior.mean` is float32"):
+        fs.sampled_bound_and_grad(single, X, Y, sample, wrt="posterior")
+    for value, said in ((-1.0, "positive"), (np.nan, "nan")):
+        relevance, *_ = problem(rng, "relevance", 1, fs.BernoulliLogit())
+        relevance = fs.replace_at(relevance, "basis.precision", np.array([1.0, value, 1.0]))
+        with pytest.raises(ValueError, match=f"`basis.precision`.*{said}"):
+            fs.sampled_bound_and_grad(relevance, X, Y, sample)
+    diagonal = fs.replace_at(model, "posterior.diagonal", -model.posterior.diagonal)
+    with pytest.raises(ValueError, match="`posterior.diagonal` must be positive"):
+        fs.sampled_bound_and_grad(diagonal, X, Y, sample, wrt="posterior")
