@@ -67,6 +67,7 @@ _ROOMS = {
     "bounds.vgp": ("VGP",),
     "bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
     "bounds.sampled": ("SampledInfo", "sampled_bound_and_grad"),
+    "bounds.optimal_weights": ("WeightsInfo", "optimal_diagonal", "optimal_weights"),
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),

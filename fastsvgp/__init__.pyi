@@ -58,6 +58,15 @@ from .bounds.elbo import (
 from .bounds.elbo import (
     likelihood_direction as likelihood_direction,
 )
+from .bounds.optimal_weights import (
+    WeightsInfo as WeightsInfo,
+)
+from .bounds.optimal_weights import (
+    optimal_diagonal as optimal_diagonal,
+)
+from .bounds.optimal_weights import (
+    optimal_weights as optimal_weights,
+)
 from .bounds.orthogonal import (
     at_prior as at_prior,
 )

@@ -37,6 +37,10 @@ def cases():
     sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
     full = fs.VGP(model.covariance, sites.sites, model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
+    chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
+    weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
+    features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
+    sample = fs.BasisSample(np.arange(2), np.arange(2), 1.5, None)
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
     sums = dict(bound, model=relaxed, probes=2)
@@ -99,6 +103,21 @@ def cases():
         "at_prior": (
             fs.at_prior, dict(kind=fs.Orthogonal, covariance=model.covariance, inducing=pair, outputs=None, jitter=None),
         ),
+        "weight_bound": (fs.weight_bound, dict(model=features, X=X, Y=Y, num_data=20.0, jitter=1e-6)),
+        "weight_bound_and_grad": (fs.weight_bound_and_grad, dict(model=weights, X=X, Y=Y, num_data=20.0, wrt=("posterior",))),
+        "sampled_bound_and_grad": (
+            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, num_data=20.0, wrt=("basis",), tangent=None),
+        ),
+        "draw_basis_sample": (
+            fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without", pair=True),
+        ),
+        "optimal_weights": (
+            fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1, jitter=None, callback=enough),
+        ),
+        "optimal_diagonal": (fs.optimal_diagonal, dict(model=weights, X=X, num_data=20.0, jitter=None)),
+        "predict_f of weights": (fs.predict_f, dict(model=weights, Xs=X, full_cov=True, chunk_size=3)),
+        "predict_y of weights": (fs.predict_y, dict(model=features, Xs=X, median=True, chunk_size=3)),
+        "sample_f of weights": (fs.sample_f, dict(model=features, Xs=X, num_samples=2, rng=0)),
         "median_lengthscales": (fs.median_lengthscales, dict(X=X, rng=0, ard=True, subset=9)),
         "inverse_factor": (fs.inverse_factor, dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),
         "newton_schulz_step": (fs.newton_schulz_step, dict(A=A, L=L, step_size=0.5)),

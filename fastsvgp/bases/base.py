@@ -35,6 +35,9 @@ class Basis:
         """m."""
         raise NotImplementedError
 
+    def check_settings(self):
+        """Raise ``ValueError`` unless ``num_functions`` makes sense."""
+
     def functions(self, units):
         """The numbers of the functions that units name."""
         return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width)).ravel()
@@ -43,7 +46,7 @@ class Basis:
         """Raise ``ValueError`` unless inputs with D columns, and the fields, fit together."""
         raise NotImplementedError
 
-    def features(self, X):
+    def features(self, X, units=None):
         """phi (N, m), whole: for few."""
         raise NotImplementedError
 
@@ -66,6 +69,14 @@ class Basis:
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         """``(W_bar, v_bar, {field: cotangent})`` of ``energy``."""
+        raise NotImplementedError
+
+    def precision_times(self, W, jitter):
+        """W S (R, m), rows by rows."""
+        return self.precision_diagonal(jitter) * W
+
+    def precision_diagonal(self, jitter):
+        """The diagonal of S (m,), or the number that all of it is."""
         raise NotImplementedError
 
     def sampled_energy(self, i, j, need):

@@ -48,6 +48,10 @@ class RandomFourier(Basis):
         if not hasattr(covariance, "family"):
             kind = type(covariance).__name__
             raise TypeError(f"RandomFourier: `covariance` must be an RBF, Matern12, Matern32 or Matern52, got {kind}")
+        self.check_settings()
+        covariance.check_dim(D)
+
+    def check_settings(self):
         for name, value, least, what in (
             ("num_features", self.num_features, 2, "an even number, a cosine and a sine for each frequency"),
             ("seed", self.seed, 0, "a whole number from 0 to 2^64 - 1"),
@@ -55,17 +59,16 @@ class RandomFourier(Basis):
             whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value < 2**64
             if not whole or name == "num_features" and value % 2:
                 raise ValueError(f"RandomFourier: `{name}` must be {what}, got {value!r:.200}")
-        covariance.check_dim(D)
 
     def _arguments(self, X, units=None):
         """What the kernels want to know after inputs and right-hand sides."""
         k, num = self.covariance, self.num_features // 2
         return k.family, int(self.seed), np.arange(num, like=X) if units is None else units, num, k.variance, k.lengthscales
 
-    def features(self, X):
-        W = np.zeros((self.num_features, self.num_features), X.dtype, like=X)
-        W.reshape(-1)[:: len(W) + 1] = 1
-        return np.ascontiguousarray(kernels.fourier_multiply(X, W, *self._arguments(X)).T, like=X)
+    def features(self, X, units=None):
+        identity = np.zeros((len(X), len(X)), X.dtype, like=X)
+        identity.reshape(-1)[:: len(X) + 1] = 1
+        return kernels.fourier_multiply(X, identity, *self._arguments(X, units), transpose=True)
 
     def products(self, X, W, v, units=None):
         arguments = self._arguments(X, units)
@@ -99,6 +102,9 @@ class RandomFourier(Basis):
 
     def precisions(self, functions):
         return np.ones(1)
+
+    def precision_diagonal(self, jitter):
+        return 1.0
 
     def energy(self, W, v, jitter):
         return Energy(sum_of_squares(W) + _sum(v), 0.0, None)

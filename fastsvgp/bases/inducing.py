@@ -35,13 +35,28 @@ class InducingBasis(Basis):
         return len(self.inducing)
 
     def check_columns(self, D):
-        shape = np.shape(self.inducing)
-        if len(shape) != 2 or 0 in shape or shape[1] != D:
-            raise ValueError(f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, with m > 0, got {shape}")
+        self.check_settings()
+        if not hasattr(self.covariance, "check_dim"):
+            kind = type(self.covariance).__name__
+            raise TypeError(f"`basis.covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
+        if self.inducing.shape[1] != D:
+            raise ValueError(f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, got {self.inducing.shape}")
         self.covariance.check_dim(D)
 
-    def features(self, X):
-        return self.covariance.matrix(X, self.inducing)
+    def check_settings(self):
+        shape = getattr(self.inducing, "shape", None)
+        if shape is None or len(shape) != 2 or 0 in shape:
+            came = type(self.inducing).__name__ if shape is None else shape
+            raise ValueError(f"`basis.inducing` must be an array (m, D) with m and D > 0, got {came}")
+
+    def features(self, X, units=None):
+        return self.covariance.matrix(X, self.inducing if units is None else self.inducing[units])
+
+    def precision_times(self, W, jitter):
+        return self.products(self.inducing, W, None)[0] + jitter * W
+
+    def precision_diagonal(self, jitter):
+        return self.covariance.kff(self.inducing) + jitter
 
     def _panels(self, X, units):
         """``(slice of the weights, their inducing inputs)`` of each panel."""

@@ -45,6 +45,11 @@ class RelevanceBasis(InducingBasis):
         check.positive("basis.precision", precision)
         return precision
 
+    precision_times = Basis.precision_times
+
+    def precision_diagonal(self, jitter):
+        return self.precision
+
     def energy(self, W, v, jitter):
         log_det = np.log(self.precision, dtype=np.float64).sum()
         return Energy(sum_of_squares(W, self.precision) + (v * self.precision).sum(dtype=np.float64), log_det, None)

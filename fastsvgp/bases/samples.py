@@ -71,7 +71,7 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True):
     ValueError
         More units than the basis has, but for "with"; an unknown scheme.
     """
-    if scheme not in SCHEMES:
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise ValueError(f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r:.200}")
     size, units, rng = check.whole("size", size), num_units(basis), check.generator(rng)
     if size > units and scheme != "with":
@@ -85,6 +85,7 @@ def num_units(basis):
     """How many there are to draw from."""
     if not hasattr(basis, "functions"):
         raise TypeError(f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {type(basis).__name__}")
+    basis.check_settings()
     return int(basis.num_functions()) // basis.width
 
 

@@ -140,14 +140,15 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     The level at a quantile is the one asked for to about 1e-12. Some four to eight evaluations of ``predict_cdf`` a level; none
     for Gaussian noise. On a device each evaluation copies a few numbers to the host.
     """
-    levels = _levels(levels)
+    levels = levels_of(levels)
     model, _, f = _marginals(model, Xs, jitter, chunk_size)
     q = model.likelihood.predict_quantiles(levels.ravel().tolist(), f)
     q = np.ascontiguousarray(q.swapaxes(1, -1), like=q) if q.ndim == 3 else q
     return q if levels.ndim else q[0]
 
 
-def _levels(levels):
+def levels_of(levels):
+    """The levels as an array of floats, checked."""
     levels = check.as_array("levels", levels)
     if verdicts.on_device(levels) or levels.ndim > 1:
         raise ValueError(f"`levels` must be a number or a sequence of numbers on the host, got an array of shape {levels.shape}")
@@ -220,3 +221,6 @@ def total(array):
 def trailing(array):
     """Outputs from the leading axis of the rooms to the trailing axis of users."""
     return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array
+
+
+from . import predict_weights  # noqa: E402, F401, which registers those of a QSGP

@@ -33,7 +33,7 @@ from ..bases.samples import BasisSample, checked_units, num_units, summed
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, restricted, tree_map
+from ..records import Marginals, leaves, missing, restricted, tree_map
 from .weight_space import QSGP, checked_parts
 
 
@@ -120,13 +120,14 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
 
 def _one_dtype(model, X, Y):
     """That of the posterior's arrays, which are too large to be cast each time."""
-    q = model.posterior
-    arrays = [q.mean, q.columns, q.diagonal, X, *([Y] if Y.dtype.kind == "f" else [])]
-    dtype = check.common_dtype(*arrays, names=("posterior.mean", "posterior.columns", "posterior.diagonal", "X", "Y"))
-    for name in ("mean", "columns", "diagonal"):
-        if getattr(q, name).dtype != dtype:
-            own = getattr(q, name).dtype
-            raise TypeError(f"`posterior.{name}` is {own}, and the model or data are {dtype}; give one dtype to all")
+    for path in missing(model):
+        raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
+    named = {path: check.as_array(path, value) for path, _, value in leaves(model)} | {"X": X, "Y": Y}
+    arrays = {path: value for path, value in named.items() if value.ndim and (path != "Y" or value.dtype.kind == "f")}
+    dtype = check.common_dtype(*arrays.values(), names=tuple(arrays))
+    for path, value in arrays.items():
+        if value.dtype != dtype and path not in ("X", "Y"):
+            raise TypeError(f"`{path}` is {value.dtype}, and the model or data are {dtype}; give one dtype to all")
     return dtype
 
 

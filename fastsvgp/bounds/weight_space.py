@@ -151,10 +151,17 @@ def checked_parts(model):
 
 def checked(model, X, Y):
     """``(model, X, Y, dtype)`` of a bound, checked and cast."""
+    Y = check.as_array("Y", Y)
+    model, X, dtype = checked_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))
+    return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
+
+
+def checked_inputs(model, X, name, *others):
+    """``(model, X, dtype)``, checked and cast to what they and other arrays share."""
     checked_parts(model)
-    X, Y = check.inputs("X", X), check.as_array("Y", Y)
-    model, dtype = check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
+    X = check.inputs(name, X)
+    model, dtype = check.parameters(model, X, *others, names=(name, "Y"))
     model.basis.check_columns(X.shape[1])
-    outputs = model.posterior.check_size(model.basis.num_functions())
+    model.posterior.check_size(model.basis.num_functions())
     model.likelihood.check_settings()
-    return model, X.astype(dtype, copy=False), check.targets(Y, len(X), outputs, model.likelihood, dtype), dtype
+    return model, X.astype(dtype, copy=False), dtype

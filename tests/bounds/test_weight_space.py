@@ -5,6 +5,7 @@ import pytest
 from weight_problems import BASES, basis_of, dense, weights
 
 import fastsvgp as fs
+from fastsvgp.bounds import optimal_weights, predict_weights
 from fastsvgp.records import Marginals
 
 JITTER = 1e-3
@@ -178,3 +179,121 @@ def test_bad_data(rng):
         fs.weight_bound(fs.RBF(), X3, Y3)
     with pytest.raises(TypeError, match="elbo: `model` must be"):
         fs.elbo(model, X3, Y3)
+
+
+# --- predictions --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, 3, 8])
+@pytest.mark.parametrize("name", BASES)
+def test_predictions_are_those_of_dense_matrices(rng, name, k, monkeypatch):
+    Xs, Ys = rng.standard_normal((9, 2)), rng.standard_normal(9)
+    model = model_of(rng, name, 8, k)
+    phi, C = model.basis.features(Xs), dense(model.posterior)
+    mean, cov = phi @ model.posterior.mean, phi @ C @ C.T @ phi.T
+    f = Marginals(mean, np.diag(cov).copy())
+    for chunk_size in (None, 4):
+        np.testing.assert_allclose(fs.predict_f(model, Xs, chunk_size=chunk_size), (mean, f.var), rtol=1e-10, atol=1e-13)
+    for found, expected in zip(fs.predict_y(model, Xs), (mean, f.var + 0.2), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(fs.predict_log_density(model, Xs, Ys), model.likelihood.predict_log_density(Ys, f), rtol=1e-9)
+    np.testing.assert_allclose(fs.predict_cdf(model, Xs, Ys), model.likelihood.predict_cdf(Ys, f), rtol=1e-9)
+    low, high = fs.predict_quantiles(model, Xs, (0.1, 0.9))
+    np.testing.assert_allclose(fs.predict_cdf(model, Xs, low), 0.1, rtol=1e-9)
+    np.testing.assert_allclose(fs.predict_quantiles(model, Xs, 0.9), high)
+    for panel in (2**21, 5):
+        monkeypatch.setattr(predict_weights, "PANEL_NUMBERS", panel)
+        found = fs.predict_f(model, Xs, full_cov=True)
+        np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(found[1], cov, rtol=1e-9, atol=1e-12)
+    at_median = fs.replace(model, likelihood=fs.BernoulliProbit())
+    p, _ = fs.predict_y(at_median, Xs, median=True)
+    np.testing.assert_allclose(p, fs.BernoulliProbit().predict_mean_and_var(Marginals(mean, 0 * mean))[0], rtol=1e-12)
+    assert np.abs(p - fs.predict_y(at_median, Xs)[0]).max() > 1e-4
+    labels = (Ys > 0) * 1.0
+    likely = fs.predict_log_density(at_median, Xs, labels, median=True)
+    np.testing.assert_allclose(np.exp(likely), np.where(labels > 0, p, 1 - p), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_samples_are_functions_with_the_moments_of_q(rng, name):
+    model = model_of(rng, name, 8, 3)
+    Xs = rng.standard_normal((5, 2))
+    mean, cov = fs.predict_f(model, Xs, full_cov=True)
+    samples = fs.sample_f(model, Xs, 20_000, rng=rng)
+    sd = np.sqrt(np.diag(cov))
+    assert samples.shape == (20_000, 5) and np.abs((samples.mean(0) - mean) / sd).max() < 5 / np.sqrt(20_000)
+    deviations = (samples - mean) / sd
+    correlation = cov / np.outer(sd, sd)
+    assert np.abs(deviations.T @ deviations / 20_000 - correlation).max() < 5 * np.sqrt(2 / 20_000)
+    np.testing.assert_allclose(fs.sample_f(model, Xs[:2], 3, rng=1), fs.sample_f(model, Xs, 3, rng=1)[:, :2], rtol=1e-10)
+
+
+def test_bad_predictions(rng):
+    model = model_of(rng, "fourier", 8, 2)
+    for call, error, said in (
+        (lambda: fs.predict_f(model, np.zeros((3, 3))), ValueError, "lengthscales"),
+        (lambda: fs.predict_f(model, np.full((3, 2), np.nan)), ValueError, "`Xs` contains nan"),
+        (lambda: fs.predict_log_density(model, X3, np.zeros(2)), ValueError, "`Ys` must have one row for each of the 3 rows"),
+        (lambda: fs.predict_y(model, X3, jitter=1e-6), TypeError, "`jitter` is no option for QSGP"),
+        (lambda: fs.predict_y(model, X3, median=1), TypeError, "`median` must be True or False"),
+        (lambda: fs.predict_quantiles(model, X3, 1.0), ValueError, "`levels`"),
+        (lambda: fs.sample_f(model, X3, 0), ValueError, "`num_samples`"),
+    ):
+        with pytest.raises(error, match=said):
+            call()
+
+
+# --- optimal weights ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, 3, 8])
+@pytest.mark.parametrize("name", BASES)
+def test_optimal_weights(rng, name, k, monkeypatch):
+    """The mean of the exact posterior, a gradient of zero in the diagonal, and a bound that rises in each iteration."""
+    X, Y, s2 = rng.standard_normal((13, 2)), rng.standard_normal(13), 0.2
+    model = model_of(rng, name, 8, k)
+    monkeypatch.setattr(optimal_weights, "ROWS", 5)
+    bounds = [fs.weight_bound(model, X, Y, jitter=JITTER)]
+    found, info = fs.optimal_weights(
+        model, X, Y, tolerance=1e-10, jitter=JITTER,
+        callback=lambda there, info: bounds.append(fs.weight_bound(there, X, Y, jitter=JITTER)),
+    )  # fmt: skip
+    phi, S = model.basis.features(X), prior_precision(model.basis)
+    np.testing.assert_allclose(found.posterior.mean, np.linalg.solve(phi.T @ phi / s2 + S, phi.T @ Y / s2), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(np.diff(bounds), info.gains, rtol=1e-6, atol=1e-9)
+    assert info.iterations == len(info.gains) <= 20 and min(info.gains) >= 0 and info.residual <= 1e-10
+    _, grad = fs.weight_bound_and_grad(found, X, Y, jitter=JITTER, wrt=("posterior.mean", "posterior.diagonal"))
+    assert np.abs(grad.posterior.mean).max() < 1e-6 and np.abs(grad.posterior.diagonal).max(initial=0) < 1e-8
+    np.testing.assert_array_equal(found.posterior.columns, model.posterior.columns)
+    again, info = fs.optimal_weights(found, X, Y, tolerance=1e-8, jitter=JITTER)
+    assert info.iterations <= 1
+    part = fs.optimal_diagonal(model, X[:6], num_data=13, jitter=JITTER)
+    expected = np.diag(S) + 13 / 6 * np.square(phi[:6]).sum(0) / s2
+    np.testing.assert_allclose(part.posterior.diagonal, expected[k:] ** -0.5, rtol=1e-10)
+
+
+def test_optimal_weights_end_when_they_are_told_to(rng):
+    X, Y = rng.standard_normal((13, 2)), rng.standard_normal(13)
+    model = model_of(rng, "fourier", 8, 1)
+    for stop in (1, 3):
+        _, info = fs.optimal_weights(model, X, Y, callback=lambda there, info, stop=stop: info.iterations == stop)
+        assert info.iterations == stop
+    _, info = fs.optimal_weights(model, X, Y, iterations=2)
+    assert info.iterations == 2 and 0 < info.residual
+
+    def interrupt(there, info):
+        raise KeyboardInterrupt
+
+    found, info = fs.optimal_weights(model, X, Y, callback=interrupt)
+    assert fs.weight_bound(found, X, Y) > fs.weight_bound(model, X, Y)
+    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    found32, _ = fs.optimal_weights(single, X.astype(np.float32), Y.astype(np.float32))
+    best, _ = fs.optimal_weights(model, X, Y)
+    assert found32.posterior.mean.dtype == found32.posterior.diagonal.dtype == np.float32
+    np.testing.assert_allclose(found32.posterior.mean, best.posterior.mean, atol=1e-3 * np.abs(best.posterior.mean).max())
+    for name, arguments in (("optimal_weights", (X, (Y > 0) * 1.0)), ("optimal_diagonal", (X,))):
+        with pytest.raises(TypeError, match=f"{name}: the optimum is known for a Gaussian likelihood, not for a BernoulliLogit"):
+            getattr(fs, name)(fs.replace(model, likelihood=fs.BernoulliLogit()), *arguments)
+    with pytest.raises(ValueError, match="`X` must have shape"):
+        fs.optimal_diagonal(model, X[:, 0])

@@ -13,6 +13,7 @@ from fastsvgp.posteriors.dual_sites import WhitenedState
 from fastsvgp.records import is_parts, is_record, leaf, missing, record, replace_at, restricted, static
 
 M, D, P = 4, 2, 3
+FACTORS = {"tril": np.eye(M), "symmetric": np.eye(M), "columns": np.eye(M, 2)}  # by their kinds
 
 
 @record
@@ -49,6 +50,14 @@ def anchors(rng):
 
 def two_sets(rng, *batch):
     return [field for _ in range(2) for field in (rng.standard_normal((*batch, M)), lower_factor(rng, *batch, M))]
+
+
+def weighted(rng, make):
+    return fs.QSGP(make(rng), chevron(rng), fs.Gaussian(0.1))
+
+
+def chevron(rng):
+    return fs.ChevronWeights(rng.standard_normal(M), lower_factor(rng, M)[:, :2].copy(), rng.uniform(0.5, 2, M - 2))
 
 
 COVARIANCES = {
@@ -96,6 +105,11 @@ INDUCING = {
     "pair": lambda rng: fs.InducingPair(rng.standard_normal((M, D)), rng.standard_normal((2, D))),
     "nested": lambda rng: Offset(Offset(rng.standard_normal((M, D)))),
 }
+BASES = {
+    "fourier": lambda rng: fs.RandomFourier(fs.Matern32(0.8, rng.uniform(0.5, 2, D)), M, seed=3),
+    "inducing": lambda rng: fs.InducingBasis(fs.RBF(0.8, 0.5), rng.standard_normal((M, D))),
+    "relevance": lambda rng: fs.RelevanceBasis(fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), rng.uniform(0.5, 2, M)),
+}
 MODELS = {
     **{f"covariance {name}": lambda rng, make=make: svgp(rng, covariance=make(rng)) for name, make in COVARIANCES.items()},
     **{f"posterior {name}": lambda rng, make=make: svgp(rng, posterior=make(rng)) for name, make in POSTERIORS.items()},
@@ -110,6 +124,7 @@ MODELS = {
     "orthogonal sgpr": lambda rng: fs.OrthogonalSGPR(
         fs.RBF(0.8, 0.5), fs.InducingPair(*rng.standard_normal((2, M, D))), 0.1, *two_sets(rng)[:2], fs.ConstantMean(0.5)
     ),
+    **{f"basis {name}": lambda rng, make=make: weighted(rng, make) for name, make in BASES.items()},
     "sgpr inducing record": lambda rng: fs.SGPR(fs.RBF(0.8, 0.5), anchors(rng), np.float64(0.1)),
 }
 
@@ -122,8 +137,8 @@ def model(request, rng):
 def values(tree):
     """Kind and numbers of each leaf that is there, by path; of triangular and symmetric matrices those that count."""
     found = ((path, kind, np.asarray(value)) for path, kind, value in fs.leaves(tree) if value is not None)
-    lower = np.tril_indices(M)
-    return {path: (kind, value[..., *lower] if kind in ("tril", "symmetric") else value) for path, kind, value in found}
+    lower = {"tril": np.tril_indices(M), "symmetric": np.tril_indices(M), "columns": np.tril_indices(M, 0, 2)}
+    return {path: (kind, value[..., *lower[kind]] if kind in lower else value) for path, kind, value in found}
 
 
 def assert_all(compare, a, b):
@@ -147,7 +162,7 @@ def settings(tree):
 
 
 def test_every_part_of_the_package_is_in_some_model(rng):
-    rooms = ("covariances", "likelihoods", "means", "posteriors")
+    rooms = ("bases", "covariances", "likelihoods", "means", "posteriors")
     ours = {getattr(importlib.import_module(f"fastsvgp.{m}"), n) for n, m in catalogue.OURS.items() if m.split(".")[0] in rooms}
     bases = {base for part in ours for base in part.__mro__[1:]}
     assert ours - bases - {type(part) for make in MODELS.values() for part in records_in(make(rng))} == set()
@@ -205,7 +220,7 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
     here = values(model)
     assert list(missing(model)) == []
     for path in here:
-        changed = values(replace_at(model, path, np.eye(M) if here[path][0] in ("tril", "symmetric") else 7.0))
+        changed = values(replace_at(model, path, FACTORS.get(here[path][0], 7.0)))
         assert list(changed) == list(here)
         assert [p for p in here if changed[p][1].shape != here[p][1].shape or (changed[p][1] != here[p][1]).any()] == [path]
         without = replace_at(model, path, None)
@@ -217,7 +232,7 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
 
 def test_fixed_leaves_stay_the_objects_that_they_are(model):
     before = {path: value for path, _, value in fs.leaves(model) if value is not None}
-    root = "inducing" if hasattr(model, "inducing") else "sites"
+    root = next(name for name in ("inducing", "sites", "basis") if hasattr(model, name))
     for fixed in (root, *(path for path in before if path.startswith(f"{root}."))):
         vector, unravel = fs.ravel(model, fixed=fixed)
         held = [path for path in before if path == fixed or path.startswith(fixed + ".")]
