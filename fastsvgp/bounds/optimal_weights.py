@@ -79,15 +79,15 @@ def optimal_weights(model, X, Y, *, iterations=100, tolerance=1e-6, jitter=None,
     mean = model.posterior.mean.astype(np.float64)
     right = _transposed(basis, X, Y) / noise
     residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
-    direction, squared = residual.copy(), float(residual @ residual)
-    first, gains, taken = float(right @ right), [], 0
+    direction, squared = residual.copy(), _sum(residual * residual)
+    first, gains, taken = _sum(right * right), [], 0
     try:
         while taken < steps and squared > tolerance**2 * first:
             along = times(direction.astype(dtype))
-            size = squared / float(direction @ along)
+            size = squared / _sum(direction * along)
             mean += size * direction
             residual -= size * along
-            before, squared = squared, float(residual @ residual)
+            before, squared = squared, _sum(residual * residual)
             gains.append(0.5 * size * before)
             direction = residual + squared / before * direction
             taken += 1
@@ -143,6 +143,10 @@ def _transposed(basis, X, u):
         rows = slice(at, at + ROWS)
         total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][0].astype(np.float64)
     return total
+
+
+def _sum(values):
+    return float(values.sum(dtype=np.float64))
 
 
 def _with_mean(model, mean):

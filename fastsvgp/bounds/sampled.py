@@ -34,7 +34,7 @@ from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors.weights import ChevronWeights
 from ..records import Marginals, leaves, missing, restricted, tree_map
-from .weight_space import QSGP, checked_parts
+from .weight_space import QSGP, check_columns, checked_parts
 
 
 class SampledInfo(NamedTuple):
@@ -92,7 +92,7 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     dtype = _one_dtype(model, X, Y)
     X, units = X.astype(dtype, copy=False), num_units(basis)
-    basis.check_columns(X.shape[1])
+    check_columns(basis, X)
     outputs = q.check_size(basis.num_functions())
     model.likelihood.check_settings()
     Y = check.targets(Y, len(X), outputs, model.likelihood, dtype)

@@ -156,12 +156,20 @@ def checked(model, X, Y):
     return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
 
 
+def check_columns(basis, X, name="X"):
+    """Refuse inputs, called ``name``, that do not fit a basis."""
+    try:
+        basis.check_columns(X.shape[1])
+    except ValueError as error:
+        raise ValueError(f"`{name}` has {X.shape[1]} columns. {error}") from None
+
+
 def checked_inputs(model, X, name, *others):
     """``(model, X, dtype)``, checked and cast to what they and other arrays share."""
     checked_parts(model)
     X = check.inputs(name, X)
     model, dtype = check.parameters(model, X, *others, names=(name, "Y"))
-    model.basis.check_columns(X.shape[1])
+    check_columns(model.basis, X, name)
     model.posterior.check_size(model.basis.num_functions())
     model.likelihood.check_settings()
     return model, X.astype(dtype, copy=False), dtype
