@@ -77,6 +77,7 @@ _ROOMS = {
     "optim.variance_gap": ("variance_gap", "variance_interval"),
     "optim.flat": ("ravel",),
     "optim.by_field": ("by_field", "gentle_inducing"),
+    "optim.adagrad": ("adagrad",),
     "optim.first_order": ("adam", "sgd"),
     "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales"),
     "train": ("fit",),

@@ -245,6 +245,9 @@ from .means import (
     ZeroMean as ZeroMean,
 )
 from .optim import schedules as schedules
+from .optim.adagrad import (
+    adagrad as adagrad,
+)
 from .optim.by_field import (
     by_field as by_field,
 )

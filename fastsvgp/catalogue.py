@@ -42,6 +42,7 @@ OURS = {
         ("bounds.elbo", ("SVGP",)),
         ("bounds.collapsed", ("SGPR",)),
         ("bounds.collapsed_orthogonal", ("OrthogonalSGPR",)),
+        ("optim.adagrad", ("AdaGradState",)),
         ("optim.base", ("OptimiserState",)),
         ("optim.by_field", ("ByFieldState",)),
         ("optim.schedules", ("NoState", "PlateauState")),

@@ -130,6 +130,7 @@ def cases():
             fs.adam,
             dict(step_size=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, step_sizes={"inducing": 0.1}, fixed=(), transform="log"),
         ),
+        "adagrad": (fs.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
         "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing", transform="softplus")),
         "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
         "to_host": (fs.to_host, dict(tree=model)),

@@ -123,7 +123,7 @@ class Unravel:
             positive = self._transform.forward(vector[self._positive])
             vector[self._positive] = np.minimum(np.maximum(positive, self._limits[0]), self._limits[1])
         values = {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
-        return _replaced(self._model if like is None else like, values)
+        return replaced(self._model if like is None else like, values)
 
     def pack(self, model):
         """The vector of a model of the same shapes; ``unravel(unravel.pack(model))`` is that model, up to rounding. O(n)."""
@@ -185,17 +185,17 @@ class Unravel:
         return vector
 
 
-def _replaced(tree, values, prefix=""):
+def replaced(tree, values, prefix=""):
     """A copy of a record, or a tuple of records, with the leaves named in ``values`` changed."""
     if isinstance(tree, tuple):
-        return tuple(_replaced(part, values, f"{prefix}{i}.") for i, part in enumerate(tree))
+        return tuple(replaced(part, values, f"{prefix}{i}.") for i, part in enumerate(tree))
     changed = {}
     for name, kind in tree._record_fields:
         path, value = prefix + name, getattr(tree, name)
         if path in values:
             changed[name] = values[path]
         elif kind == "record" and (records.is_parts(value) or records.is_record(value)):
-            changed[name] = _replaced(value, values, path + ".")
+            changed[name] = replaced(value, values, path + ".")
         else:
             changed[name] = value
     return type(tree)(**changed)

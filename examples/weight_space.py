@@ -1,0 +1,73 @@
+"""A hundred thousand random Fourier features on kin40k: the mean by conjugate gradients, the variances in closed form.
+
+    python examples/weight_space.py kin40k                              # a Markdown table: a quarter of an hour on two cores
+    python examples/weight_space.py kin40k --features 2000 --iterations 20
+
+    python examples/weight_space.py kin40k                       # a Markdown table: a quarter of an hour on two cores
+training rows: mean-field bounds are no guide to them where m is not small against n. Scores are taken after some of the
+iterations. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+"""
+
+import argparse
+import sys
+import time
+
+import mnist
+import numpy as np
+
+import fastsvgp as fs
+
+DATA = mnist.FOLDER
+LOOKS = 10, 30, 60, 100, 150, 200, 300  # iterations after which the scores are taken
+
+
+def rows_of(name):
+    """(X, y, test X, test y) in the standardised scale of the training part."""
+    rows = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
+    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, 0] > 0
+    rows = (rows - rows[~test].mean(axis=0)) / rows[~test].std(axis=0)
+    X, y = np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, -1])
+    return X[~test], y[~test], X[test], y[test]
+
+
+def hyperparameters(X, y, count, rng):
+    """``(covariance, noise variance)`` of an exact GP on some rows."""
+    some = rng.choice(len(X), min(count, len(X)), replace=False)
+    covariance = fs.RBF(1.0, fs.median_lengthscales(X[some], rng=0, ard=True))
+    model, _ = fs.fit(fs.SGPR(covariance, X[some].copy(), noise_variance=0.1), X[some], y[some], steps=200, fixed="inducing")
+    return model.covariance, float(model.noise_variance)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--features", type=int, default=100_000)
+    parser.add_argument("--iterations", type=int, default=150)
+    parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
+    args = parser.parse_args(arguments)
+    X, y, Xt, yt = rows_of(args.name)
+    covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
+    m = args.features
+    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    model = fs.QSGP(fs.RandomFourier(covariance, m, seed=0), q, fs.Gaussian(variance=noise))
+    model = fs.optimal_diagonal(model, X)
+    print("| iterations | seconds | RMSE | NLPD |\n| --- | --- | --- | --- |")
+    begun, aside, scores = time.perf_counter(), 0.0, []
+
+    def look(there, info):
+        nonlocal aside
+        if info.iterations in LOOKS or info.iterations == args.iterations:
+            at = time.perf_counter()
+            there = fs.replace(there, posterior=fs.replace(there.posterior, diagonal=model.posterior.diagonal))
+            mean, _ = fs.predict_y(there, Xt)
+            rmse, nlpd = np.sqrt(np.mean((mean - yt) ** 2)), -np.mean(fs.predict_log_density(there, Xt, yt))
+            scores.append((info.iterations, at - begun - aside, rmse, nlpd))
+            print(f"| {info.iterations} | {scores[-1][1]:.0f} | {rmse:.4f} | {nlpd:.4f} |", flush=True)
+            aside += time.perf_counter() - at
+
+    fs.optimal_weights(model, X, y, iterations=args.iterations, callback=look)
+    return scores
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
