@@ -73,7 +73,6 @@ def train(name, out, seconds):
         program.step(rows)
         spent, steps = spent + time.perf_counter() - begun, steps + 1
         if spent >= due:
-            begun = time.perf_counter()
             found.append((spent, steps, program.parameters()))
             due = next((look for look in looks if look > spent), np.inf)
         if due == np.inf:

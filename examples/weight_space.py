@@ -2,6 +2,7 @@
 
     python examples/weight_space.py kin40k                              # a Markdown table: a quarter of an hour on two cores
     python examples/weight_space.py kin40k --features 2000 --iterations 20
+    python examples/weight_space.py steps                        # milliseconds of a sampled step against m: a minute
 
     python examples/weight_space.py kin40k                       # a Markdown table: a quarter of an hour on two cores
 training rows: mean-field bounds are no guide to them where m is not small against n. Scores are taken after some of the
@@ -38,13 +39,39 @@ def hyperparameters(X, y, count, rng):
     return model.covariance, float(model.noise_variance)
 
 
+def steps(features, rows=500, size=5000, D=8, repeats=30):
+    """A table: a step of ``sampled_bound_and_grad`` and ``adagrad`` for the mean and the variances, sampling included."""
+    rng, found = np.random.default_rng(0), []
+    X, y = rng.standard_normal((rows, D)), rng.standard_normal(rows)
+    optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns"))
+    print("| m | ms a step | quartiles |\n| --- | --- | --- |")
+    for m in features:
+        q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+        model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(D)), m, seed=1), q, fs.Gaussian(variance=0.1))
+        state, times = optimiser.init(model), []
+        for step in range(repeats + 2):  # the first one copies, and compiles
+            begun = time.perf_counter()
+            sample = fs.draw_basis_sample(model.basis, min(size, m // 2), rng=step)
+            value, grad, _ = fs.sampled_bound_and_grad(
+                model, X, y, sample, num_data=1e6, wrt=("posterior.mean", "posterior.diagonal")
+            )
+            model, state = optimiser.step(model, grad, state, value)
+            times.append(1e3 * (time.perf_counter() - begun))
+        low, middle, high = np.quantile(times[2:], (0.25, 0.5, 0.75))
+        found.append((m, middle))
+        print(f"| {m:,} | {middle:.1f} | {low:.1f} - {high:.1f} |", flush=True)
+    return found
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
+    parser.add_argument("name", help="a data set, or: steps")
     parser.add_argument("--features", type=int, default=100_000)
     parser.add_argument("--iterations", type=int, default=150)
     parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
     args = parser.parse_args(arguments)
+    if args.name == "steps":
+        return steps([10**5, 10**6, 10**7] if args.features == 100_000 else [args.features])
     X, y, Xt, yt = rows_of(args.name)
     covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
     m = args.features

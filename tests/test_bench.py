@@ -184,7 +184,7 @@ def test_accuracy_against_time(bench, monkeypatch, tmp_path, capsys):
         for rows in problem["rows"]:
             program.step(rows)
         ends[name] = accuracy.nlpd(program.parameters(), problem["Xt"], problem["yt"])
-    assert ends["fastsvgp, natural + Adam"] < 0.5 < ends["fastsvgp, Adam"] + 0.5
+    assert ends["fastsvgp, natural + Adam"] < 0.5 and all(value < 1.5 for value in ends.values())
     np.testing.assert_allclose(ends["fastsvgp, natural + Adam"], ends["fastsvgp, natural + Adam in two passes"], rtol=1e-6)
     accuracy.main(["train", *ours, "--out", str(out), "--seconds", "1e-9"])
     accuracy.main(["table", "--out", str(out), "--picture", str(tmp_path / "picture.png")])

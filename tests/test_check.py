@@ -404,7 +404,8 @@ SGPR_ONLY = {"collapsed_bound": (X, Y), "collapsed_bound_and_grad": (X, Y), "opt
 @pytest.mark.parametrize("name", SVGP_ONLY)
 def test_what_an_sgpr_does_not_offer(name):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
-    message = rf"{name}: `model` must be a fastsvgp.SVGP(, SiteSVGP or VGP)?, got SGPR: its bound is collapsed_bound\(model, X, Y"
+    kinds = "SVGP(, SiteSVGP or VGP| or QSGP)?"
+    message = rf"{name}: `model` must be a fastsvgp.{kinds}, got SGPR: its bound is collapsed_bound\(model, X, Y"
     with pytest.raises(TypeError, match=message):
         getattr(fs, name)(sgpr, *SVGP_ONLY[name])
 
@@ -425,7 +426,8 @@ def test_what_is_no_model_at_all(rng, name):
         covariance, inducing, posterior, likelihood, mean = m.covariance, m.inducing, m.posterior, m.likelihood, None
 
     for wrong, kind in ((Parts(), "Parts"), (m.posterior, "Whitened"), (None, "NoneType"), (fs.SVGP, "type")):
-        message = rf"{name}: `(model|sgpr)` must be a fastsvgp.(SVGP|SVGP, SiteSVGP or VGP|SGPR or OrthogonalSGPR), got {kind}$"
+        kinds = "SVGP|SVGP or QSGP|SVGP, SiteSVGP or VGP|SGPR or OrthogonalSGPR"
+        message = rf"{name}: `(model|sgpr)` must be a fastsvgp.({kinds}), got {kind}$"
         with pytest.raises(TypeError, match=message):
             getattr(fs, name)(wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
 
@@ -459,7 +461,7 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     with pytest.raises(TypeError, match="predict_f: `model` must be .*got Kind, which offers elbo, kl_term_and_grad"):
         fs.predict_f(Kind(), X)
     fs.models.register(Kind, instead="ask its maker")
-    with pytest.raises(TypeError, match="predict_y: `model` must be a fastsvgp.SVGP, got Kind: ask its maker"):
+    with pytest.raises(TypeError, match="predict_y: `model` must be a fastsvgp.SVGP or QSGP, got Kind: ask its maker"):
         fs.predict_y(Kind(), X)
 
 

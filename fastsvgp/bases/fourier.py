@@ -75,14 +75,14 @@ class RandomFourier(Basis):
         out = kernels.fourier_multiply(X, W, *arguments)
         if v is None:
             return out, None
-        wave, scale = kernels.fourier_multiply(2 * X, _differences(v), *arguments), X.dtype.type(self._scale())
-        return out, scale / 2 * (scale * X.dtype.type(_sum(v)) + wave)
+        wave, scale = kernels.fourier_multiply(2 * X, _differences(v), *arguments), self._scale(X)
+        return out, scale / 2 * (scale * _sum(v) + wave)
 
-    def _scale(self):
-        return np.sqrt(self.covariance.variance / (self.num_features // 2))
+    def _scale(self, X):
+        return np.sqrt(self.covariance.variance / (self.num_features // 2)).astype(X.dtype)
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
-        arguments, scale, need = self._arguments(X, units), X.dtype.type(self._scale()), below(need, "covariance")
+        arguments, scale, need = self._arguments(X, units), self._scale(X), below(need, "covariance")
         fields = tuple(name for name in ("variance", "lengthscales") if "covariance" in need or f"covariance.{name}" in need)
         asked = "w", *fields
         _, W_bar, variance_bar, lengthscales_bar = kernels.fourier_multiply_vjp(out_bar, X, W, *arguments, need=asked)
@@ -90,11 +90,11 @@ class RandomFourier(Basis):
         if v is not None:
             wave_bar, u = scale / 2 * squares_bar, _differences(v)
             _, u_bar, _, of_wave = kernels.fourier_multiply_vjp(wave_bar, 2 * X, u, *arguments, need=asked)
-            each = scale * scale / 2 * X.dtype.type(_sum(squares_bar))
+            each = scale * scale / 2 * _sum(squares_bar)
             v_bar = np.empty_like(v)
             v_bar[::2], v_bar[1::2] = each + u_bar[::2], each - u_bar[::2]
             if "variance" in fields:  # squares are linear in the variance, and in v
-                variance_bar = variance_bar + X.dtype.type(_sum(v * v_bar) / self.covariance.variance)
+                variance_bar = variance_bar + _sum(v * v_bar) / self.covariance.variance
             if "lengthscales" in fields:
                 lengthscales_bar = lengthscales_bar + of_wave
         bars = {"covariance": type(self.covariance)(variance_bar, lengthscales_bar)} if fields else {}
@@ -107,7 +107,7 @@ class RandomFourier(Basis):
         return 1.0
 
     def energy(self, W, v, jitter):
-        return Energy(sum_of_squares(W) + _sum(v), 0.0, None)
+        return Energy(sum_of_squares(W) + v.sum(dtype=np.float64), 0.0, None)
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         return 2 * quadratic_bar * W, np.full_like(v, quadratic_bar), {}
@@ -121,4 +121,5 @@ def _differences(v):
 
 
 def _sum(v):
-    return v.sum(dtype=np.float64)
+    """Accumulated in float64, in the dtype that came."""
+    return v.sum(dtype=np.float64).astype(v.dtype)

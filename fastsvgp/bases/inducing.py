@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
+from ..inducing import naming_repeated
 from ..records import leaf, record, total
 from .base import Basis, Energy, below
 
@@ -36,9 +37,6 @@ class InducingBasis(Basis):
 
     def check_columns(self, D):
         self.check_settings()
-        if not hasattr(self.covariance, "check_dim"):
-            kind = type(self.covariance).__name__
-            raise TypeError(f"`basis.covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
         if self.inducing.shape[1] != D:
             raise ValueError(f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, got {self.inducing.shape}")
         self.covariance.check_dim(D)
@@ -96,7 +94,8 @@ class InducingBasis(Basis):
     def energy(self, W, v, jitter):
         """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
         K = self.covariance.matrix(self.inducing)
-        L = kernels.cholesky(K, jitter)
+        with naming_repeated(self.inducing):
+            L = kernels.cholesky(K, jitter)
         WS = kernels.matmul(W, K) + jitter * W
         pivots = np.log(L.diagonal(), dtype=np.float64)
         return Energy(_sum(W * WS) + _sum((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter))

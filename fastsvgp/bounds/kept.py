@@ -1,9 +1,11 @@
 """Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
 
+from ..posteriors.base import Prior
 from ..records import Marginals
 from .layer import LayerPass
 
 KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
+SHARE_NUMBERS = 2**23  # of Kuf and Lam between a natural step and the gradient after it: 64 MiB in float64
 
 
 class KeptLayer:
@@ -32,13 +34,19 @@ class KeptLayer:
 
 
 class SharedLayerPass(LayerPass):
-    """A ``LayerPass`` that keeps its rows, for passes with other posteriors to go through ``after`` it in the same runs."""
+    """A ``LayerPass`` that keeps its rows, for passes with other posteriors to go through ``after`` it in the same runs.
 
-    def __init__(self, layer, jitter, columns=0, need=(), after=None):
-        super().__init__(layer, jitter, columns, need, after and after.prior)
+    Where the posterior's pass does not share rows, it keeps nothing: ask ``work.shares_rows``.
+    """
+
+    def __init__(self, layer, jitter, columns=0, need=(), after=None, **more):
+        self.prior = after.prior if after else Prior(layer.covariance.Kuu(layer.inducing), jitter)
+        super().__init__(layer, jitter, columns, need, self.prior, **more)
         self._there, self.kept = after.kept if after else [], []
 
     def forward(self, X):
+        if not self.work.shares_rows:
+            return super().forward(X)
         owns = bool(self._there)
         if owns:
             rows = self._there.pop(0)

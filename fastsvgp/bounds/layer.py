@@ -62,7 +62,6 @@ class LayerPass:
 
     Attributes
     ----------
-    prior : Prior
     work : Pass
         That of the posterior.
     num_inducing : int
@@ -74,7 +73,7 @@ class LayerPass:
     def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
         self.layer = layer
         self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(tuple(need), layer.mean is not None)
-        self.prior = prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
+        prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
         Kuu = prior.Kuu
         with naming_repeated(layer.inducing):
             self.work = layer.posterior.start_from(prior, columns, own, **more)

@@ -20,7 +20,7 @@ from .. import check, models
 from ..bases import Basis
 from ..kernels import verdicts
 from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, record, restricted, tree_map
+from ..records import Marginals, is_record, record, restricted, tree_map
 
 
 @record
@@ -146,6 +146,10 @@ def checked_parts(model):
             "`basis` of the model must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, and `posterior` a "
             f"fastsvgp.ChevronWeights, got {type(model.basis).__name__} and {type(model.posterior).__name__}"
         )
+    covariance = model.basis.covariance
+    if not is_record(covariance) or not hasattr(covariance, "check_dim"):
+        what = f"{covariance.__name__}, a class" if isinstance(covariance, type) else type(covariance).__name__
+        raise TypeError(f"`basis.covariance` must be a record such as fastsvgp.RBF(...), got {what}")
     return model.basis, model.posterior
 
 

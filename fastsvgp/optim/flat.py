@@ -130,7 +130,8 @@ class Unravel:
         vector = self._flatten(model)
         if self._positive is not None:
             positive = vector[self._positive]
-            if not on_device(positive) and not positive.min() > 0:  # a device is not asked: NaN goes on to the next bound
+            # a device is not asked: NaN goes on to the next bound
+            if not on_device(positive) and not positive.min(initial=np.inf) > 0:
                 self._complain(vector)
             vector[self._positive] = self._transform.inverse(positive)
         return vector
@@ -239,11 +240,11 @@ class _Leaf:
     def flatten(self, value, part):
         if np.shape(value) != self.shape:
             raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
-        value = value if on_device(value) else np.asarray(value)
         if self.kind in ("tril", "symmetric"):
-            kernels.pack_tril(value, part.reshape(self.packed))
+            kernels.pack_tril(value if on_device(value) else np.asarray(value), part.reshape(self.packed))
         elif self.kind == "columns":
             (m, k), (count,) = self.shape, self.packed
+            value = value if on_device(value) else np.asarray(value)
             if k:
                 kernels.pack_tril(value[:k], part[:count])
             part[count:].reshape(m - k, k)[...] = value[k:]

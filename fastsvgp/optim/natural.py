@@ -4,7 +4,7 @@ import numpy as np
 
 from .. import check, models
 from ..bounds.elbo import SVGP, elbo, elbo_and_grad, relay, sweep
-from ..bounds.kept import KEEP_NUMBERS, SharedLayerPass
+from ..bounds.kept import SHARE_NUMBERS, SharedLayerPass
 from ..bounds.passes import layer_pass
 from ..errors import Diverged
 from ..kernels import verdicts
@@ -50,7 +50,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
     are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
     """
-    stepped, info, *_ = _stepped(model, X, Y, step_size, (), check.flag("monotone", monotone), num_data, jitter, rng, random)
+    stepped, info, *_ = _stepped(model, X, Y, step_size, None, check.flag("monotone", monotone), num_data, jitter, rng, random)
     return stepped, info
 
 
@@ -63,9 +63,10 @@ def natural_step_and_grad(
 
     Parameters
     ----------
+    model : SVGP
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all but the posterior.
-    model, X, Y, step_size, num_data, jitter, rng, monotone, **random
+    X, Y, step_size, num_data, jitter, rng, monotone, **random
         As in ``natural_step``.
 
     Returns
@@ -84,8 +85,8 @@ def natural_step_and_grad(
 
     Notes
     -----
-    For one set of inducing inputs, and an (M, B) matrix of up to 512 MiB in float64, both share the covariance blocks, the
-    factor of Kuu and its solve with them: M^2 B + M^3 / 3 flops less. On a device three copies to the host.
+    For one set of inducing inputs, and up to 2^22 numbers M B, both share the covariance blocks, the factor of Kuu and its solve
+    with them: M^2 B + M^3 / 3 flops less, and two (M, B) matrices are kept meanwhile. On a device three copies to the host.
     """
     if wrt is None:
         wrt = tuple(name for name, _ in model._record_fields if name != "posterior" and getattr(model, name) is not None)
@@ -93,7 +94,7 @@ def natural_step_and_grad(
 
 
 def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, random):
-    """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is empty."""
+    """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is."""
     asked = check.scalar("step_size", step_size)
     if asked <= 0:
         raise ValueError(f"`step_size` must be positive, got {asked:g}")
@@ -106,13 +107,14 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, rando
         )
     given = X, Y
     model, X, Y, dtype = check.svgp(model, X, Y)
-    wrt, random = check.names(wrt, model), check.drawn(random, model, dtype, rng)
+    wrt, random = wrt if wrt is None else check.names(wrt, model), check.drawn(random, model, dtype, rng)
     same = {"num_data": num_data, "jitter": jitter, "rng": rng} | random
     M = sum(model.covariance.num_inducing(model.inducing))
-    shared = wrt and model.posterior.shares_rows and M * len(X) <= KEEP_NUMBERS
+    shared = wrt is not None and len(model.covariance.num_inducing(model.inducing)) == 1 and 2 * M * len(X) <= SHARE_NUMBERS
     begin = SharedLayerPass if shared else layer_pass
     jitter = check.jitter_amount(jitter, dtype)
     layer = begin(model, jitter, len(X), ("natural_step",), **random)
+    shared = shared and layer.work.shares_rows
     data, negative = 0.0, 0
     for part in sweep(model, layer, X, Y, num_data, rng):
         data += part.ell
@@ -128,10 +130,11 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, rando
 
     posterior, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
     model, info = replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked, negative)
-    if not wrt:
+    if wrt is None:
         return model, info, None, None
     if not shared:
         del layer
         return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)
     check.begin(model, X)
-    return model, info, *relay(model, SharedLayerPass(model, jitter, len(X), wrt, after=layer), X, Y, num_data, rng, wrt)
+    after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
+    return model, info, *relay(model, after, X, Y, num_data, rng, wrt)

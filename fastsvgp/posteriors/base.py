@@ -79,6 +79,7 @@ class Pass:
     """
 
     clamped: Any = 0
+    shares_rows: ClassVar[bool] = False  # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
 
     def project(self, Kuf, kff) -> Projection:
         """Marginals (..., N) at a run of rows, for Kuf (M, N), kff (N,)."""
@@ -119,7 +120,6 @@ class Posterior:
     natural_fields: ClassVar[tuple[str, ...]] = ()  # what a natural step moves
     no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # why, where these are none
     natural_by_default: ClassVar[bool] = False  # whether ``fit`` takes natural steps unless it is told otherwise
-    shares_rows: ClassVar[bool] = False  # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
     held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
     inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
     directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``start_from`` takes as ``direction=``

@@ -67,7 +67,6 @@ class GaussianFactor(Posterior):
     """Posteriors with a mean and a lower factor: the whitened algebra at parameters that may depend on L = chol(Kuu)."""
 
     natural_fields = ("mean", "scale_tril")
-    shares_rows = True
     whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
     def check_size(self, M):
@@ -119,6 +118,8 @@ class Whitening(Pass):
 
     L : (M, M); means : (P, M); trils : (P, M, M); batch : the leading axes of the parameters, (P,) or ()
     """
+
+    shares_rows = True
 
     def __init__(self, q, prior, columns, need):
         self.q, self.need, natural = q, need, "natural_step" in need

@@ -96,7 +96,8 @@ class MinibatchSteps(Steps):
         The value is the last that is known. The gradient, in ``paths`` and on the last batch, is None where it takes a pass of
         its own.
         """
-        if len(batches) == 1 and paths and models.offers("natural_step_and_grad", model):
+        exact = self._inverse is None or self._inverse.direction == "exact"
+        if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
             stepped, info, value, grad = self._located(natural_step_and_grad, at, model, *batches[0], **options)
             return replace(model, posterior=stepped.posterior), [info], value, grad

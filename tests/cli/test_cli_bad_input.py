@@ -187,8 +187,7 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, caps
     """The name of a Python argument is of no use here; nothing is there to resume before the first checkpoint."""
     options = ["--out", "fit", "--quiet", *FEW[2:], "--steps", "9", *(["--natural-step", "0.5"] if natural else [])]
     monkeypatch.setattr(plots, "available", lambda: False)
-    name = "natural_step" if natural else "elbo_and_grad"
-    real, calls = getattr(minibatch, name), []
+    real, calls = minibatch.natural_step_and_grad, []
 
     def spoiled(*args, **kwargs):
         calls.append(1)
@@ -196,7 +195,7 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, caps
             raise Diverged("the bound is nan")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(minibatch, name, spoiled)
+    monkeypatch.setattr(minibatch, "natural_step_and_grad", spoiled)
     message = refused(capsys, "fit", "good.csv", *options)
     for part in ("the bound is nan", "had done 3 of 9 steps", "--learning-rate or --natural-step", "--jitter may help"):
         assert part in message

@@ -176,7 +176,7 @@ def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
     whole, _ = run(capsys, "predict", "wave-fit", wave)
     assert len(whole.splitlines()) == 121
     options = [*FEW[2:], "--method", method, *second, "--out", "half", "--quiet"]
-    steps, plain_step = [], minibatch.natural_step
+    steps, plain_step = [], minibatch.natural_step_and_grad
 
     def interrupted(*args, **options):
         steps.append(1)
@@ -185,9 +185,9 @@ def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
         return plain_step(*args, **options)
 
     monkeypatch.setattr(plots, "available", lambda: False)
-    monkeypatch.setattr(minibatch, "natural_step", interrupted)
+    monkeypatch.setattr(minibatch, "natural_step_and_grad", interrupted)
     assert main(["fit", wave, *FEW, *options]) == 130
-    monkeypatch.setattr(minibatch, "natural_step", plain_step)
+    monkeypatch.setattr(minibatch, "natural_step_and_grad", plain_step)
     capsys.readouterr()
     run(capsys, "fit", wave, *FEW, *options, "--resume")
     assert run(capsys, "predict", "half", wave)[0] == whole
@@ -391,7 +391,7 @@ def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, m
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(minibatch, "natural_step", interrupted)
+    monkeypatch.setattr(minibatch, "natural_step_and_grad", interrupted)
     monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", interrupted)
     before = sorted(os.listdir())
     assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130

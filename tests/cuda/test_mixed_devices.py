@@ -10,9 +10,9 @@ from fastsvgp import kernels
 
 KERNELS = {name: f for name, f in vars(kernels).items() if inspect.isfunction(f) and f.__module__ == kernels.__name__}
 OTHERS = {  # parameters that are no arrays, and what they are here
-    **dict.fromkeys(["transpose", "transpose_a", "transpose_b", "add", "scale"], False),
+    **dict.fromkeys(["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C"], False),
     **dict.fromkeys(["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False),
-    **dict.fromkeys(["jitter", "shift", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
+    **dict.fromkeys(["jitter", "shift", "kl_bar", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
     **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "rng"], 1),
     **{"need": (), "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
 }

@@ -7,6 +7,7 @@ from gp_problems import lower_factor
 import fastsvgp as fs
 from fastsvgp.bounds import elbo
 from fastsvgp.optim import natural
+from fastsvgp.posteriors import Pass
 
 POSTERIORS = pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
 
@@ -173,7 +174,7 @@ def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
         monkeypatch.setattr(fs.RBF, name, lambda self, *a, _name=name, _whole=whole: calls.append(_name) or _whole(self, *a))
     together = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"]
-    monkeypatch.setattr(natural, "KEEP_NUMBERS", 20 * 6 - 1)  # too many to be kept: one after the other
+    monkeypatch.setattr(natural, "SHARE_NUMBERS", 2 * 20 * 6 - 1)  # too many to be kept: one after the other
     apart = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"] * 3
     np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)
@@ -197,11 +198,15 @@ def test_a_step_and_the_gradient_of_other_posteriors_and_options(rng):
 
 
 def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
-    """The trajectory of the two calls, step by step."""
+    """The trajectory of the two calls, step by step, with one Kuu a step."""
     X = rng.standard_normal((50, 2))
     Y = np.sin(X[:, 0])
     start, options = model(rng, fs.Whitened, fs.Gaussian(0.1)), dict(steps=4, batch_size=50, natural_step_size=0.3, rng=0)
-    fitted, info = fs.fit(start, X, Y, **options)
+    whole, calls = fs.RBF.Kuu, []
+    with monkeypatch.context() as patched:
+        patched.setattr(fs.RBF, "Kuu", lambda self, *a: calls.append(1) or whole(self, *a))
+        fitted, info = fs.fit(start, X, Y, **options)
+    assert len(calls) == 4
     adam = fs.adam(0.01).fixing(("posterior",))
     m, state = start, adam.init(start)
     for _ in range(4):
@@ -211,3 +216,57 @@ def test_fit_takes_the_gradient_with_its_natural_step(rng, monkeypatch):
     np.testing.assert_allclose(info.values[-1], value, rtol=1e-10)
     np.testing.assert_allclose(fitted.inducing, m.inducing, rtol=1e-9)
     np.testing.assert_allclose(fitted.posterior.scale_tril, m.posterior.scale_tril, rtol=1e-7, atol=1e-9)
+
+
+class OwnPass(Pass):
+    """A pass that knows nothing of rows."""
+
+    def __init__(self, work):
+        self._work = work
+
+    clamped = 0
+
+    def __getattr__(self, name):
+        return getattr(self._work, name)
+
+    def project(self, Kuf, kff):
+        return self._work.project(Kuf, kff)
+
+    def pull(self, rows, f_bar):
+        return self._work.pull(rows, f_bar)
+
+    def kl(self):
+        return self._work.kl()
+
+    def finish(self, kl_bar):
+        return self._work.finish(kl_bar)
+
+    def natural_step(self, step_size):
+        return self._work.natural_step(step_size)
+
+
+def test_posteriors_of_users_with_passes_of_their_own(rng, monkeypatch):
+    """Derived from one whose passes share rows; with random quantities too."""
+    X = rng.standard_normal((30, 2))
+    m, plain = model(rng, fs.Whitened, fs.Gaussian(0.1)), fs.Whitened.start_from
+    expected = fs.natural_step_and_grad(m, X, X[:, 0])
+    monkeypatch.setattr(fs.Whitened, "start_from", lambda self, *a, **k: OwnPass(plain(self, *a, **k)))
+    found = fs.natural_step_and_grad(m, X, X[:, 0])
+    np.testing.assert_allclose(found[2], expected[2], rtol=1e-10)
+    np.testing.assert_allclose(found[3].inducing, expected[3].inducing, rtol=1e-8, atol=1e-10)
+    monkeypatch.undo()
+    asked = []
+    monkeypatch.setattr(fs.Whitened, "random_quantities", ("probes",))
+    monkeypatch.setattr(fs.Whitened, "draw", lambda self, name, value, M, dtype, rng: value)
+    monkeypatch.setattr(fs.Whitened, "start_from", lambda self, *a, probes=None: asked.append(probes) or plain(self, *a))
+    monkeypatch.setattr(fs.models, "RANDOM_QUANTITIES", fs.models.RANDOM_QUANTITIES | {"probes"})
+    fs.natural_step_and_grad(m, X, X[:, 0], probes=2)
+    assert asked == [2, 2]
+
+
+def test_a_step_and_no_gradient(rng):
+    X = rng.standard_normal((30, 2))
+    m = model(rng, fs.Whitened, fs.Gaussian(0.1))
+    stepped, info, value, grad = fs.natural_step_and_grad(m, X, X[:, 0], wrt=())
+    np.testing.assert_allclose(value, fs.elbo(stepped, X, X[:, 0]), rtol=1e-12)
+    assert grad.covariance is grad.inducing is grad.posterior is grad.likelihood is None

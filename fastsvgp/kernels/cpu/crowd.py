@@ -46,40 +46,41 @@ def idle():
 
 
 class Crowd:
-    """What the last calls have shown."""
+    """What the last calls have shown; those of several threads at once replace it whole."""
 
     def __init__(self):
-        self._low, self._until, self._pause = 0, 0.0, FIRST
-        self._wanted = self._since = None
+        self._low, self._pause = 0, FIRST
+        self._alone = None  # (until when, since when, CPU time and idle cores then, threads that are wanted): on one thread
 
     def __bool__(self):
         """Whether one thread is the better choice now."""
-        if not self._until:
+        alone = self._alone
+        if alone is None:
             return False
-        now = time.perf_counter()
-        if now >= self._until and self._others(now):
-            self._look_after(now, FIRST)
-        return now < self._until
+        until, now = alone[0], time.perf_counter()
+        if now >= until and _taken_by_others(now, *alone[1:]):
+            self._alone, until = _beginning(now, FIRST, alone[-1]), now + FIRST
+        return now < until
 
     def observe(self, threads, cpu, wall, queued):
         """A call on so many threads took these seconds, and its own thread waited for a core so long."""
         if cpu >= SHARE * threads * wall or queued <= QUEUED * wall:
-            self.__init__()
+            self._low, self._pause, self._alone = 0, FIRST, None
             return
         self._low += 1
         if self._low >= PATIENCE:
-            self._wanted = threads
-            self._look_after(time.perf_counter(), self._pause)
+            self._alone = _beginning(time.perf_counter(), self._pause, threads)
             self._low, self._pause = PATIENCE - 1, min(2 * self._pause, LONGEST)
 
-    def _look_after(self, now, pause):
-        self._until, self._since = now + pause, (now, time.process_time(), idle())
 
-    def _others(self, now):
-        """Whether others have had too much of the cores since, as far as the system tells."""
-        then, cpu, before = self._since
-        cores = None if before is None else idle()
-        return cores is not None and cores - before + time.process_time() - cpu < (self._wanted - TAKEN) * (now - then)
+def _beginning(now, pause, wanted):
+    return now + pause, now, time.process_time(), idle(), wanted
+
+
+def _taken_by_others(now, then, cpu, before, wanted):
+    """Whether others have had too much of the cores since, as far as the system tells."""
+    cores = None if before is None else idle()
+    return cores is not None and cores - before + time.process_time() - cpu < (wanted - TAKEN) * (now - then)
 
 
 crowd = Crowd()

@@ -27,9 +27,13 @@ def _scale(lengthscales, D, dtype):
     return np.divide(1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind")
 
 
-def _vector(lengthscales, dtype):
-    """(D,) or (1,): in float64 where this is a number, which may be too small for the dtype."""
-    return np.atleast_1d(plain(lengthscales) if type(lengthscales) is np.ndarray else np.float64(lengthscales))
+def _vector(lengthscales, D, dtype):
+    """(D,) or (1,), in the dtype: a number may be too small or too large for it."""
+    if np.ndim(lengthscales) == 0:
+        return np.array([min(max(float(lengthscales), float(_smallest[dtype])), float(np.finfo(dtype).max))], dtype)
+    if lengthscales.shape != (D,):
+        raise ValueError(f"`lengthscales` must have shape () or ({D},), one for each feature, got {lengthscales.shape}")
+    return plain(lengthscales)
 
 
 def _gemm(dtype):
@@ -51,7 +55,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
     variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # nanoseconds, about
     if D < DIRECT_BELOW and work < small.UP_TO:
-        return small.matrix(FAMILIES[family], X1, X2, _vector(lengthscales, dtype), _smallest[dtype], variance, symmetric)
+        return small.matrix(FAMILIES[family], X1, X2, _vector(lengthscales, D, dtype), _smallest[dtype], variance, symmetric)
     scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
     if D < DIRECT_BELOW:
         arguments = FAMILIES[family], *_tiled(X1, X2, scale), variance, symmetric, K
@@ -121,17 +125,17 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     sides = 2 if both_sides else int(one_side)
     work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
     if D < DIRECT_BELOW and work < small.UP_TO:
-        total, squares, X1_bar, X2_bar = small.matrix_vjp(
-            K_bar, FAMILIES[family], X1, X2, _vector(lengthscales, dtype), _smallest[dtype], variance, symmetric, sides, K
+        total, squares, X1_bar, X2_bar, scale = small.matrix_vjp(
+            K_bar, FAMILIES[family], X1, X2, _vector(lengthscales, D, dtype), _smallest[dtype], variance, symmetric, sides, K
         )
     else:
         form, scale = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp, _scale(lengthscales, D, dtype)
         total, squares, X1_bar, X2_bar = form(K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, sides, work, K)
-        squares = squares * scale  # from sum w ((x - x') / l)^2, which is a factor l short of the derivative
     variance_bar = lengthscales_bar = None
     if "variance" in need:
         variance_bar = dtype.type(total / float(variance))
-    if "lengthscales" in need:
+    if "lengthscales" in need:  # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
+        squares = squares * scale
         lengthscales_bar = dtype.type(squares.sum()) if np.ndim(lengthscales) == 0 else squares.astype(dtype)
     return X1_bar if "X1" in need else None, X2_bar if "X2" in need and not symmetric else None, variance_bar, lengthscales_bar
 

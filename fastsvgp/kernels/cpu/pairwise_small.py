@@ -38,7 +38,10 @@ def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
 
 @jit
 def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K):
-    """``(sum of K_bar K, lengthscales_bar (D,), X1_bar, X2_bar)``; the last is empty where nobody asks for it."""
+    """``(sum of K_bar K, squares, X1_bar, X2_bar, scale)``; lengthscales_bar is squares * scale, X2_bar empty if nobody asks.
+
+    The last factor is the caller's: all of them at once may overflow where they multiply a zero.
+    """
     (N1, D), N2 = X1.shape, len(X2)
     scale = _scale(lengthscales, D, smallest, X1)
     A, Bt, is_scaled = _tiled(X1, X2, scale, K.size > 0 or family == MATERN12)
@@ -49,7 +52,7 @@ def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetri
     twice = X1.dtype.type(2 if symmetric else 1)  # what lies below the diagonal stands for both sides
     for d in range(D):
         factor = twice * (scale[d] if is_scaled else scale[d] * scale[d])
-        squares[d] *= twice * (scale[d] if is_scaled else scale[d] * scale[d] * scale[d])
+        squares[d] *= twice * (X1.dtype.type(1) if is_scaled else scale[d] * scale[d])
         for i in range(N1):
             at = X1_bar[i, d]
             if symmetric and sides == 2:
@@ -57,4 +60,4 @@ def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetri
             X1_bar[i, d] = at * factor
         for j in range(len(X2_bar)):
             X2_bar[j, d] = other[d, j] * factor
-    return twice * total, squares, X1_bar, X2_bar
+    return twice * total, squares, X1_bar, X2_bar, scale

@@ -99,14 +99,15 @@ def _bars(tril, G, mean, Lam_a, kl_bar, need_C):
 
 
 def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
-    return _bars(plain(tril), G, plain(mean), Lam_a, kl_bar, need_C)
+    return _bars(plain(tril), G, plain(mean), Lam_a, float(kl_bar), need_C)
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _kl(mean, tril):
     total = -float(len(mean))
     for i in range(len(mean)):
-        total += mean[i] * mean[i] - 2 * np.log(tril[i, i])
+        x = np.float64(mean[i])
+        total += x * x - 2 * np.log(np.float64(tril[i, i]))
         row = tril.dtype.type(0)
         for j in range(i + 1):
             row += tril[i, j] * tril[i, j]
