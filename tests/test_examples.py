@@ -44,6 +44,12 @@ def solve_gp(monkeypatch):
 
 
 @pytest.fixture
+def weight_space(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("weight_space")
+
+
+@pytest.fixture
 def dual(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("dual")
@@ -218,3 +224,15 @@ def test_the_picture_of_dual_sites_and_rounds_of_em(dual, tmp_path, capsys):
     traces = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": -" in line)
     ends = {name: float(values.split(", ")[1]) for name, values in traces.items()}
     assert ends["absorbed sites"] > ends["whitened q"] + 5 > ends["dual sites"] + 5
+
+
+def test_random_features_by_conjugate_gradients(weight_space, capsys):
+    skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
+    scores = weight_space.main(["kin40k", "--features", "200", "--iterations", "11", "--exact", "100"])
+    assert [score[0] for score in scores] == [10, 11] and scores[-1][2] < 0.97
+    assert capsys.readouterr().out.count("\n| 1") == 2
+
+
+def test_steps_from_samples_against_the_number_of_functions(weight_space, capsys):
+    ((m, middle),) = weight_space.main(["steps", "--features", "1000"])
+    assert m == 1000 and middle > 0 and "| 1,000 |" in capsys.readouterr().out

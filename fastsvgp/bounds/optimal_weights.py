@@ -17,7 +17,7 @@ from .. import check, models
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..records import replace
-from .weight_space import QSGP, checked, checked_inputs
+from .weight_space import QSGP, checked, checked_inputs, on_host
 
 ROWS = 4096  # data at a time
 
@@ -69,6 +69,7 @@ def optimal_weights(model, X, Y, *, iterations=100, tolerance=1e-6, jitter=None,
     if callback is not None and not callable(callback):
         raise TypeError(f"optimal_weights: `callback` must be a function, got {callback!r:.200}")
     steps, tolerance = check.whole("iterations", iterations, 0), check.scalar("tolerance", tolerance)
+    on_host("optimal_weights", X, Y)
     model, X, Y, dtype = checked(model, X, Y)
     noise = _noise("optimal_weights", model)
     basis, jitter = model.basis, check.jitter_amount(jitter, dtype)
@@ -109,6 +110,7 @@ def optimal_diagonal(model, X, *, num_data=None, jitter=None) -> QSGP:
 
     ``num_data``: of all data, where X (N, D) is a part of them. 2 m N flops and the features.
     """
+    on_host("optimal_diagonal", X)
     model, X, dtype = checked_inputs(model, X, "X")
     noise = _noise("optimal_diagonal", model)
     scale, q = check.data_scale(num_data, len(X)), model.posterior

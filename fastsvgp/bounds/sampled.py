@@ -34,7 +34,7 @@ from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors.weights import ChevronWeights
 from ..records import Marginals, leaves, missing, restricted, tree_map
-from .weight_space import QSGP, check_columns, checked_parts
+from .weight_space import QSGP, check_columns, checked_parts, on_host
 
 
 class SampledInfo(NamedTuple):
@@ -89,6 +89,7 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
     and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     basis, q = checked_parts(model)
+    on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     dtype = _one_dtype(model, X, Y)
     X, units = X.astype(dtype, copy=False), num_units(basis)

@@ -160,6 +160,12 @@ def checked(model, X, Y):
     return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
 
 
+def on_host(name, *arrays):
+    """Refuse arrays on a device."""
+    if verdicts.on_device(*arrays):
+        raise TypeError(f"{name} works on NumPy arrays: move the model by fastsvgp.to_host(model), and data by .get()")
+
+
 def check_columns(basis, X, name="X"):
     """Refuse inputs, called ``name``, that do not fit a basis."""
     try:

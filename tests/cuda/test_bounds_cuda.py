@@ -8,6 +8,7 @@ import pytest
 from cuda_host import cupy_on_host
 from gp_problems import lower_factor
 from posterior_problems import JITTER, ROWS, StackedWhitened, in_model, of_means
+from weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
@@ -564,3 +565,38 @@ def test_where_to_start_with_a_covariance_elsewhere(one_gpu, rng):
         fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
     assert fs.greedy_variance_inducing(one_gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)  # numbers go anywhere
     assert type(fs.median_lengthscales(one_gpu.there(X), ard=False)) is float
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("name", BASES)
+def test_weight_space(one_gpu, rng, name, k, dtype):
+    model = fs.QSGP(basis_of(rng, name, 8), weights(rng, 8, k), fs.Gaussian(f8(0.3)))
+    model = fs.tree_map(lambda a: np.nan_to_num(np.asarray(a, dtype))[()], model)
+    X, Y = rng.standard_normal((B, 2)).astype(dtype), rng.standard_normal(B).astype(dtype)
+    there, tolerance = moved(one_gpu, model, X, Y), 1e-9 if dtype is np.float64 else 2e-3
+    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=100, jitter=1e-2)
+    other, found = fs.weight_bound_and_grad(*there, num_data=100, jitter=1e-2)
+    assert abs(other - value) <= tolerance * abs(value)
+    assert_same(found, grad, tolerance)
+    assert_same(fs.predict_f(there[0], there[1]), fs.predict_f(model, X), tolerance)
+    sample = fs.draw_basis_sample(model.basis, 2, rng=0)
+    for call in (lambda: fs.sampled_bound_and_grad(*there, sample), lambda: fs.optimal_weights(*there),
+                 lambda: fs.optimal_diagonal(*there[:2])):  # fmt: skip
+        with pytest.raises(TypeError, match="works on NumPy arrays"):
+            call()
+
+
+def test_numbers_beside_arrays_on_a_device(one_gpu, rng):
+    """Python numbers stay what they are in flat vectors and steps."""
+    gpu, X = one_gpu, rng.standard_normal((B, D))
+    model = small_model(rng, covariance=fs.RBF(1.3, np.ones(D)), likelihood=fs.Gaussian(0.3))
+    there = fs.replace(moved(gpu, model)[0], likelihood=fs.Gaussian(0.3))
+    vector, unravel = fs.ravel(there)
+    np.testing.assert_allclose(vector.get(), fs.ravel(model)[0], rtol=1e-12)
+    assert type(unravel(vector).likelihood.variance) is not np.ndarray
+    adam = fs.adam(0.01)
+    _, grad = fs.elbo_and_grad(model, X, X[:, 0])
+    expected, _ = adam.step(model, grad, adam.init(model))
+    found, _ = adam.step(there, moved(gpu, grad)[0], adam.init(there))
+    np.testing.assert_allclose(found.inducing.get(), expected.inducing, rtol=1e-10)
