@@ -43,6 +43,15 @@ from .bounds.collapsed import (
 from .bounds.collapsed_orthogonal import (
     OrthogonalSGPR as OrthogonalSGPR,
 )
+from .bounds.controls import (
+    KrigedControl as KrigedControl,
+)
+from .bounds.controls import (
+    advance_control as advance_control,
+)
+from .bounds.controls import (
+    kriged_control as kriged_control,
+)
 from .bounds.convert import (
     convert as convert,
 )

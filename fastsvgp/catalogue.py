@@ -33,6 +33,7 @@ OURS = {
         ("posteriors.whitened", ("Whitened",)),
         ("posteriors.whitening", ("GaussianFactor",)),
         ("bounds.blocks", ("_Model",)),
+        ("bounds.controls", ("KrigedControl",)),
         ("bounds.decoupled", ("_OnlyZ",)),
         ("bounds.orthogonal", ("_Prior",)),
         ("bounds.sites", ("Sites",)),

@@ -28,13 +28,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, models
+from .. import check, kernels, models
 from ..bases.samples import BasisSample, checked_units, num_units, summed
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, leaves, missing, restricted, tree_map
-from .weight_space import QSGP, check_columns, checked_parts, on_host
+from ..records import Marginals, restricted, tree_map
+from .controls import KrigedControl
+from .weight_space import QSGP, check_columns, checked_parts, lightly_checked, on_host
 
 
 class SampledInfo(NamedTuple):
@@ -47,7 +48,9 @@ class SampledInfo(NamedTuple):
 
 @verdicts.retried
 @models.public(QSGP)
-def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tangent=None) -> tuple[float, QSGP, SampledInfo]:
+def sampled_bound_and_grad(
+    model, X, Y, sample, *, num_data=None, wrt=None, control=None, tangent=None
+) -> tuple[float, QSGP, SampledInfo]:
     """An estimate of ``weight_bound`` and its gradient from a batch of data and a sample of basis functions.
 
     Parameters
@@ -62,6 +65,8 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
         Size of the whole data set; default n.
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
+    control : KrigedControl, optional
+        Of this posterior, for Gaussian noise: ``kriged_control``. Value and gradient stay unbiased, and vary far less.
     tangent : float or (n,) array, optional
         t above, for likelihoods that are not Gaussian: any positive guess of the standard deviations of f that did not see this
         sample, such as a running mean of ``info.var`` to the power 1/2; default the prior's. The gap it leaves is
@@ -73,8 +78,9 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
         Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is and the larger the sample.
         With an ``InducingBasis`` it lacks log|S| / 2, which no sample tells.
     grad : QSGP
-        Of the value, uphill. Cotangents of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
-        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
+        Uphill: of the value, or with ``control`` of the bound itself, unbiased. Cotangents of ``posterior.mean``,
+        ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside
+        ``wrt``.
     info : SampledInfo
 
     Raises
@@ -85,13 +91,15 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features three times: neither num_data nor m counts. Source: Evans
-    and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
+    4 (k + 2) n s flops for s functions on each side, and the features three times: neither num_data nor m counts. With a control
+    of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
+    reduced as in the derivation above the code.
     """
-    basis, q = checked_parts(model)
+    _, q = checked_parts(model)
     on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
-    dtype = _one_dtype(model, X, Y)
+    model, dtype = lightly_checked(model, X=X, Y=Y)
+    basis = model.basis
     X, units = X.astype(dtype, copy=False), num_units(basis)
     check_columns(basis, X)
     outputs = q.check_size(basis.num_functions())
@@ -105,9 +113,10 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
         )
     i, j = _sides(model, sample, units, dtype)
     scale = check.data_scale(num_data, len(X))
-    i.see(X)
-    if j is not None:
-        j.see(X, i)
+    weights = None if control is None else _kriging(control, model, X, dtype)
+    for side in (i, j):
+        if side is not None:
+            side.see(X, control, weights)
     if isinstance(model.likelihood, Gaussian):
         ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
     else:
@@ -119,17 +128,17 @@ def sampled_bound_and_grad(model, X, Y, sample, *, num_data=None, wrt=None, tang
     return value, restricted(QSGP(basis_bar, posterior_bar, likelihood_bar), wrt), SampledInfo(mean, var, (ell, float(kl)))
 
 
-def _one_dtype(model, X, Y):
-    """That of the posterior's arrays, which are too large to be cast each time."""
-    for path in missing(model):
-        raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
-    named = {path: check.as_array(path, value) for path, _, value in leaves(model)} | {"X": X, "Y": Y}
-    arrays = {path: value for path, value in named.items() if value.ndim and (path != "Y" or value.dtype.kind == "f")}
-    dtype = check.common_dtype(*arrays.values(), names=tuple(arrays))
-    for path, value in arrays.items():
-        if value.dtype != dtype and path not in ("X", "Y"):
-            raise TypeError(f"`{path}` is {value.dtype}, and the model or data are {dtype}; give one dtype to all")
-    return dtype
+def _kriging(control, model, X, dtype):
+    """How the control's points tell of the batch, checked."""
+    if not isinstance(control, KrigedControl):
+        raise TypeError(f"`control` must be made by fastsvgp.kriged_control, got {type(control).__name__}")
+    if not isinstance(model.likelihood, Gaussian):
+        kind = type(model.likelihood).__name__
+        raise TypeError(f"sampled_bound_and_grad: `control` is for Gaussian noise, not for a {kind} likelihood; leave it out")
+    control.check_model(model)
+    if control.values.dtype != dtype:
+        raise TypeError(f"`control` is {control.values.dtype}, and the model and data are {dtype}; make one of this model")
+    return control.weights(model.basis.covariance, X)
 
 
 def _sides(model, sample, units, dtype):
@@ -174,9 +183,12 @@ class Side:
         check.positive("posterior.diagonal", self.d[self.below])
         self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
 
-    def see(self, X, other=None):
-        """Forward."""
+    def see(self, X, control=None, weights=None):
+        """Forward; with a control what its points show, carried over by weights (p, n), is taken off."""
         out, self.V = self.basis.products(X, self.w * self.A, self.w * self.d**2 if self.rest else None, self.units)
+        if control is not None:
+            there, _ = self.basis.products(control.points, self.w * self.A, None, self.units)
+            out = out - kernels.matmul(there - control.values, weights)
         self.p, self.X = out[0], out[1:]
 
     def moments(self, other):

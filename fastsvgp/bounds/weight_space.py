@@ -20,7 +20,7 @@ from .. import check, models
 from ..bases import Basis
 from ..kernels import verdicts
 from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, is_record, record, restricted, tree_map
+from ..records import Marginals, is_record, leaves, missing, record, replace, restricted, tree_map
 
 
 @record
@@ -158,6 +158,22 @@ def checked(model, X, Y):
     Y = check.as_array("Y", Y)
     model, X, dtype = checked_inputs(model, X, "X", *((Y,) if Y.dtype.kind == "f" else ()))
     return model, X, check.targets(Y, len(X), (), model.likelihood, dtype), dtype
+
+
+def lightly_checked(model, **data):
+    """``(model, dtype)``: one dtype, and hyperparameters checked and cast, but no pass over what there is of each function."""
+    for path in missing(model):
+        raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
+    named = {path: check.as_array(path, value) for path, _, value in leaves(model)} | data
+    arrays = {path: value for path, value in named.items() if value.ndim and (path != "Y" or value.dtype.kind == "f")}
+    dtype = check.common_dtype(*arrays.values(), names=tuple(arrays))
+    for path, value in arrays.items():
+        if value.dtype != dtype and path not in data:
+            raise TypeError(f"`{path}` is {value.dtype}, and the model or data are {dtype}; give one dtype to all")
+    of_dtype = np.empty(0, dtype)
+    covariance, _ = check.parameters(model.basis.covariance, of_dtype, prefix="basis.covariance.")
+    likelihood, _ = check.parameters(model.likelihood, of_dtype, prefix="likelihood.")
+    return QSGP(replace(model.basis, covariance=covariance), model.posterior, likelihood), dtype
 
 
 def on_host(name, *arrays):

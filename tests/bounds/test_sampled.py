@@ -11,6 +11,7 @@ import fastsvgp as fs
 from fastsvgp.bases.samples import num_units
 
 UNITS = 3
+FIRST, SECOND = np.array([0, 1]), np.array([2, 0])
 
 
 def problem(rng, name, k, likelihood, N=7):
@@ -75,6 +76,97 @@ def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
     np.testing.assert_allclose(np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10)
     for v, _, info in found:
         np.testing.assert_allclose(info.terms[0] - info.terms[1], v, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["with", "stratified"])
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("name", BASES)
+def test_kriged_estimates_are_unbiased(rng, name, k, scheme):
+    model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
+    control = fs.kriged_control(model, rng.standard_normal((4, 2)), jitter=1e-2)
+    samples, wrt = pairs(scheme), fields(model)
+    found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt, control=control) for sample in samples]
+    plain = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
+    assert max(abs(a[0] - b[0]) for a, b in zip(found, plain, strict=True)) > 1e-3
+    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
+    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model), rtol=1e-9)
+    dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
+    expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
+    for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
+        np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-7, err_msg=path)
+    np.testing.assert_allclose(
+        np.mean([info.mean for *_, info in found], axis=0), model.basis.features(X) @ model.posterior.mean, atol=1e-9
+    )
+
+
+def test_kriging_shrinks_the_variance_of_smooth_functions(rng):
+    """Of value and gradient, many times, at a mean near its optimum."""
+    m, X = 2000, rng.uniform(-2, 2, (60, 1))
+    Y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(60)
+    start = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), m, seed=2), start, fs.Gaussian(variance=0.01))
+    model, _ = fs.optimal_weights(model, X, Y)
+    control, found = fs.kriged_control(model, np.linspace(-2, 2, 20)[:, None]), {}
+    for name, one in (("kriged", control), ("plain", None)):
+        draws = []
+        for seed in range(40):
+            sample = fs.draw_basis_sample(model.basis, 50, rng=seed)
+            value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, control=one, wrt="posterior.mean")
+            draws.append((value, grad.posterior.mean.dense(m)))
+        found[name] = np.var([v for v, _ in draws]), np.var([g for _, g in draws], axis=0).sum()
+    assert found["kriged"][0] < 0.05 * found["plain"][0] and found["kriged"][1] < 0.2 * found["plain"][1]
+
+
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("name", BASES)
+def test_a_control_that_is_advanced_is_one_made_anew(rng, name, k):
+    model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
+    m, points = len(model.posterior.mean), rng.standard_normal((4, 2))
+    control = fs.kriged_control(model, points)
+    rows = np.array([0, 2, m - 1])
+    in_mean, in_columns = fs.SparseRows(rows, rng.standard_normal(3)), fs.SparseRows(rows[1:], rng.standard_normal((2, k)))
+    change = fs.ChevronWeights(in_mean, in_columns, None)
+    q = model.posterior
+    columns = np.nan_to_num(q.columns) + change.columns.dense(m)
+    moved = fs.replace(model, posterior=fs.replace(q, mean=q.mean + change.mean.dense(m), columns=columns))
+    advanced, anew = fs.advance_control(moved, control, change), fs.kriged_control(moved, points)
+    np.testing.assert_allclose(advanced.values, anew.values, rtol=1e-9, atol=1e-11)
+    np.testing.assert_array_equal(advanced.factor, control.factor)
+    assert fs.advance_control(moved, control, fs.ChevronWeights(None, None, None)) is control
+    with pytest.raises(ValueError, match="names functions beyond"):
+        fs.advance_control(moved, control, fs.ChevronWeights(fs.SparseRows(np.array([m]), np.ones(1)), None, None))
+    with pytest.raises(TypeError, match="`change.mean` must be a fastsvgp.SparseRows or None"):
+        fs.advance_control(moved, control, fs.ChevronWeights(np.ones(m), None, None))
+
+
+def test_bad_controls(rng):
+    model, X, Y = problem(rng, "fourier", 2, fs.Gaussian(variance=0.2))
+    control, sample = fs.kriged_control(model, X[:3]), fs.BasisSample(FIRST, SECOND)
+    other = fs.replace_at(model, "basis.seed", 5)
+    with pytest.raises(ValueError, match="`control` is one of RandomFourier of 6 functions, seed 3, and the model has .* seed 5"):
+        fs.sampled_bound_and_grad(other, X, Y, sample, control=control)
+    fewer, *_ = problem(rng, "fourier", 0, fs.Gaussian(variance=0.2))
+    with pytest.raises(ValueError, match="`control` was made with 2 dense columns, and the posterior has 0"):
+        fs.sampled_bound_and_grad(fewer, X, Y, sample, control=control)
+    with pytest.raises(TypeError, match="`control` must be made by"):
+        fs.sampled_bound_and_grad(model, X, Y, sample, control=X)
+    with pytest.raises(TypeError, match="`control` must be made by"):
+        fs.advance_control(model, X, model.posterior)
+    with pytest.raises(TypeError, match="`control` is for Gaussian noise, not for a BernoulliLogit"):
+        fs.sampled_bound_and_grad(fs.replace(model, likelihood=fs.BernoulliLogit()), X, (Y > 0) * 1.0, sample, control=control)
+    single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    with pytest.raises(TypeError, match="`control` is float64, and the model and data are float32"):
+        fs.sampled_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), sample, control=control)
+    with pytest.raises(ValueError, match="`points`"):
+        fs.kriged_control(model, X[:, 0])
+    with pytest.raises(fs.NotPositiveDefinite):
+        fs.kriged_control(model, np.repeat(X[:2], 3, axis=0), jitter=0.0)
+    single_control = fs.kriged_control(single, X[:3].astype(np.float32))
+    value, _, info = fs.sampled_bound_and_grad(
+        single, X.astype(np.float32), Y.astype(np.float32), sample, control=single_control
+    )
+    np.testing.assert_allclose(value, fs.sampled_bound_and_grad(model, X, Y, sample, control=control)[0], rtol=1e-2)
+    assert info.mean.dtype == np.float32
 
 
 LIKELIHOODS = [fs.Gaussian(variance=0.2), fs.BernoulliLogit(), fs.Laplace(scale=0.4), fs.Poisson()]
@@ -221,9 +313,6 @@ def test_bad_draws(rng):
             call()
 
 
-FIRST, SECOND = np.array([0, 1]), np.array([2, 0])
-
-
 @pytest.mark.parametrize("sample, options, error, said", [
     (fs.BasisSample(np.array([0, 3]), SECOND), {}, ValueError, "`sample.i` names 3, but the basis has 3 units"),
     (fs.BasisSample(FIRST, np.array([-1])), {}, ValueError, "`sample.j` names -1"),
@@ -255,6 +344,9 @@ def test_bad_models(rng):
             fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior", tangent=tangent)
     with pytest.raises(TypeError, match="a StudentT likelihood is not log-concave"):
         fs.sampled_bound_and_grad(fs.replace(model, likelihood=fs.StudentT(0.3, df=4.0)), X, Y, sample, wrt="posterior")
+    for path, value in (("basis.covariance.variance", -1.0), ("basis.covariance.lengthscales", np.array([1.0, 0.0]))):
+        with pytest.raises(ValueError, match=f"`{path}` must be positive"):
+            fs.sampled_bound_and_grad(fs.replace_at(model, path, value), X, Y, sample, wrt="posterior")
     single = fs.replace_at(model, "posterior.mean", model.posterior.mean.astype(np.float32))
     with pytest.raises(TypeError, match="`posterior.mean` is float32"):
         fs.sampled_bound_and_grad(single, X, Y, sample, wrt="posterior")
