@@ -2,6 +2,8 @@
 
     python examples/weight_space.py kin40k                              # a Markdown table: a quarter of an hour on two cores
     python examples/weight_space.py kin40k --features 2000 --iterations 20
+    python examples/weight_space.py kin40k --steps 3000          # from samples, with a kriged control: some minutes
+    python examples/weight_space.py kin40k --steps 3000 --control 0
     python examples/weight_space.py steps                        # milliseconds of a sampled step against m: a minute
 
     python examples/weight_space.py kin40k                       # a Markdown table: a quarter of an hour on two cores
@@ -63,11 +65,38 @@ def steps(features, rows=500, size=5000, D=8, repeats=30):
     return found
 
 
+def from_samples(model, X, y, count, control, score, size=5000, batch=500):
+    """Train the mean from samples of the functions and of the data; ``score(model, steps, seconds)`` now and then."""
+    rng = np.random.default_rng(1)
+    optimiser = fs.adagrad(fs.schedules.log_linear(0.1, 0.02, count), fixed=("basis", "likelihood", "posterior.columns",
+                                                                            "posterior.diagonal"))  # fmt: skip
+    state, looks = optimiser.init(model), {round(count * part) for part in (0.1, 0.3, 0.6, 1.0)}
+    kriging = fs.kriged_control(model, X[rng.choice(len(X), control, replace=False)]) if control else None
+    spent = 0.0
+    for step in range(1, count + 1):
+        begun = time.perf_counter()
+        rows = rng.choice(len(X), batch, replace=False)
+        sample = fs.draw_basis_sample(model.basis, min(size, len(model.posterior.mean) // 2), rng=rng)
+        value, grad, _ = fs.sampled_bound_and_grad(
+            model, X[rows], y[rows], sample, num_data=len(X), wrt="posterior.mean", control=kriging
+        )
+        moved, before = grad.posterior.mean.rows, model.posterior.mean[grad.posterior.mean.rows]
+        model, state = optimiser.step(model, grad, state, value)
+        if kriging is not None:
+            change = fs.SparseRows(moved, model.posterior.mean[moved] - before)
+            kriging = fs.advance_control(model, kriging, fs.ChevronWeights(change, None, None))
+        spent += time.perf_counter() - begun
+        if step in looks:
+            score(model, step, spent)
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", help="a data set, or: steps")
     parser.add_argument("--features", type=int, default=100_000)
     parser.add_argument("--iterations", type=int, default=150)
+    parser.add_argument("--steps", type=int, help="train from samples, so many steps, in place of conjugate gradients")
+    parser.add_argument("--control", type=int, default=500, help="points of the kriged control; 0 is none")
     parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
     args = parser.parse_args(arguments)
     if args.name == "steps":
@@ -78,20 +107,25 @@ def main(arguments):
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
     model = fs.QSGP(fs.RandomFourier(covariance, m, seed=0), q, fs.Gaussian(variance=noise))
     model = fs.optimal_diagonal(model, X)
-    print("| iterations | seconds | RMSE | NLPD |\n| --- | --- | --- | --- |")
+    print(f"| {'steps' if args.steps else 'iterations'} | seconds | RMSE | NLPD |\n| --- | --- | --- | --- |")
     begun, aside, scores = time.perf_counter(), 0.0, []
+
+    def score(there, count, seconds):
+        mean, _ = fs.predict_y(there, Xt)
+        rmse, nlpd = np.sqrt(np.mean((mean - yt) ** 2)), -np.mean(fs.predict_log_density(there, Xt, yt))
+        scores.append((count, seconds, rmse, nlpd))
+        print(f"| {count:,} | {seconds:.0f} | {rmse:.4f} | {nlpd:.4f} |", flush=True)
 
     def look(there, info):
         nonlocal aside
         if info.iterations in LOOKS or info.iterations == args.iterations:
             at = time.perf_counter()
-            there = fs.replace(there, posterior=fs.replace(there.posterior, diagonal=model.posterior.diagonal))
-            mean, _ = fs.predict_y(there, Xt)
-            rmse, nlpd = np.sqrt(np.mean((mean - yt) ** 2)), -np.mean(fs.predict_log_density(there, Xt, yt))
-            scores.append((info.iterations, at - begun - aside, rmse, nlpd))
-            print(f"| {info.iterations} | {scores[-1][1]:.0f} | {rmse:.4f} | {nlpd:.4f} |", flush=True)
+            score(fs.replace_at(there, "posterior.diagonal", model.posterior.diagonal), info.iterations, at - begun - aside)
             aside += time.perf_counter() - at
 
+    if args.steps:
+        from_samples(model, X, y, args.steps, args.control, score)
+        return scores
     fs.optimal_weights(model, X, y, iterations=args.iterations, callback=look)
     return scores
 

@@ -231,6 +231,10 @@ def test_random_features_by_conjugate_gradients(weight_space, capsys):
     scores = weight_space.main(["kin40k", "--features", "200", "--iterations", "11", "--exact", "100"])
     assert [score[0] for score in scores] == [10, 11] and scores[-1][2] < 0.97
     assert capsys.readouterr().out.count("\n| 1") == 2
+    few = ["kin40k", "--features", "200", "--steps", "10", "--exact", "100"]
+    for control in ("20", "0"):
+        scores = weight_space.main([*few, "--control", control])
+        assert [score[0] for score in scores] == [1, 3, 6, 10] and scores[-1][2] < scores[0][2] + 0.1
 
 
 def test_steps_from_samples_against_the_number_of_functions(weight_space, capsys):
