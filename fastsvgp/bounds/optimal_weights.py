@@ -81,7 +81,7 @@ def optimal_weights(model, X, Y, *, iterations=100, tolerance=1e-6, jitter=None,
     right = _transposed(basis, X, Y) / noise
     residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
     direction, squared = residual.copy(), _sum(residual * residual)
-    first, gains, taken = _sum(right * right), [], 0
+    first, gains, taken = _sum(right * right) or squared, [], 0  # targets of zeros: relative to where the iteration starts
     try:
         while taken < steps and squared > tolerance**2 * first:
             along = times(direction.astype(dtype))

@@ -78,7 +78,7 @@ def sampled_bound_and_grad(
         Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is and the larger the sample.
         With an ``InducingBasis`` it lacks log|S| / 2, which no sample tells.
     grad : QSGP
-        Uphill: of the value, or with ``control`` of the bound itself, unbiased. Cotangents of ``posterior.mean``,
+        Uphill: of the value, ``tangent`` held, or with ``control`` of the bound itself, unbiased. Those of ``posterior.mean``,
         ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside
         ``wrt``.
     info : SampledInfo
@@ -91,7 +91,7 @@ def sampled_bound_and_grad(
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features three times: neither num_data nor m counts. With a control
+    4 (k + 2) n s flops for s functions on each side, and the features six times: neither num_data nor m counts. With a control
     of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
     reduced as in the derivation above the code.
     """
@@ -235,7 +235,7 @@ def _tangent(likelihood, Y, i, j, scale, t):
     ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, Marginals(mean, var), None)
     p_bar, V_bar = scale * f_bar.mean, scale * f_bar.var * sd / t
     if j is None:
-        i.pull(p_bar, i.X, V_bar)
+        i.pull(p_bar, i.X, V_bar)  # k = 0: there is no X, nor a cotangent of it
     else:
         i.pull(0.5 * p_bar, V_bar * j.X, 0.5 * V_bar)
         j.pull(0.5 * p_bar, V_bar * i.X, 0.5 * V_bar)
@@ -252,6 +252,8 @@ def _prior(basis, q, i, j, wrt):
 
 def _gathered(basis, q, i, j, X, wrt, prior_bars):
     """``(posterior_bar, basis_bar)`` of all sides: sparse rows."""
+    if not any(name.partition(".")[0] in ("posterior", "basis") for name in wrt):
+        return None, None
     sides, parts = [side for side in (i, j) if side is not None], [(i.functions, prior_bars)]
     for side in sides:
         out_bar, V_bar = side.seen

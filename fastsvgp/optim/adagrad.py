@@ -1,6 +1,6 @@
 """AdaGrad for gradients that may have rows for some of the parameters alone: a step costs what the rows cost."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ from .. import check
 from ..bases.samples import SparseRows
 from ..errors import Diverged
 from ..records import leaves, record, static
-from .flat import as_names, check_paths, free_paths, replaced
+from .base import Fixing
+from .flat import as_names, check_paths, replaced
 from .schedules import Schedule, as_schedule
 
 
@@ -23,24 +24,12 @@ class AdaGradState:
 
 
 @dataclass(frozen=True)
-class AdaGrad:
+class AdaGrad(Fixing):
     """Settings of AdaGrad; ``adagrad`` makes them."""
 
     step_size: Schedule
     epsilon: float
     fixed: tuple[str, ...]
-
-    def fixing(self, names):
-        """The same optimiser with more fields fixed."""
-        return replace(self, fixed=self.fixed + as_names(names))
-
-    def paths(self, model):
-        """The leaves that a step moves."""
-        return free_paths(model, self.fixed)
-
-    def moving(self, model, state):
-        """All of ``paths``."""
-        return self.paths(model)
 
     def step_size_at(self, state):
         """That of the next step."""

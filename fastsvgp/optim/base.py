@@ -63,20 +63,8 @@ class OptimiserState:
     schedules: Any = ()
 
 
-@dataclass(frozen=True)
-class Optimiser:
-    """Settings of a first-order optimiser; ``adam`` and ``sgd`` make them."""
-
-    step_size: Schedule
-    step_sizes: tuple[tuple[str, Schedule], ...]
-    fixed: tuple[str, ...]
-    transform: str
-
-    moments = 0
-
-    def update(self, x, g, moments, out, step_size, count):
-        """Write the new coordinates and moments of a slice to ``out``; ``count`` is 1 at the first step. For subclasses."""
-        raise NotImplementedError
+class Fixing:
+    """What an optimiser with the setting ``fixed``, names of fields, moves."""
 
     def fixing(self, names):
         """The same optimiser with more fields fixed."""
@@ -89,6 +77,22 @@ class Optimiser:
     def moving(self, model, state):
         """The leaves that the next step moves: all of ``paths``, except where some start later (see ``by_field``)."""
         return self.paths(model)
+
+
+@dataclass(frozen=True)
+class Optimiser(Fixing):
+    """Settings of a first-order optimiser; ``adam`` and ``sgd`` make them."""
+
+    step_size: Schedule
+    step_sizes: tuple[tuple[str, Schedule], ...]
+    fixed: tuple[str, ...]
+    transform: str
+
+    moments = 0
+
+    def update(self, x, g, moments, out, step_size, count):
+        """Write the new coordinates and moments of a slice to ``out``; ``count`` is 1 at the first step. For subclasses."""
+        raise NotImplementedError
 
     def init(self, model):
         """The state before the first step on ``model``. ``ValueError`` when a named field does not exist."""

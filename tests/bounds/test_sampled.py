@@ -58,6 +58,16 @@ def log_det(model):
     return 0.5 * np.linalg.slogdet(model.basis.covariance.matrix(model.basis.inducing))[1] if model.basis.dense_precision else 0.0
 
 
+def assert_unbiased(found, model, X, Y, wrt):
+    """Value and all gradients of equally likely samples, against those of the exact bound."""
+    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
+    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model), rtol=1e-9)
+    dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
+    expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
+    for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
+        np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-8, err_msg=path)
+
+
 @pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
 @pytest.mark.parametrize("k", [0, 1, 2])
 @pytest.mark.parametrize("name", BASES)
@@ -65,12 +75,7 @@ def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     samples, wrt = pairs(scheme), fields(model)
     found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
-    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
-    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model), rtol=1e-10)
-    dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
-    expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
-    for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
-        np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-8, err_msg=path)
+    assert_unbiased(found, model, X, Y, wrt)
     phi, C = model.basis.features(X), dense(model.posterior)
     np.testing.assert_allclose(np.mean([info.mean for *_, info in found], axis=0), phi @ model.posterior.mean, atol=1e-10)
     np.testing.assert_allclose(np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10)
@@ -88,12 +93,7 @@ def test_kriged_estimates_are_unbiased(rng, name, k, scheme):
     found = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt, control=control) for sample in samples]
     plain = [fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt) for sample in samples]
     assert max(abs(a[0] - b[0]) for a, b in zip(found, plain, strict=True)) > 1e-3
-    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
-    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model), rtol=1e-9)
-    dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
-    expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
-    for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
-        np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-7, err_msg=path)
+    assert_unbiased(found, model, X, Y, wrt)
     np.testing.assert_allclose(
         np.mean([info.mean for *_, info in found], axis=0), model.basis.features(X) @ model.posterior.mean, atol=1e-9
     )
@@ -229,6 +229,23 @@ def test_everything_is_the_exact_bound(rng, name):
     everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
     value, _, _ = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=())
     np.testing.assert_allclose(value, fs.weight_bound(model, X, Y, jitter=0.0) - log_det(model), rtol=1e-10)
+
+
+def test_a_value_alone_goes_no_way_back(rng, monkeypatch):
+    model, X, Y = problem(rng, "fourier", 1, fs.Gaussian(variance=0.2))
+    sample = fs.BasisSample(FIRST, SECOND)
+    value, whole, _ = fs.sampled_bound_and_grad(model, X, Y, sample)
+
+    def refused(*_):
+        raise AssertionError("nobody asked for it")
+
+    monkeypatch.setattr(fs.RandomFourier, "products_vjp", refused)
+    for wrt in ((), "likelihood"):
+        found, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt)
+        assert found == value and grad.posterior is grad.basis is None
+    assert grad.likelihood.variance == whole.likelihood.variance
+    with pytest.raises(AssertionError, match="nobody asked"):
+        fs.sampled_bound_and_grad(model, X, Y, sample, wrt="posterior")
 
 
 def test_ten_thousand_functions_within_5_sigma(rng):

@@ -281,6 +281,11 @@ def test_optimal_weights_end_when_they_are_told_to(rng):
     _, info = fs.optimal_weights(model, X, Y, iterations=2)
     assert info.iterations == 2 and 0 < info.residual
 
+    none, info = fs.optimal_weights(model, X, np.zeros(13), tolerance=1e-9)  # from a mean that is not zero
+    assert np.abs(none.posterior.mean).max() < 1e-7 and info.residual < 1e-9
+    none, info = fs.optimal_weights(none, X, np.zeros(13), iterations=0)
+    assert info.iterations == 0 and np.isfinite(info.residual)
+
     def interrupt(there, info):
         raise KeyboardInterrupt
 
