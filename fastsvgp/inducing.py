@@ -47,27 +47,30 @@ def unstacked(Z_bar, inducing):
 
 
 class naming_repeated:
-    """A context in which ``NotPositiveDefinite`` says so where two inducing inputs are the same. ``inducing`` may be None."""
+    """A context in which ``NotPositiveDefinite`` says so where two inducing inputs are the same. ``inducing`` may be None.
 
-    def __init__(self, inducing):
-        self._inducing = inducing
+    ``name`` is what the message calls them.
+    """
+
+    def __init__(self, inducing, name="inducing"):
+        self._inducing, self._name = inducing, name
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, traceback):
-        twice = repeated(self._inducing) if isinstance(error, NotPositiveDefinite) and self._inducing is not None else None
-        if twice:
+        failed = isinstance(error, NotPositiveDefinite) and self._inducing is not None
+        if failed and (twice := repeated(self._inducing, self._name)):
             same = f"`{twice[0]}` and `{twice[1]}` are the same inputs: move or leave out one of them, or raise `jitter`. "
             error.args = (same + error.args[0],)
 
 
-def repeated(inducing):
+def repeated(inducing, called="inducing"):
     """The names of two rows that are equal, such as "inducing.O[3]" and "inducing.Z[7]"; None where there are none."""
     if is_record(inducing) and not isinstance(inducing, InducingSets):
         return None  # what its rows are is known to its covariance alone
     sets = inducing._record_fields if is_record(inducing) else (("", None),)
-    names = [f"inducing{'.' * bool(name)}{name}" for name, _ in sets]
+    names = [f"{called}{'.' * bool(name)}{name}" for name, _ in sets]
     rows = [f"{name}[{i}]" for name, Z in zip(names, sets_of(inducing), strict=True) for i in range(len(Z))]
     stack = stacked(inducing)
     seen: dict[tuple, str] = {}

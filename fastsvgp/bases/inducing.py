@@ -94,7 +94,7 @@ class InducingBasis(Basis):
     def energy(self, W, v, jitter):
         """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
         K = self.covariance.matrix(self.inducing)
-        with naming_repeated(self.inducing):
+        with naming_repeated(self.inducing, "basis.inducing"):
             L = kernels.cholesky(K, jitter)
         WS = kernels.matmul(W, K) + jitter * W
         pivots = np.log(L.diagonal(), dtype=np.float64)

@@ -81,7 +81,7 @@ def kriged_control(model, points, *, jitter=None) -> KrigedControl:
     """
     on_host("kriged_control", points)
     model, points, dtype = checked_inputs(model, points, "points")
-    with naming_repeated(points):
+    with naming_repeated(points, "points"):
         factor = kernels.cholesky(model.basis.covariance.Kff(points), check.jitter_amount(jitter, dtype))
     W, _ = model.posterior.by_rows()
     values, _ = model.basis.products(points, W, None)

@@ -159,7 +159,7 @@ def test_bad_controls(rng):
         fs.sampled_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), sample, control=control)
     with pytest.raises(ValueError, match="`points`"):
         fs.kriged_control(model, X[:, 0])
-    with pytest.raises(fs.NotPositiveDefinite):
+    with pytest.raises(fs.NotPositiveDefinite, match=r"`points\[1\]` and `points\[0\]` are the same inputs"):
         fs.kriged_control(model, np.repeat(X[:2], 3, axis=0), jitter=0.0)
     single_control = fs.kriged_control(single, X[:3].astype(np.float32))
     value, _, info = fs.sampled_bound_and_grad(

@@ -164,6 +164,13 @@ def test_bad_models(rng, change, said):
             bound(model, X3, Y3)
 
 
+def test_inducing_inputs_twice_are_named(rng):
+    basis = fs.InducingBasis(fs.RBF(), np.repeat(rng.standard_normal((4, 2)), 2, axis=0))
+    model = fs.QSGP(basis, weights(rng, 8, 0), fs.Gaussian(variance=0.2))
+    with pytest.raises(fs.NotPositiveDefinite, match=r"`basis.inducing\[1\]` and `basis.inducing\[0\]` are the same inputs"):
+        fs.weight_bound(model, X3, Y3, jitter=0.0)
+
+
 def test_bad_data(rng):
     model = model_of(rng, "fourier", 8, 2)
     for X, Y, said in (
