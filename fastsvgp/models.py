@@ -97,7 +97,8 @@ def check_options(name, kind, options, named, rest):
 
 def _not_offered(name, model, argument):
     """What to say where no kind of model that is known, or not this one, offers the function."""
-    ours = [kind.__name__ for kind, functions in _SERVES.items() if name in functions and kind.__module__.startswith("fastsvgp.")]
+    kinds = (kind for kind, functions in _SERVES.items() if name in functions and kind.__module__.startswith("fastsvgp."))
+    ours = sorted(kind.__name__ for kind in kinds)  # whatever was imported first
     listed = " or ".join(filter(None, (", ".join(ours[:-1]), *ours[-1:])))
     said = f"{name}: `{argument}` must be a fastsvgp.{listed}, got {type(model).__name__}"
     kind = type(model)
