@@ -85,7 +85,7 @@ def test_fields_that_nobody_asked_for_are_not_computed(rng, monkeypatch, wrt, ke
 
 def test_bad_arguments_are_named(rng):
     sgpr, X, Y = problem(rng, 3, 8)
-    with pytest.raises(TypeError, match="`sgpr` must be a fastsvgp.SGPR"):
+    with pytest.raises(TypeError, match="`sgpr` must be a fastsvgp.(OrthogonalSGPR or )?SGPR"):
         fs.collapsed_bound(X, X, Y)
     with pytest.raises(ValueError, match="`noise_variance` must be positive"):
         fs.collapsed_bound(fs.replace(sgpr, noise_variance=-0.1), X, Y)
