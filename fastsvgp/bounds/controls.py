@@ -46,6 +46,11 @@ class KrigedControl:
             came = self.values.shape[0] - 1
             raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {expected - 1}; make it anew")
 
+    def renewed(self, model):
+        """The same points with exact values anew, without the rounding of many advances."""
+        W, _ = model.posterior.by_rows()
+        return replace(self, values=model.basis.products(self.points, W, None)[0])
+
     def weights(self, covariance, X):
         """K_PP^-1 K_PX (p, n): 2 p^2 n flops."""
         K = covariance.Kff(self.points, X)
@@ -83,10 +88,9 @@ def kriged_control(model, points, *, jitter=None) -> KrigedControl:
     model, points, dtype = checked_inputs(model, points, "points")
     with naming_repeated(points, "points"):
         factor = kernels.cholesky(model.basis.covariance.Kff(points), check.jitter_amount(jitter, dtype))
-    W, _ = model.posterior.by_rows()
-    values, _ = model.basis.products(points, W, None)
-    check.result(float(np.abs(values).sum()), model)
-    return KrigedControl(points.copy(), factor, values, basis=_name(model.basis))
+    control = KrigedControl(points.copy(), factor, None, basis=_name(model.basis)).renewed(model)
+    check.result(float(np.abs(control.values).sum()), model)
+    return control
 
 
 @models.public(QSGP)

@@ -6,7 +6,7 @@ from .. import check, files, models
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
 from ..records import as_json
-from . import digests, sgpr  # noqa: F401, which registers how its kind of model is trained
+from . import digests, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
 from .arguments import count, rows
 from .checkpoints import Checkpoints
 from .on_minibatches import minibatch_training as minibatch_training
@@ -26,7 +26,10 @@ def fit(
     inverse_updates=None,
     e_steps=None,
     m_steps=None,
-    fixed=(),
+    basis_size=None,
+    control=None,
+    closed_form_every=None,
+    fixed=None,
     jitter=None,
     rng=None,
     callback=None,
@@ -44,11 +47,12 @@ def fit(
     """Train a model by maximising its bound.
 
     An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); an ``SGPR``
-    or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound.
+    or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound; a ``QSGP`` on minibatches and on samples of its
+    basis functions, in place, by AdaGrad.
 
     Parameters
     ----------
-    model : SVGP, SGPR or OrthogonalSGPR
+    model : SVGP, SGPR, OrthogonalSGPR or QSGP
         Where to start. It is not modified.
     X : (N, D) array
     Y : (N,) or (N, P) array
@@ -60,11 +64,12 @@ def fit(
         How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
         beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
     batch_size : int
-        Rows a step, without replacement in shuffled epochs; default min(1024, N).
+        Rows a step, without replacement in shuffled epochs; default min(1024, N), for a QSGP min(500, N).
     optimiser : Optimiser
-        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``. ``fs.by_field(...)`` is several of them, each with fields of
-        its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors. One of your own has to offer ``init``, ``step``,
-        ``paths``, ``moving``, ``fixing``, ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
+        ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``, for a QSGP ``adagrad(0.1)``. ``fs.by_field(...)`` is several
+        of them, each with fields of its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors. One of your own has to
+        offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base``
+        documents them.
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
@@ -76,8 +81,19 @@ def fit(
     e_steps, m_steps : int
         One step is a round of so many natural steps, each on a batch of its own, and of so many steps of ``optimiser``, the first
         on the last of these batches, others on new ones (algorithm E of Adam et al. 2021); default 1 and 1.
+    basis_size : int
+        Basis functions a step on each side, for a QSGP; default 10,000, or all.
+    control : int, KrigedControl, optional
+        Control variate of a QSGP with Gaussian noise: at so many rows of the data, drawn at random, or one of your own
+        (``fs.kriged_control``) for this model. Default min(500, N), and none (0) where covariance or inducing inputs are learned.
+    closed_form_every : int, optional
+        For a QSGP with Gaussian noise: set the diagonal of the factor beyond its dense columns to its optimum
+        (``fs.optimal_diagonal``, on at most 4096 rows) before the first step and every so many; the optimiser leaves it alone.
+        Default: before the first step, where nothing but the posterior moves; else, and with 0, the optimiser moves it.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
+        Default none; for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with few dense
+        columns its bound is no guide to them: ``fixed=()`` learns them all the same.
     jitter : float, optional
         As in ``elbo``. A step whose factorisation fails is tried again with ten times as much, at most three times, each logged
         as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts from ``jitter``
@@ -116,7 +132,7 @@ def fit(
 
     Returns
     -------
-    model : SVGP or SGPR
+    model
         After the last step, or the best validated one; after Ctrl-C the model so far. Its arrays have the dtype in which bounds
         compute: what NumPy promotes those of the model and of the data to.
     info : FitInfo
@@ -139,6 +155,11 @@ def fit(
     step before. With a ``checkpoint``, SIGTERM and SIGHUP end the training as a first Ctrl-C does; then, the checkpoint written,
     they do what they would have done at once: end the process. That holds in the main thread, and where the program has no
     handlers of its own for them; one that calls ``sys.exit`` leaves a checkpoint as well.
+
+    A QSGP is trained in place: after the first step, which copies the arrays of the model, a step costs O(what it samples) time,
+    whatever the sizes of data and basis. ``info.model`` of a callback, and the model that ``validate`` sees, are then views that
+    the next step writes to; the result, checkpoints and the best validated model are copies. A second Ctrl-C amid the few
+    milliseconds of an update ends in ``RuntimeError``, and the last checkpoint is what there is to go on from.
 
     ``resume`` tells other data by digests of X and Y in the checkpoint: of all numbers of arrays in memory, or on a device, of at
     most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a change of a few
@@ -172,10 +193,12 @@ def fit(
     about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y)
+    fixed = None if fixed is None else as_names(fixed)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
-               inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, **random)  # fmt: skip
+               inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, basis_size=basis_size, control=control,
+               closed_form_every=closed_form_every, **random)  # fmt: skip
     given = {name: value for name, value in own.items() if value is not None}
-    return training(model, X, Y, plan, about, resume, as_names(fixed), jitter, rng, **given).run()
+    return training(model, X, Y, plan, about, resume, fixed, jitter, rng, **given).run()
 
 
 OPTIONS = frozenset(inspect.signature(fit).parameters) - {"random"}

@@ -49,6 +49,14 @@ class Batches:
         named = (("X", self._X), ("Y", self._Y))
         return tuple(read_rows(name, data, rows)[devices.like(back, data)] for name, data in named)
 
+    def rows(self, step):
+        """Row numbers of a step, in the order of its batch."""
+        return np.arange(self.num_data) if self.size == self.num_data else self._rows(step)[0]
+
+    def inputs(self, rows):
+        """X of these increasing row numbers."""
+        return read_rows("X", self._X, rows)
+
     def locate(self, error, step):
         """Have a ``BadEntry`` about the X or Y of a step name the row of the data, in place of the row of the batch."""
         if error.name in ("X", "Y") and self.size < self.num_data:

@@ -23,6 +23,7 @@ from .recorder import Recorder
 from .state import TrainingState, settled, started
 
 NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
+SAMPLING = "basis_size", "control", "closed_form_every"
 RAMP = 100  # reached after so many where the noise is not Gaussian
 
 
@@ -36,17 +37,18 @@ def minibatch_training(
     It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are there where
     the model has a ``posterior`` that has them.
 
-    The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple; ``plan``, a ``Plan`` whose ``steps`` and
+    The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple or None; ``plan``, a ``Plan`` whose ``steps`` and
     ``validate_every`` may be None; and ``about``, fields of ``TrainingState``. A kind of model refuses what it does not take.
     ``checked(model, X, Y)``, where a kind has such a function, refuses a model or a first batch that make no sense; the dtype in
     which bounds compute comes last.
     """
     check.parts(model, ("posterior",))
+    refuse_sampling(model, random)
     q = getattr(model, "posterior", Posterior)
-    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, _seed(rng))
+    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, seed_of(rng))
     e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
     per_round = e_steps + m_steps - 1
-    steps, every = _total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
+    steps, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
     plan = replace(plan, steps=steps, validate_every=every)
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
@@ -80,6 +82,13 @@ def minibatch_training(
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
 
 
+def refuse_sampling(model, options):
+    """Raise ``ValueError`` where options that only samples of a basis have came for another kind of model."""
+    given = [name for name in SAMPLING if name in options]
+    if given:
+        raise ValueError(f"fit: a {type(model).__name__} has no basis to sample; `{given[0]}` would have no effect")
+
+
 def _checked(model, X, Y):
     """What any kind of model has to stand: rows, numbers, devices."""
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
@@ -90,7 +99,7 @@ def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
     """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of an inverse, or None."""
     if optimiser is not None:
         check_offered("fit: `optimiser`", optimiser)
-    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed)
+    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed or ())
     moved = _paths(q.natural_fields)
     held = [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
     if natural_step_size is None and q.natural_by_default and not held:
@@ -129,7 +138,7 @@ def _paths(fields):
     return tuple(f"posterior.{field}" for field in fields)
 
 
-def _total_steps(steps, epochs, batches, per_round):
+def total_steps(steps, epochs, batches, per_round):
     if (steps is None) == (epochs is None):
         raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
     if steps is not None:
@@ -143,7 +152,7 @@ def _total_steps(steps, epochs, batches, per_round):
     return math.ceil(steps)
 
 
-def _seed(rng):
+def seed_of(rng):
     """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         if rng < 0:

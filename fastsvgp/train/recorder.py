@@ -95,7 +95,7 @@ class Recorder:
         if plan.checkpoints.due(state.step):
             self._save()
         if plan.callback is not None:
-            info = StepInfo(self._steps.snapshot.model(), trend.smoothed, time.perf_counter() - self._started, **told)
+            info = StepInfo(self._steps.snapshot.seen(), trend.smoothed, time.perf_counter() - self._started, **told)
             if plan.callback(state.step, value, info):
                 raise Ended("callback")
         self._heed()
@@ -116,12 +116,11 @@ class Recorder:
             return
         if (_scores(state)[:, 0] == state.step).any():
             return
-        model = snapshot.model()
-        score = float(plan.validate(model))
+        score = float(plan.validate(snapshot.seen()))
         if math.isnan(score):
             raise ValueError(f"fit: `validate` returned NaN at step {state.step}")
         trend, scores = state.validation.observe(score, 0.0, plan.tolerance), np.vstack([_scores(state), [state.step, score]])
-        best = model if trend.waited == 0 else state.best
+        best = snapshot.model() if trend.waited == 0 else state.best
         self._recorded = replace(state, validation=trend, best=best, scores=scores), snapshot
 
     @property

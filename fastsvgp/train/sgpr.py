@@ -20,6 +20,7 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others
         raise ValueError(f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect")
     # its values are not noisy: they need no average
     plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
+    fixed = fixed or ()
     if not free_paths(model, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(model)

@@ -25,6 +25,8 @@ class TrainingState:
     model: Any
     optimiser: Any = None  # the optimiser's own state
     natural: Any = None  # state of the schedule of natural steps
+    control: Any = None  # the control variate of a sampled bound
+    spread: Any = leaf(default=None)  # (N,) running variances of f at the data, 0 where not seen yet
     trend: Any = Trend()  # of the objective
     validation: Any = Trend()  # of the validation score
     best: Any = None  # the model with the best validation score
@@ -36,6 +38,7 @@ class TrainingState:
     retries: Any = static(default=0)
     num_data: Any = static(default=0)
     batch_size: Any = static(default=0)
+    basis_size: Any = static(default=0)  # functions a step
     e_steps: Any = static(default=1)  # in a step of ``fit``
     m_steps: Any = static(default=1)
     data: Any = static(default=None)  # digests of X and Y
@@ -80,7 +83,7 @@ def read(path, fresh):
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
         raise DataFileError(f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with fit(load(path), ...)")
-    for name in ("num_data", "batch_size", "e_steps", "m_steps"):
+    for name in ("num_data", "batch_size", "basis_size", "e_steps", "m_steps"):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
             raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same, and data")

@@ -1,0 +1,130 @@
+"""How ``fit`` trains a QSGP: what its arguments mean there."""
+
+import logging
+
+import numpy as np
+
+from .. import check, models
+from ..bases.samples import num_units
+from ..bounds import weight_space
+from ..bounds.controls import kriged_control
+from ..bounds.weight_space import QSGP
+from ..errors import BadEntry
+from ..likelihoods import Gaussian
+from ..optim.adagrad import adagrad
+from ..optim.base import begun, check_offered
+from ..records import is_record, leaves, matches, replace
+from .arguments import MOST, count
+from .batches import Batches
+from .on_minibatches import seed_of, total_steps
+from .recorder import Recorder
+from .sampled import Choices, SampledSteps, renewal
+from .state import TrainingState, settled, started
+
+log = logging.getLogger("fastsvgp")
+
+FUNCTIONS = 10_000  # a step on each side,
+ROWS = 500  # and data
+POINTS = 500  # of the kriged control
+HELD = "basis.covariance", "basis.inducing", "likelihood"  # unless ``fixed`` says otherwise
+
+
+def sampled_training(
+    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
+    epochs=None, batch_size=None, optimiser=None, basis_size=None, control=None, closed_form_every=None, **others,
+):  # fmt: skip
+    """The ``Recorder`` of a training of a QSGP; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
+    if others:
+        listed = ", ".join(f"`{name}`" for name in others)
+        raise ValueError(f"fit: a QSGP is trained on samples of its basis; {listed} would have no effect")
+    weight_space.checked_parts(model)
+    batches = Batches(X, Y, count("batch_size", batch_size) or ROWS, seed_of(rng))
+    steps, every = total_steps(plan.steps, epochs, batches, 1), plan.validate_every or batches.per_epoch
+    plan = replace(plan, steps=steps, validate_every=every)
+    optimiser = _optimiser(model, optimiser, fixed)
+    closed_form_every, optimiser = _closed_forms(model, optimiser, count("closed_form_every", closed_form_every, 0))
+    moved = optimiser.paths(model)
+    frozen = not any(path.startswith(("basis.covariance", "basis.inducing")) for path in moved)
+    _warn_of_hyperparameters(model, moved)
+    units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
+    units = min(units, num_units(model.basis))
+    gaussian = isinstance(model.likelihood, Gaussian)
+    pair = gaussian or np.shape(model.posterior.columns)[-1] > 0
+    points = _points(control, gaussian and frozen, len(X))
+    fresh = TrainingState(
+        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X)), seed=batches.seed,
+        num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, **about,
+    )  # fmt: skip
+    state = started(fresh, resume)
+    batches = batches.reseeded(state.seed)
+    try:
+        checked, _, _, dtype = weight_space.checked(state.model, *batches.at(state.step))
+    except BadEntry as error:
+        batches.locate(error, state.step)
+        raise
+    state, jitter = replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
+    if resume is None and points:
+        rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
+        state = replace(state, control=kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter))
+    elif resume is None:
+        state = replace(state, control=control if is_record(control) else None)
+    elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):
+        raise ValueError(f"fit: {resume} was made with another `control`; give the same again")
+    choices = Choices(units, pair, closed_form_every, renewal(model.basis.num_functions(), units * model.basis.width))
+    return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
+
+
+models.register(QSGP, fit=sampled_training)
+
+
+def _optimiser(model, optimiser, fixed):
+    """What moves the parameters."""
+    if optimiser is not None:
+        check_offered("fit: `optimiser`", optimiser)
+    held = [name for name in HELD if any(matches(path, (name,)) for path, _, _ in leaves(model))]
+    optimiser = (adagrad() if optimiser is None else optimiser).fixing(held if fixed is None else fixed)
+    if not optimiser.paths(model):
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    return optimiser
+
+
+def _closed_forms(model, optimiser, every):
+    """``(steps between closed forms or None, what they leave to the optimiser)``; 1e15 steps apart is once."""
+    moved = optimiser.paths(model)
+    gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
+    if every is None:
+        settled_rest = not any(path.startswith(("basis.", "likelihood.")) for path in moved)
+        every = MOST if gaussian and possible and settled_rest else 0
+    if every == 0:
+        return None, optimiser
+    if not gaussian or not possible:
+        kind = type(model.likelihood).__name__
+        why = "`posterior.diagonal` is fixed" if gaussian else f"the optimum is not known for a {kind} likelihood"
+        raise ValueError(f"fit: `closed_form_every` asks for an optimal diagonal, but {why}; leave it out")
+    return every, optimiser.fixing(["posterior.diagonal"])
+
+
+def _warn_of_hyperparameters(model, moved):
+    """The bound of a chevron with few dense columns is no guide to hyperparameters; who learns them shall know."""
+    learned = [path for path in moved if matches(path, HELD)]
+    m, k = np.shape(model.posterior.columns)
+    if learned and k < m:
+        log.warning(
+            "%s are learned from a bound that has %d of %d columns of its factor dense: unless there are far fewer functions "
+            "than data, it tends to call structure noise. Hyperparameters of an exact GP on some rows are the safer choice",
+            ", ".join(learned), k, m,
+        )  # fmt: skip
+
+
+def _points(control, possible, num_data):
+    """How many points the kriged control has that is to be made."""
+    if control is None:
+        return min(POINTS, num_data) if possible else 0
+    if is_record(control):
+        return 0
+    points = count("control", control, 0)
+    if points and not possible:
+        raise ValueError("fit: a `control` needs Gaussian noise and a basis whose covariance and inducing inputs are fixed")
+    if points > num_data:
+        raise ValueError(f"fit: `control` asks for {points} points, but there are {num_data} rows")
+    return points

@@ -1,0 +1,214 @@
+"""Quadruply stochastic training: what a step is, in place, resumed bitwise, and what fit refuses."""
+
+import logging
+
+import numpy as np
+import pytest
+from weight_problems import basis_of, weights
+
+import fastsvgp as fs
+from fastsvgp.records import leaves
+from fastsvgp.train import sampled
+
+N, M = 60, 40
+
+
+def problem(rng, name="fourier", likelihood=None, k=0, dtype=np.float64):
+    X = rng.uniform(-2, 2, (N, 2)).astype(dtype)
+    Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
+    likelihood = likelihood or fs.Gaussian(variance=0.1)
+    if not isinstance(likelihood, fs.Gaussian):
+        Y = Y > 0
+    model = fs.QSGP(basis_of(rng, name, M), weights(rng, M, k), likelihood)
+    return fs.tree_map(lambda value: dtype(value) if np.ndim(value) == 0 else value.astype(dtype), model), X, Y.astype(dtype)
+
+
+def assert_same(a, b):
+    for (path, _, x), (_, _, y) in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=path, strict=True)
+
+
+RUNS = {
+    "gaussian": ({}, {"control": 12}),
+    "no control": ({"k": 2}, {"control": 0}),
+    "dense columns": ({"k": 2}, {"control": 12}),
+    "float32": ({"dtype": np.float32, "k": 1}, {"control": 5}),
+    "closed form": ({}, {"closed_form_every": 2, "control": 5}),
+    "relevance": ({"name": "relevance"}, {"control": 5}),
+    "inducing": ({"name": "inducing", "k": 1}, {"control": 5}),
+    "probit": ({"likelihood": fs.BernoulliProbit(), "k": 1}, {}),
+    "logit": ({"likelihood": fs.BernoulliLogit()}, {}),
+    "hyperparameters": (
+        {},
+        {
+            "fixed": "posterior.columns",
+            "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(fs.schedules.exponential(0.1, 0.9))}, after={"basis": 3}),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampled, "RENEWAL", 3)  # a control is taken anew before and after the stop
+    monkeypatch.setattr(sampled, "SHARE", 1)
+    about, options = RUNS[run]
+    model, X, Y = problem(rng, **about)
+    given, options = fs.tree_map(np.copy, model), {"batch_size": 16, "basis_size": 10, "rng": 3} | options
+    whole, info = fs.fit(model, X, Y, steps=9, **options)
+    path = tmp_path / "state.npz"
+    fs.fit(model, X, Y, steps=4, checkpoint=path, **options)
+    resumed, also = fs.fit(model, X, Y, steps=9, resume=path, **options)
+    assert_same(whole, resumed)
+    np.testing.assert_array_equal(info.values, also.values)
+    assert_same(fs.tree_map(np.asarray, model), fs.tree_map(np.asarray, given))  # what came is not written to
+    moved = {path for (path, _, x), (_, _, y) in zip(leaves(model), leaves(whole), strict=True) if not np.array_equal(x, y, True)}
+    assert "posterior.mean" in moved and ("basis.covariance.lengthscales" in moved) == (run == "hyperparameters")
+    assert all(np.asarray(value).dtype == X.dtype for _, _, value in leaves(whole))
+
+
+@pytest.mark.parametrize("name, k", [("fourier", 0), ("inducing", 2), ("relevance", 3)])
+def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k):
+    model, X, Y = problem(rng, name, k=k)
+    control = fs.kriged_control(model, X[:7])
+    seen = []
+    options = {"control": control, "closed_form_every": 0, "basis_size": 10, "batch_size": N, "rng": 5}
+    found, info = fs.fit(model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info), **options)
+    held = ("basis.covariance", "likelihood") + (() if name == "fourier" else ("basis.inducing",))
+    optimiser, there = fs.adagrad(0.1, fixed=held), model
+    state = optimiser.init(model)
+    for step in range(4):
+        units = 10 // model.basis.width
+        sample = fs.draw_basis_sample(model.basis, units, rng=np.random.default_rng([5, 2, step]))
+        exact = fs.kriged_control(there, X[:7])
+        value, grad, _ = fs.sampled_bound_and_grad(there, X, Y, sample, control=exact, wrt=optimiser.paths(there))
+        np.testing.assert_allclose(info.values[step], value, rtol=1e-9)
+        there, state = optimiser.step(there, grad, state, value)
+    for (path, _, x), (_, _, y) in zip(leaves(found), leaves(there), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11, err_msg=path)
+    assert [one.epoch for one in seen] == [1, 2, 3, 4] and seen[0].step_size == 0.1
+
+
+def test_data_in_a_file_and_batches_across_the_seam(rng, tmp_path):
+    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    np.save(tmp_path / "X.npy", X)
+    options = {"batch_size": 25, "basis_size": 10, "rng": 0, "epochs": 2.5}
+    found, info = fs.fit(model, np.load(tmp_path / "X.npy", mmap_mode="r"), Y, **options)
+    assert info.steps == 6
+    assert_same(found, fs.fit(model, X, Y, **options)[0])
+
+
+def test_callbacks_and_validations_see_a_view_and_the_best_model_is_a_copy(rng):
+    model, X, Y = problem(rng)
+    options = {"batch_size": 16, "basis_size": 10, "rng": 3}
+    third, _ = fs.fit(model, X, Y, steps=3, **options)
+    views, scores = [], iter((1.0, 2.0, 3.0, 0.0, -1.0, -2.0))
+    best, _ = fs.fit(
+        model, X, Y, steps=6, validate=lambda there: next(scores), validate_every=1,
+        callback=lambda step, value, info: views.append(info.model.posterior.mean), **options,
+    )  # fmt: skip
+    assert_same(best, third)
+    assert all(np.shares_memory(view, views[0]) for view in views)
+    assert not np.shares_memory(best.posterior.mean, views[0])
+
+
+def test_the_default_diagonal_is_the_closed_form_and_the_bound_rises(rng):
+    model, X, Y = problem(rng)
+    found, _ = fs.fit(model, X, Y, steps=150, batch_size=N, basis_size=M, rng=0)
+    np.testing.assert_allclose(found.posterior.diagonal, fs.optimal_diagonal(model, X).posterior.diagonal, rtol=1e-12)
+    exact, _ = fs.optimal_weights(model, X, Y)
+    gap = fs.weight_bound(exact, X, Y) - fs.weight_bound(found, X, Y)
+    assert 0 <= gap < 0.2 * (fs.weight_bound(exact, X, Y) - fs.weight_bound(fs.optimal_diagonal(model, X), X, Y))
+
+
+def test_the_spread_of_f_is_followed_where_the_tangent_bound_needs_it(rng, tmp_path):
+    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    path = tmp_path / "state.npz"
+    fs.fit(model, X, Y, steps=4, batch_size=20, basis_size=M, optimiser=fs.adagrad(1e-9), checkpoint=path, rng=0)
+    _, var = fs.predict_f(model, X)
+    spread = fs.load(path).spread  # all functions each time, and a posterior that stays: variances as they are
+    np.testing.assert_allclose(spread, var, rtol=1e-6)
+
+
+def test_learning_hyperparameters_is_warned_of(rng, caplog):
+    model, X, Y = problem(rng)
+    options = {"steps": 1, "batch_size": 16, "basis_size": 10}
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        fs.fit(model, X, Y, **options)
+        assert not caplog.records
+        fs.fit(model, X, Y, fixed="likelihood", **options)
+    (message,) = (record.getMessage() for record in caplog.records)
+    assert "basis.covariance.variance, basis.covariance.lengthscales are learned" in message and "0 of 40 columns" in message
+
+
+def test_a_step_that_was_torn_says_so_and_one_that_failed_before_is_saved(rng, tmp_path, monkeypatch):
+    model, X, Y = problem(rng)
+    options = {"steps": 5, "batch_size": 16, "basis_size": 10, "rng": 0}
+    path, taken = tmp_path / "state.npz", []
+    optimiser = fs.adagrad(0.1)
+    step = type(optimiser).step
+
+    def torn(self, model, grad, state, value=None):
+        if len(taken) == 3:
+            raise KeyboardInterrupt
+        taken.append(value)
+        return step(self, model, grad, state, value)
+
+    monkeypatch.setattr(type(optimiser), "step", torn)
+    with pytest.raises(RuntimeError, match="amid a step that works in place"):
+        fs.fit(model, X, Y, checkpoint=path, checkpoint_every=2, **options)
+    assert fs.load(path).step == 2
+
+    def failing(self, model, grad, state, value=None):
+        if state.count == 3:
+            raise ValueError("no such gradient")
+        return step(self, model, grad, state, value)
+
+    monkeypatch.setattr(type(optimiser), "step", failing)
+    with pytest.raises(ValueError, match="no such gradient"):
+        fs.fit(model, X, Y, checkpoint=path, **options)
+    assert fs.load(path).step == 3
+    monkeypatch.setattr(type(optimiser), "step", step)
+    assert_same(fs.fit(model, X, Y, resume=path, **options)[0], fs.fit(model, X, Y, **options)[0])
+
+
+CASES = [
+    ({"natural_step_size": 0.1}, ValueError, "`natural_step_size` would have no effect"),
+    ({"basis_size": 0}, ValueError, "`basis_size`"),
+    ({"control": -1}, ValueError, "`control`"),
+    ({"control": 61}, ValueError, "asks for 61 points, but there are 60 rows"),
+    ({"control": 5, "fixed": ()}, ValueError, "covariance and inducing inputs are fixed"),
+    ({"closed_form_every": 5, "fixed": "posterior.diagonal"}, ValueError, "`posterior.diagonal` is fixed"),
+    ({"fixed": ("basis", "posterior", "likelihood")}, ValueError, "all fields are fixed"),
+    ({"optimiser": "adam"}, TypeError, "`optimiser` must be an optimiser"),
+]
+
+
+@pytest.mark.parametrize("options, error, said", CASES)
+def test_bad_arguments(rng, options, error, said):
+    model, X, Y = problem(rng)
+    with pytest.raises(error, match=said):
+        fs.fit(model, X, Y, steps=1, **options)
+
+
+def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_path):
+    model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
+    for options, said in (({"control": 5}, "Gaussian noise"), ({"closed_form_every": 5}, "not known for a BernoulliLogit")):
+        with pytest.raises(ValueError, match=said):
+            fs.fit(model, X, Y, steps=1, **options)
+    model, X, Y = problem(rng)
+    bad = Y.copy()
+    bad[17] = np.nan
+    with pytest.raises(ValueError, match=r"`Y` contains nan at index 17"):
+        fs.fit(model, X, bad, epochs=1, batch_size=7, basis_size=10)
+    path = tmp_path / "state.npz"
+    fs.fit(model, X, Y, steps=2, basis_size=10, control=5, checkpoint=path)
+    for options, said in (({"basis_size": 12, "control": 5}, "basis_size 10, here it is 12"),
+                          ({"basis_size": 10, "control": 6}, "another `control`")):  # fmt: skip
+        with pytest.raises(ValueError, match=said):
+            fs.fit(model, X, Y, steps=4, resume=path, **options)
+    svgp = fs.SVGP(fs.RBF(1.0, 1.0), X[:4].copy(), fs.Whitened(np.zeros(4), np.eye(4)), fs.Gaussian(0.1))
+    sgpr = fs.SGPR(fs.RBF(1.0, 1.0), X[:4].copy(), 0.1)
+    for other in (svgp, sgpr):
+        with pytest.raises(ValueError, match="`basis_size` would have no effect"):
+            fs.fit(other, X, Y, steps=1, basis_size=10)
