@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from .defaults import ALL, COLLAPSED, FEW, SAMPLED, SOME
+from .defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, POINTS, SAMPLED, SOME
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
 
@@ -135,13 +135,26 @@ def _add_fit(commands):
         "lsvgp: svgp with fewer parameters and the fewest operations a step; rsvgp: lsvgp from matrix products alone, the "
         "inducing inputs trained gently; solvegp: svgp with a second set of inducing inputs for what the first leaves over; "
         "odvgp: the same for the mean alone, many of them at little cost; sgpr: the collapsed bound on all data at once, "
-        "gaussian only, by L-BFGS",
+        "gaussian only, by L-BFGS; qsgp: very many random Fourier features, trained on samples of them, with the hyperparameters "
+        "of an exact Gaussian process on some rows",
     )
     model.add_argument(
         "--orthogonal",
         metavar="M2",
         type=_count,
         help="solvegp, odvgp: number of inducing inputs of the second set (default as many as of the first)",
+    )
+    model.add_argument(
+        "--features",
+        metavar="M",
+        type=_number(int, 2, MOST, closed_high=True),
+        help=f"qsgp: number of random Fourier features, even (default {FEATURES})",
+    )
+    model.add_argument(
+        "--dense-columns",
+        metavar="K",
+        type=_number(int, 0, MOST),
+        help="qsgp: dense columns of the factor of the weights' covariance (default 0: mean field)",
     )
 
     training = fit.add_argument_group("training")
@@ -154,7 +167,12 @@ def _add_fit(commands):
     )
     length.add_argument("--epochs", metavar="N", type=_positive, help="passes over the training data, instead of --steps")
     training.add_argument("--batch-size", metavar="B", type=_count, help="rows in a minibatch (default 512; not for sgpr)")
-    training.add_argument("--learning-rate", metavar="R", type=_positive, help="step size of Adam (default 0.01; not for sgpr)")
+    training.add_argument(
+        "--learning-rate",
+        metavar="R",
+        type=_positive,
+        help="step size of Adam (default 0.01; not for sgpr), for qsgp of AdaGrad (default 0.1)",
+    )
     training.add_argument(
         "--natural-step",
         metavar="S",
@@ -172,6 +190,21 @@ def _add_fit(commands):
         metavar="S",
         type=_count,
         help=f"odvgp: inducing inputs of the second set that a step samples for the size of the mean (default {SAMPLED}, or all)",
+    )
+    training.add_argument(
+        "--basis-batch", metavar="M", type=_count, help=f"qsgp: features that a step samples, twice (default {BASIS}, or all)"
+    )
+    training.add_argument(
+        "--control-points",
+        metavar="P",
+        type=_number(int, 0, MOST),
+        help=f"qsgp, gaussian: training rows at which the exact mean is kept, which takes noise off the steps (default {POINTS}; "
+        "0: none)",
+    )
+    training.add_argument(
+        "--learn-hyperparameters",
+        action="store_true",
+        help="qsgp: go on learning them after a fifth of the steps; the bound is no guide to them where features are not few",
     )
     training.add_argument(
         "--jitter",

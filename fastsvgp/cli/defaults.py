@@ -18,13 +18,14 @@ what it takes 65 s without. 1000 inducing inputs that stay where k-means put the
 from dataclasses import dataclass
 
 from .errors import UsageError
-from .names import METHODS, PAIRED
+from .names import LOG_CONCAVE, METHODS, PAIRED
 
 COLLAPSED = 5000  # training rows up to which the collapsed bound is the default
 ALL = 1500  # distinct ones up to which they all are inducing inputs
 SOME = 1000  # inducing inputs of the collapsed bound above that
 FEW = 256  # of everything else, at most half of the rows for each of two sets
 SAMPLED = 1024  # inducing inputs of the second set at each step of odvgp
+FEATURES, BASIS, POINTS = 100_000, 10_000, 500  # of qsgp: random Fourier features, those of a step, points of the control
 JITTER = 1e-7  # of all rows in float64: the bound loses up to N jitter / (2 noise), 1e-6 costs energy 0.012 of NLPD
 MINIBATCH = ("batch_size", "learning_rate", "natural_step", "e_steps", "m_steps")  # arguments that only minibatches have
 
@@ -64,6 +65,8 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
     else:
         method, reason = "sgpr", f"Gaussian noise, and at most {COLLAPSED} training rows"
     collapsed = method == "sgpr"
+    if method == "qsgp":
+        return Choice(method, 0, False, reason)
     if inducing is None:
         small = collapsed and rows <= COLLAPSED
         inducing = (distinct if distinct <= ALL else SOME) if small else min(FEW, rows // 2) if method in PAIRED else FEW
@@ -78,6 +81,7 @@ def settle(args, task):
     X = task.X[~task.test]
     given = next((f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None), None)
     distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
+    _settle_basis(args, task, len(X))
     choice = choose(task.likelihood, len(X), distinct, method=args.method, inducing=args.inducing, minibatch=given)
     args.choice, args.method = choice, choice.method
     if args.inducing is None:
@@ -106,6 +110,37 @@ def _settle_second_set(args, rows):
         args.sampled = min(SAMPLED, args.orthogonal)
     elif args.sampled > args.orthogonal:
         raise UsageError(f"--sampled {args.sampled} is more than the {args.orthogonal} of --orthogonal; give at most that")
+
+
+def _settle_basis(args, task, rows):
+    """The sizes of qsgp."""
+    own = "features", "dense_columns", "basis_batch", "control_points", "learn_hyperparameters"
+    given = [f"--{name.replace('_', '-')}" for name in own if getattr(args, name) not in (None, False)]
+    if args.method != "qsgp":
+        if given:
+            raise UsageError(f"{given[0]} is for --method qsgp; with {args.method or 'another'} leave it out")
+        return
+    if task.likelihood not in LOG_CONCAVE:
+        names = ", ".join(LOG_CONCAVE)
+        raise UsageError(
+            f"--method qsgp needs a log-concave likelihood ({names}), but here it is {task.likelihood}; use --method svgp"
+        )
+    if args.inducing is not None:
+        raise UsageError("--inducing: --method qsgp has --features in place of inducing inputs; leave it out")
+    args.features = args.features or FEATURES
+    if args.features % 2:
+        raise UsageError(f"--features {args.features}: sines and cosines come in pairs; give an even number")
+    args.dense_columns, args.basis_batch = args.dense_columns or 0, args.basis_batch or min(BASIS, args.features)
+    for option, value in (("--dense-columns", args.dense_columns), ("--basis-batch", args.basis_batch)):
+        if value > args.features:
+            raise UsageError(f"{option} {value} is more than the {args.features} of --features; give at most that")
+    possible = task.likelihood == "gaussian" and not args.learn_hyperparameters
+    if args.control_points is None:
+        args.control_points = min(POINTS, rows) if possible else 0
+    elif args.control_points and not possible:
+        raise UsageError("--control-points: a control needs the gaussian likelihood and hyperparameters that stay; leave it out")
+    elif args.control_points > rows:
+        raise UsageError(f"--control-points {args.control_points} is more than the {rows} training rows; give at most that")
 
 
 def words(choice):

@@ -12,6 +12,7 @@ from .fitted import Fitted
 from .info import version
 from .names import LIKELIHOODS, METHODS, NATURAL
 from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
+from .qsgp import EXACT
 from .source import STANDARD_INPUT
 from .task import Standardisation, load_task, split
 from .training import build, holds, train
@@ -75,7 +76,8 @@ def fit_task(task, args, folder, title, origin=None):
             f"--method sgpr needs the gaussian likelihood, but here it is {task.likelihood} ({task.reason}); use --method svgp"
         )
     if args.natural_step and args.method not in NATURAL:
-        mover = "L-BFGS moves all there is" if args.method == "sgpr" else "Adam moves the posterior too"
+        mover = {"sgpr": "L-BFGS moves all there is", "qsgp": "AdaGrad moves the posterior"}
+        mover = mover.get(args.method, "Adam moves the posterior too")
         raise UsageError(f"--natural-step is for --method {', '.join(NATURAL)}; with {args.method} {mover}: leave it out")
     _check_rounds(args)
     given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
@@ -168,7 +170,7 @@ def _prepare(task, args, say, title):
     constant = [n for n, c in zip(task.input_names, np.ptp(task.X[train_rows], axis=0) == 0, strict=True) if c]
     if constant:
         say(f"  note       constant over the training rows, so without information: {shown(constant)}")
-    if args.inducing > num_train:
+    if args.method != "qsgp" and args.inducing > num_train:
         say(f"  note       {args.inducing} inducing inputs were asked for; {num_train}, one per training row, are used")
         args.inducing = num_train
     say(f"  method     {defaults.words(args.choice)}")
@@ -176,7 +178,12 @@ def _prepare(task, args, say, title):
     if args.choice.at_data:
         args.inducing, at_data = args.choice.inducing, " (the distinct training inputs, held fixed; --inducing changes it)"
     second = f" + {args.orthogonal}" if args.orthogonal else ""
-    say(f"  model      {_model_words(task, args)}, {args.inducing}{second} inducing inputs{at_data}, {args.dtype}")
+    sizes = f"{args.inducing}{second} inducing inputs{at_data}"
+    if args.method == "qsgp":
+        sizes = f"{args.features} random Fourier features, {args.dense_columns} dense columns"
+    say(f"  model      {_model_words(task, args)}, {sizes}, {args.dtype}")
+    if args.method == "qsgp" and not args.resume:
+        say(f"  start      hyperparameters of an exact Gaussian process on {min(EXACT, num_train)} of the rows")
     model = build(task, scale, args)
     return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
 
@@ -211,9 +218,14 @@ def _describe(task, args, trained, seconds, fitted, title):
         "method_reason": args.choice.reason,
         "covariance": args.covariance,
         "ard": args.ard,
-        "inducing": args.inducing,
+        "inducing": args.inducing or None,
         "orthogonal": args.orthogonal,
         "sampled": args.sampled,
+        "features": args.features,
+        "dense_columns": args.dense_columns,
+        "basis_batch": args.basis_batch,
+        "control_points": args.control_points,
+        "learn_hyperparameters": args.learn_hyperparameters,
         "e_steps": args.e_steps,
         "m_steps": args.m_steps,
         "dtype": args.dtype,

@@ -10,6 +10,7 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import check
+from ..bounds import weight_space
 from ..errors import DataFileError
 from ..inducing import sets_of
 from ..records import COMMAND_LINE, leaves, load_with_extra
@@ -44,7 +45,7 @@ class Fitted:
 
     Attributes
     ----------
-    model : SVGP
+    model : SVGP or QSGP
         On standardised inputs, and for real-valued targets on standardised targets.
     likelihood : str
         By its name on the command line.
@@ -77,7 +78,8 @@ class Fitted:
 
     @property
     def dtype(self):
-        return np.asarray(sets_of(self.model.inducing)[0]).dtype
+        model = self.model
+        return np.asarray(model.posterior.mean if isinstance(model, fs.QSGP) else sets_of(model.inducing)[0]).dtype
 
     def standardised_inputs(self, X):
         """Inputs (N, D) in the units of the data, as the model wants them."""
@@ -102,11 +104,11 @@ class Fitted:
         Prediction
         """
         X = self.standardised_inputs(X)
-        mean, var = fs.predict_y(self.model, X, jitter=self.jitter)
+        mean, var = fs.predict_y(self.model, X, **jittered(self.model, self.jitter))
         mean = np.asarray(mean, np.float64)
         found = None
         if len(quantiles):
-            found = np.asarray(fs.predict_quantiles(self.model, X, quantiles, jitter=self.jitter), np.float64)
+            found = np.asarray(fs.predict_quantiles(self.model, X, quantiles, **jittered(self.model, self.jitter)), np.float64)
             found = self.scale.y_mean + self.scale.y_scale * found
         if self.kind == "multiclass":
             return Prediction(probabilities=mean)
@@ -118,7 +120,7 @@ class Fitted:
     def cdf(self, X, y):
         """Predictive distribution function P(new y <= y), (N,), of numbers y (N,); both in the units of the data."""
         Xs, ys = self.standardised_inputs(X), np.asarray(self.scale.target(y), dtype=self.dtype)
-        return np.asarray(fs.predict_cdf(self.model, Xs, ys, jitter=self.jitter), np.float64)
+        return np.asarray(fs.predict_cdf(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64)
 
     def model_targets(self, y):
         """Targets as the likelihood wants them: standardised values, counts, or integer codes."""
@@ -129,7 +131,7 @@ class Fitted:
     def log_density(self, X, y):
         """Log predictive density (N,) of targets, in the standardised scale; X in original units."""
         Xs, ys = self.standardised_inputs(X), self.model_targets(y)
-        return np.asarray(fs.predict_log_density(self.model, Xs, ys, jitter=self.jitter), np.float64)
+        return np.asarray(fs.predict_log_density(self.model, Xs, ys, **jittered(self.model, self.jitter)), np.float64)
 
     def codes(self, values):
         """Class codes of labels from a file; -1 for a label that the model does not know."""
@@ -183,8 +185,7 @@ class Fitted:
         likelihood, classes, inputs = (description[name] for name in ("likelihood", "classes", "input_names"))
         lacking = [path for path, _, value in leaves(model) if value is None]
         _require(not lacking, f"no {shown(lacking)}")
-        check.svgp(model)
-        D = model.covariance.num_columns(model.inducing)
+        D = _num_inputs(model, len(inputs))
         known = isinstance(likelihood, str) and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
         _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
         count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
@@ -256,8 +257,22 @@ def load_fitted(path):
     return Fitted.load(path)
 
 
+def jittered(model, jitter):
+    """The options of a prediction that is to use this jitter: none where no matrix is factorised."""
+    return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}
+
+
 def _words(error):
     return f"it lacks {error}" if isinstance(error, KeyError) else error
+
+
+def _num_inputs(model, count):
+    """How many inputs a model has; of a QSGP it may be any number that suits the lengthscales, ``count`` if that does."""
+    if isinstance(model, fs.QSGP):
+        weight_space.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
+        return count
+    check.svgp(model)
+    return model.covariance.num_columns(model.inducing)
 
 
 def _require(holds, what):

@@ -7,10 +7,11 @@ BINARY = {"bernoulli-probit": "BernoulliProbit", "bernoulli-logit": "BernoulliLo
 MULTICLASS = {"robustmax": "RobustMax", "softmax": "Softmax"}
 METHODS = {
     "svgp": "SVGP", "tsvgp": "t-SVGP", "lsvgp": "L-SVGP", "rsvgp": "R-SVGP", "solvegp": "SOLVE-GP", "odvgp": "ODVGP",
-    "sgpr": "SGPR",
+    "sgpr": "SGPR", "qsgp": "QSGP",
 }  # fmt: skip
 PAIRED = "solvegp", "odvgp"  # with two sets of inducing inputs
 NATURAL = "svgp", "tsvgp", *PAIRED  # with natural-gradient steps
+LOG_CONCAVE = "gaussian", "laplace", "poisson", "bernoulli-probit", "bernoulli-logit"  # with bounds from samples
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS
 
 

@@ -5,6 +5,8 @@ import os
 
 import numpy as np
 
+import fastsvgp as fs
+
 from ..inducing import sets_of
 from ..records import leaves, write_atomically
 from . import metrics, plots
@@ -45,7 +47,7 @@ def parameters(model):
     return {
         path: np.asarray(value, np.float64).tolist()
         for path, _, value in leaves(model)
-        if value is not None and path.split(".")[0] in ("covariance", "likelihood", "mean")
+        if value is not None and path.removeprefix("basis.").split(".")[0] in ("covariance", "likelihood", "mean")
     }
 
 
@@ -76,7 +78,8 @@ def _fit_plots(fitted: Fitted, task, title):
         prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
             return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names, title)}
-        inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets_of(fitted.model.inducing)]
+        sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(fitted.model.inducing)
+        inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets]
         return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.quantiles, inducing, names, title)}
     if not test.any():
         return {}

@@ -44,7 +44,7 @@ def resumed(checkpoint, fitted, task, args):
     now = _essence(fitted.model, args.seed if args.method != "sgpr" else state.seed)
     try:
         before = _essence(state.model, state.seed)
-        differences = [f"{name} {before[name]} then, {now[name]} now" for name in now if before[name] != now[name]]
+        differences = [f"{name} {before.get(name)} then, {now[name]} now" for name in now if before.get(name) != now[name]]
         scale = fitted.scale
         if state.note is not None:
             differences += _other_data(state.note, described(fitted, task))
@@ -70,14 +70,20 @@ def check_numbers(checkpoint, then, X, y):
 
 def _essence(model, seed):
     """What must be the same for a checkpoint to fit."""
+    if isinstance(model, fs.QSGP):
+        covariance, dtype = model.basis.covariance, model.posterior.mean.dtype
+        sizes = {"features, dense columns": np.shape(model.posterior.columns), "seed of the features": model.basis.seed}
+    else:
+        covariance, dtype = model.covariance, sets_of(model.inducing)[0].dtype
+        sizes = {"inducing inputs": " + ".join(str(np.shape(one)) for one in sets_of(model.inducing))}
     return {
         "method": type(model).__name__,
         "posterior": type(getattr(model, "posterior", None)).__name__,
-        "covariance": type(model.covariance).__name__,
+        "covariance": type(covariance).__name__,
         "likelihood": type(getattr(model, "likelihood", None)).__name__,
-        "inducing inputs": " + ".join(str(np.shape(one)) for one in sets_of(model.inducing)),
-        "dtype": str(sets_of(model.inducing)[0].dtype),
-        "lengthscales": np.shape(model.covariance.lengthscales),
+        **sizes,
+        "dtype": str(dtype),
+        "lengthscales": np.shape(covariance.lengthscales),
         "seed": seed,
     }
 

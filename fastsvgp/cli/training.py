@@ -10,8 +10,10 @@ import numpy as np
 
 import fastsvgp as fs
 
+from . import qsgp
 from .arguments import MOST
 from .errors import UsageError
+from .fitted import jittered
 from .names import COVARIANCES, LIKELIHOODS, NATURAL, PAIRED
 from .outputs import CHECKPOINT
 from .progress import Progress
@@ -59,7 +61,7 @@ class Trained:
 
 
 def build(task, scale, args):
-    """The model to start from, on standardised data: an SVGP at its prior, or an SGPR.
+    """The model to start from, on standardised data: an SVGP or a QSGP at its prior, or an SGPR.
 
     Inducing inputs by k-means++, or the distinct training inputs where ``args.choice`` says so; lengthscales by the median
     heuristic, variance 1.
@@ -68,6 +70,9 @@ def build(task, scale, args):
     rng = np.random.default_rng([args.seed, 1])
     lengthscales = fs.median_lengthscales(X, rng=rng, ard=args.ard)
     covariance = getattr(fs, COVARIANCES[args.covariance])(variance=1.0, lengthscales=lengthscales)
+    if args.method == "qsgp":
+        y = np.ascontiguousarray(scale.target(task.y[~task.test]), args.dtype)
+        return qsgp.build(X, y, covariance, _likelihood(task), args)
     sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
     inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
     if args.method == "sgpr":
@@ -123,6 +128,8 @@ def train(fitted, task, args, folder):
         settings["resume"] = checkpoint
     if args.method != "sgpr":
         settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
+    if args.method == "qsgp":
+        settings |= qsgp.training(args, fitted.model, total)
     if args.choice.at_data:
         settings["fixed"] = ("inducing",)
     if args.sampled is not None:
@@ -182,12 +189,12 @@ def holds(trained):
 
 
 def _finished(model, info, X, y, args, checkpoint):
-    """The SVGP in the end, with the smallest jitter of 1, 10, 100 and 1000 times the given one that factorises its Kuu."""
+    """The model in the end, with the smallest jitter of 1, 10, 100 and 1000 times the given one that factorises its Kuu."""
     jitter = args.jitter or JITTER[args.dtype]
     for amount in (jitter, 10 * jitter, 100 * jitter, 1000 * jitter):
         try:
             svgp = fs.optimal_svgp(model, X, y, jitter=amount) if args.method == "sgpr" else model
-            fs.predict_f(svgp, X[:1], jitter=amount)
+            fs.predict_f(svgp, X[:1], **jittered(svgp, amount))
             break
         except fs.NotPositiveDefinite:
             if amount > 500 * jitter:

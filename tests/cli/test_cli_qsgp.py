@@ -1,0 +1,131 @@
+"""``fastsvgp fit --method qsgp``: many random Fourier features from the command line."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.cli import main, plots, qsgp
+from fastsvgp.train import sampled
+
+FEW = ["--method", "qsgp", "--features", "600", "--basis-batch", "100", "--batch-size", "32", "--steps", "60"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    x, z = rng.uniform(10, 20, 150), rng.standard_normal(150)
+    y = np.sin(x)
+    for name, columns in (
+        ("wave.csv", (x, 300 + 50 * y + rng.normal(0, 5, 150))),
+        ("kind.csv", (x, z, np.where(y > 0, "up", "down"))),
+        ("many.csv", (x, rng.choice(["a", "b", "c"], 150))),
+        ("calls.csv", (x, z, rng.poisson(np.exp(1 + y)))),
+    ):
+        pathlib.Path(name).write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n")
+
+
+def run(capsys, *argv):
+    code = main(list(argv))
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out, err
+
+
+def results(folder):
+    return json.loads(pathlib.Path(folder, "metrics.json").read_text())
+
+
+def test_fit_predict_and_plots(capsys):
+    out, _ = run(capsys, "fit", "wave.csv", *FEW)
+    assert "QSGP, Matérn 3/2, 600 random Fourier features, 0 dense columns" in out and "exact Gaussian process on 135" in out
+    found = results("wave-fit")
+    assert found["test"]["model"]["rmse"] < 0.6 * found["test"]["trivial"]["rmse"]
+    assert (found["features"], found["dense_columns"], found["basis_batch"], found["control_points"]) == (600, 0, 100, 135)
+    assert found["inducing"] is None and found["parameters"]["basis.covariance.variance"] > 0
+    assert sorted(p.name for p in pathlib.Path("wave-fit").iterdir()) == ["fit.png", "metrics.json", "model.npz", "training.png"]
+    fitted = fs.load_fitted("wave-fit")
+    lines = run(capsys, "predict", "wave-fit", "wave.csv")[0].splitlines()
+    X = np.loadtxt("wave.csv", delimiter=",")[:, :1]
+    np.testing.assert_allclose(float(lines[1].split(",")[0]), fitted.predict(X).mean[0], rtol=1e-8)
+    mean, _ = fs.predict_y(fitted.model, fitted.standardised_inputs(X))
+    np.testing.assert_allclose(fitted.scale.y_mean + fitted.scale.y_scale * mean, fitted.predict(X).mean)
+
+
+@pytest.mark.parametrize("file, likelihood", [("kind.csv", "BernoulliProbit"), ("calls.csv", "Poisson")])
+def test_other_likelihoods_in_float32(capsys, monkeypatch, file, likelihood):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    run(capsys, "fit", file, *FEW, "--dense-columns", "2", "--dtype", "float32", "--out", "out", "--quiet")
+    model = fs.load_fitted("out").model
+    assert type(model.likelihood).__name__ == likelihood and model.posterior.columns.shape == (600, 2)
+    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model)} == {np.dtype(np.float32)}
+    found = results("out")["test"]
+    assert found["model"]["nlpd"] < found["trivial"]["nlpd"]
+
+
+@pytest.mark.parametrize("options", [[], ["--learn-hyperparameters"]])
+def test_resume_ends_where_an_uninterrupted_run_ends(capsys, monkeypatch, options):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    run(capsys, "fit", "wave.csv", *FEW, *options, "--quiet", "--out", "whole")
+    plain, taken = sampled.sampled_bound_and_grad, []
+
+    def interrupted(*args, **named):
+        taken.append(1)
+        if len(taken) == 31:
+            raise KeyboardInterrupt
+        return plain(*args, **named)
+
+    monkeypatch.setattr(sampled, "sampled_bound_and_grad", interrupted)
+    half = ["fit", "wave.csv", *FEW, *options, "--quiet", "--out", "half"]
+    assert main(half) == 130
+    monkeypatch.setattr(sampled, "sampled_bound_and_grad", plain)
+    monkeypatch.setattr(qsgp, "hyperparameters", None)  # those of the checkpoint are taken
+    capsys.readouterr()
+    assert main([*half, "--resume", "--features", "602"]) == 2
+    assert "features, dense columns (600, 0) then, (602, 0) now" in capsys.readouterr().err
+    assert main([*half, "--resume", "--method", "svgp"]) == 2
+    capsys.readouterr()
+    run(capsys, *half, "--resume")
+    assert run(capsys, "predict", "half", "wave.csv")[0] == run(capsys, "predict", "whole", "wave.csv")[0]
+    models = [fs.load_fitted(folder).model for folder in ("half", "whole")]
+    assert models[0].basis.covariance.variance == models[1].basis.covariance.variance
+
+
+def test_learning_hyperparameters_moves_them_late(capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    variances = {}
+    for name, options in (("kept", []), ("learned", ["--learn-hyperparameters"])):
+        _, err = run(capsys, "fit", "wave.csv", *FEW, *options, "--out", name)
+        variances[name] = results(name)["parameters"]["basis.covariance.variance"]
+        assert ("hyperparameters" in err.lower()) == (name == "learned"), err
+    assert variances["kept"] != variances["learned"]
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["--method", "qsgp", "--inducing", "9"], ["--inducing", "--features"]),
+        (["--method", "qsgp", "--features", "9"], ["--features 9", "pairs", "even"]),
+        (["--method", "qsgp", "--features", "8", "--dense-columns", "9"], ["--dense-columns 9", "8 of --features"]),
+        (["--method", "qsgp", "--features", "8", "--basis-batch", "9"], ["--basis-batch 9", "8 of --features"]),
+        (["--method", "qsgp", "--control-points", "999"], ["--control-points 999", "135 training rows"]),
+        (["--method", "qsgp", "--control-points", "9", "--learn-hyperparameters"], ["--control-points", "leave it out"]),
+        (["--method", "qsgp", "--likelihood", "student-t"], ["log-concave", "student-t", "--method svgp"]),
+        (["--method", "qsgp", "--natural-step", "0.1"], ["--natural-step", "AdaGrad"]),
+        (["--method", "svgp", "--features", "8"], ["--features is for --method qsgp; with svgp"]),
+        (["--basis-batch", "8"], ["--basis-batch is for --method qsgp"]),
+        (["--learn-hyperparameters"], ["--learn-hyperparameters is for --method qsgp"]),
+    ],
+)
+def test_bad_arguments(capsys, argv, said):
+    assert main(["fit", "wave.csv", *argv]) == 2
+    err = capsys.readouterr().err
+    assert all(part in err for part in said), err
+    assert len(err.splitlines()) == 1
+
+
+def test_more_than_two_classes_are_refused(capsys):
+    assert main(["fit", "many.csv", "--method", "qsgp"]) == 2
+    assert "log-concave" in capsys.readouterr().err
