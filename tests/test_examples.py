@@ -50,6 +50,12 @@ def weight_space(monkeypatch):
 
 
 @pytest.fixture
+def odd_even(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("odd_even")
+
+
+@pytest.fixture
 def dual(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("dual")
@@ -235,6 +241,16 @@ def test_random_features_by_conjugate_gradients(weight_space, capsys):
     for control in ("20", "0"):
         scores = weight_space.main([*few, "--control", control])
         assert [score[0] for score in scores] == [1, 3, 6, 10] and scores[-1][2] < scores[0][2] + 0.1
+
+
+@pytest.mark.parametrize("options", [["--features", "2000", "--basis-size", "200"], ["--svgp", "20"]])
+def test_odd_and_even_digits(odd_even, monkeypatch, options):
+    skip_without(odd_even.mnist.FOLDER, "mnist_t10k.images-idx3-ubyte.gz")
+    monkeypatch.setattr(odd_even, "TRAIN", 300)
+    whole = odd_even.mnist.digits()
+    monkeypatch.setattr(odd_even.mnist, "digits", lambda: tuple(part[:500] for part in whole))
+    ((_, steps, accuracy, median, nlpd),) = odd_even.main([*options, "--steps", "30", "--batch-size", "100"])
+    assert steps == 30 and accuracy > 0.7 and 0 < median < nlpd + 0.1 < np.log(2) + 0.1
 
 
 def test_steps_from_samples_against_the_number_of_functions(weight_space, capsys):

@@ -158,7 +158,7 @@ def fit(
 
     A QSGP is trained in place: after the first step, which copies the arrays of the model, a step costs O(what it samples) time,
     whatever the sizes of data and basis. ``info.model`` of a callback, and the model that ``validate`` sees, are then views that
-    the next step writes to; the result, checkpoints and the best validated model are copies. A second Ctrl-C amid the few
+    the next step writes to; the best validated model is a copy. A second Ctrl-C amid the few
     milliseconds of an update ends in ``RuntimeError``, and the last checkpoint is what there is to go on from.
 
     ``resume`` tells other data by digests of X and Y in the checkpoint: of all numbers of arrays in memory, or on a device, of at

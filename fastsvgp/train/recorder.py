@@ -141,7 +141,7 @@ class Recorder:
         """The state as a checkpoint holds it."""
         state, snapshot = self._recorded
         values, seconds = np.array(self._values[: state.step], np.float64), time.perf_counter() - self._started
-        return replace(state, model=snapshot.model(), **snapshot.fields(), values=values, scores=_scores(state), seconds=seconds)
+        return replace(state, model=snapshot.seen(), **snapshot.fields(), values=values, scores=_scores(state), seconds=seconds)
 
 
 def _scores(state):

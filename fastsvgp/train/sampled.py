@@ -41,21 +41,20 @@ class SampledSteps(Steps):
 
     def __init__(self, state, batches, optimiser, choices, jitter):
         self._batches, self._optimiser, self._choices, self._jitter = batches, optimiser, choices, jitter
-        self._seed, self._step, self._torn = state.seed, state.step, False
+        self._seed, self._step, self._torn = state.seed, state.step, []
         self._move_to(state.model, state.optimiser, state.control, state.spread)
 
     def _move_to(self, model, optimised, control, spread):
         self._model, self._optimised, self._control, self._spread = model, optimised, control, spread
+        torn, fields = self._torn, {"optimiser": optimised, "control": control, "spread": spread}
 
-        def kept(tree):
-            if self._torn:
+        def view():
+            if torn:
                 raise RuntimeError("fit: interrupted amid a step that works in place; go on from the last checkpoint")
-            return tree_map(lambda value: value.copy() if np.ndim(value) else value, tree)
+            return model
 
         self.snapshot = Snapshot(
-            lambda: kept(model),
-            lambda: {"optimiser": kept(optimised), "control": control, "spread": None if spread is None else spread.copy()},
-            lambda: model,
+            lambda: tree_map(lambda value: value.copy() if np.ndim(value) else value, view()), lambda: fields, view
         )
 
     def run(self, count, record):
@@ -90,18 +89,18 @@ class SampledSteps(Steps):
             )
         step_size = self._optimiser.step_size_at(self._optimised)
         before = _sampled_rows(model.posterior, grad.posterior) if control is not None else None
-        self._torn = True
+        self._torn.append(step)
         try:
             model, optimised = self._optimiser.step(model, grad, self._optimised, value)
         except ValueError:  # of the gradient, before anything was written
-            self._torn = False
+            self._torn.clear()
             raise
         if before is not None:
             control = advance_control(model, control, _change(before, model.posterior))
         if self._spread is not None:
             var = np.maximum(info.var, LEAST * prior)
             self._spread[rows] = np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var)
-        self._torn = False
+        self._torn.clear()
         self._move_to(model, optimised, control, self._spread)
         return value, step_size
 

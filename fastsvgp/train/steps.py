@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 class Snapshot(NamedTuple):
     """Where a step object stands between two steps, as functions without arguments.
 
-    ``model()`` is the model; ``fields()`` the other fields of ``TrainingState`` that are the step object's, by name. What they
-    have returned stays as it is, whatever steps follow. ``view()`` is the model until the next step, for who looks only; where
-    there is none, ``model()`` is.
+    ``model()`` is the model, which stays as it is, whatever steps follow; ``view()`` the model until the next step, for who looks
+    only; where there is none, ``model()`` is. ``fields()`` are the other fields of ``TrainingState`` that are the step object's,
+    by name, until the next step.
     """
 
     model: Callable[[], Any]
@@ -27,10 +27,10 @@ class Steps:
     ``fit`` trains models of a kind that registers, as ``fit=``, a function with the arguments of ``minibatch_training``: it makes
     a step object, and returns a ``Recorder`` of it.
 
-    A step object owns its state, and may update it in place. For a checkpoint, the result and the best model of a validation the
-    recorder calls the functions of ``snapshot``, after a step and before the next one, and keeps what they return: a copy, then,
-    of whatever the next step writes over. Callbacks and validations are shown a view. It holds no snapshot but the last, and
-    calls nothing that nobody asked for.
+    A step object owns its state, and may update it in place. The recorder calls the functions of ``snapshot`` after a step and
+    before the next one. It keeps what ``model`` returns for the best model of a validation: a copy, then, of whatever the next
+    step writes over. Callbacks, validations and checkpoints are shown a view, and the result is the last one. It holds no
+    snapshot but the last, and calls nothing that nobody asked for.
 
     Attributes
     ----------

@@ -1,6 +1,7 @@
 """Quadruply stochastic training: what a step is, in place, resumed bitwise, and what fit refuses."""
 
 import logging
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -110,6 +111,22 @@ def test_callbacks_and_validations_see_a_view_and_the_best_model_is_a_copy(rng):
     assert_same(best, third)
     assert all(np.shares_memory(view, views[0]) for view in views)
     assert not np.shares_memory(best.posterior.mean, views[0])
+
+
+def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_checkpoint_too(rng, tmp_path):
+    _, X, Y = problem(rng)
+    m = 10**6
+    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(2)), m), q, fs.Gaussian(0.1))
+    options = {"batch_size": 10, "basis_size": 100, "control": 0, "closed_form_every": 0}
+    fs.fit(model, X, Y, steps=1, **options)  # compiles
+    tracemalloc.start()
+    try:
+        _, info = fs.fit(model, X, Y, steps=3, checkpoint=tmp_path / "state.npz", checkpoint_every=1, **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert info.steps == 3 and peak < 5.5 * 8 * m
 
 
 def test_the_default_diagonal_is_the_closed_form_and_the_bound_rises(rng):
