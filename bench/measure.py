@@ -34,6 +34,7 @@ TESTS = {  # of each benchmark file, below tests
     "likelihoods": ("likelihoods/test_likelihood_values.py",), "newton_schulz": ("kernels/test_newton_schulz.py",),
     "orthogonal": ("posteriors/test_orthogonal.py", "bounds/test_collapsed_orthogonal.py", "bounds/test_tighter.py"),
     "pairwise": ("kernels/test_pairwise.py",), "products": ("kernels/test_products.py",),
+    "qsgp": ("bounds/test_sampled.py", "optim/test_adagrad.py", "train/test_fit_sampled.py"),
     "quadrature": ("kernels/test_quadrature.py",), "triangular": ("kernels/test_triangular.py",),
     "step": ("posteriors/test_whitening.py", "bounds/test_elbo.py", "bounds/test_collapsed.py", "optim/test_natural.py"),
     "updates": ("kernels/test_updates.py",),

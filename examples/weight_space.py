@@ -1,17 +1,21 @@
-"""A hundred thousand random Fourier features on kin40k: the mean by conjugate gradients, the variances in closed form.
+"""A hundred thousand random Fourier features on kin40k: the mean by conjugate gradients, or from samples.
 
-    python examples/weight_space.py kin40k                              # a Markdown table: a quarter of an hour on two cores
+    python examples/weight_space.py kin40k                       # a Markdown table by conjugate gradients: some minutes
+    python examples/weight_space.py kin40k --steps 3000          # from samples, with a kriged control at 500 points
+    python examples/weight_space.py kin40k --steps 3000 --control none      # or paired
+    python examples/weight_space.py kin40k --basis inducing      # all training rows as inducing inputs: an hour
     python examples/weight_space.py kin40k --features 2000 --iterations 20
-    python examples/weight_space.py kin40k --steps 3000          # from samples, with a kriged control: some minutes
-    python examples/weight_space.py kin40k --steps 3000 --control 0
-    python examples/weight_space.py steps                        # milliseconds of a sampled step against m: a minute
+    python examples/weight_space.py picture                      # all four against steps and seconds: docs/qsgp.png
+    python examples/weight_space.py features                     # scores against m, by conjugate gradients
+    python examples/weight_space.py collapse                     # what the mean-field bound makes of hyperparameters
 
-    python examples/weight_space.py kin40k                       # a Markdown table: a quarter of an hour on two cores
-training rows: mean-field bounds are no guide to them where m is not small against n. Scores are taken after some of the
-iterations. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Hyperparameters are those of an exact GP on 1,000 of the training rows: mean-field bounds are no guide to them where m is not
+small against n. The variances have a closed form. Scores are taken now and then, and their time is not counted. Reads
+../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
+import pathlib
 import sys
 import time
 
@@ -21,7 +25,10 @@ import numpy as np
 import fastsvgp as fs
 
 DATA = mnist.FOLDER
-LOOKS = 10, 30, 60, 100, 150, 200, 300  # iterations after which the scores are taken
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+LOOKS = 10, 30, 60, 100, 150, 200, 300  # iterations after which the scores are taken,
+PARTS = 0.03, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0  # and parts of the steps
+BATCH, FUNCTIONS = 500, 10_000
 
 
 def rows_of(name):
@@ -41,93 +48,151 @@ def hyperparameters(X, y, count, rng):
     return model.covariance, float(model.noise_variance)
 
 
-def steps(features, rows=500, size=5000, D=8, repeats=30):
-    """A table: a step of ``sampled_bound_and_grad`` and ``adagrad`` for the mean and the variances, sampling included."""
-    rng, found = np.random.default_rng(0), []
-    X, y = rng.standard_normal((rows, D)), rng.standard_normal(rows)
-    optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns"))
-    print("| m | ms a step | quartiles |\n| --- | --- | --- |")
-    for m in features:
-        q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-        model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(D)), m, seed=1), q, fs.Gaussian(variance=0.1))
-        state, times = optimiser.init(model), []
-        for step in range(repeats + 2):  # the first one copies, and compiles
-            begun = time.perf_counter()
-            sample = fs.draw_basis_sample(model.basis, min(size, m // 2), rng=step)
-            value, grad, _ = fs.sampled_bound_and_grad(
-                model, X, y, sample, num_data=1e6, wrt=("posterior.mean", "posterior.diagonal")
-            )
-            model, state = optimiser.step(model, grad, state, value)
-            times.append(1e3 * (time.perf_counter() - begun))
-        low, middle, high = np.quantile(times[2:], (0.25, 0.5, 0.75))
-        found.append((m, middle))
-        print(f"| {m:,} | {middle:.1f} | {low:.1f} - {high:.1f} |", flush=True)
+def scores(model, X, y):
+    """RMSE and NLPD."""
+    mean, _ = fs.predict_y(model, X)
+    return float(np.sqrt(np.mean((mean - y) ** 2))), -float(np.mean(fs.predict_log_density(model, X, y)))
+
+
+class Table:
+    """A callback of ``fit`` and of ``optimal_weights``: scores on held-out data at some of the steps, printed as they come."""
+
+    def __init__(self, unit, looks, X, y, model):
+        self._looks, self._data, self._diagonal = looks, (X, y), model.posterior.diagonal
+        self._begun, self._aside, self.rows = time.perf_counter(), 0.0, []
+        print(f"| {unit} | seconds | RMSE | NLPD |\n| --- | --- | --- | --- |", flush=True)
+
+    def take(self, count, model):
+        if count not in self._looks:
+            return
+        now = time.perf_counter()
+        found = scores(fs.replace_at(model, "posterior.diagonal", self._diagonal), *self._data)
+        self.rows.append((count, now - self._begun - self._aside, *found))
+        print("| {:,} | {:.0f} | {:.4f} | {:.4f} |".format(*self.rows[-1]), flush=True)
+        self._aside += time.perf_counter() - now
+
+
+def by_conjugate_gradients(model, data, iterations):
+    X, y, Xt, yt = data
+    table = Table("iterations", {*LOOKS, iterations}, Xt, yt, model)
+    fs.optimal_weights(model, X, y, iterations=iterations, callback=lambda there, info: table.take(info.iterations, there))
+    return table.rows
+
+
+def from_samples(model, data, steps, kind, points):
+    """The mean by ``fit``, from samples of functions and data, with a control of this kind."""
+    X, y, Xt, yt = data
+    at = np.random.default_rng(1).choice(len(X), points, replace=False)
+    control = {"none": lambda: 0, "paired": lambda: fs.paired_control(model, X[at]), "kriged": lambda: points}[kind]()
+    table = Table("steps", {max(1, round(part * steps)) for part in PARTS}, Xt, yt, model)
+    fs.fit(
+        model, X, y, steps=steps, batch_size=BATCH, basis_size=FUNCTIONS, control=control, rng=1, fixed=HELD,
+        optimiser=fs.adagrad(fs.schedules.log_linear(0.1, 0.02, steps)),
+        callback=lambda step, value, info: table.take(step, info.model),
+    )  # fmt: skip
+    return table.rows
+
+
+HELD = "basis", "likelihood", "posterior.columns", "posterior.diagonal"
+
+
+def start(name, args, m=None):
+    """``(model, data)``: zeros as the mean, variances in closed form."""
+    data = rows_of(name)
+    X, y = data[:2]
+    covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
+    m = args.features if m is None else m
+    if args.basis == "inducing":
+        inducing = X[: args.features].copy()
+        basis, m = fs.InducingBasis(covariance, inducing), len(inducing)
+    else:
+        basis = fs.RandomFourier(covariance, m, seed=0)
+    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    return fs.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X), data
+
+
+def kin40k(args):
+    model, data = start("kin40k", args)
+    if args.steps:
+        return from_samples(model, data, args.steps, args.control, args.points)
+    return by_conjugate_gradients(model, data, args.iterations)
+
+
+def picture(args):
+    """Scores against steps and seconds for each way to the mean."""
+    from matplotlib.figure import Figure
+
+    model, data = start("kin40k", args)
+    curves = {}
+    for kind, label in (("none", "no control"), ("paired", "equation 3"), ("kriged", "kriged")):
+        print(f"\n{label}, {args.points} points\n")
+        curves[label] = from_samples(model, data, args.steps or 3000, kind, args.points)
+    print("\nconjugate gradients\n")
+    curves["conjugate gradients"] = by_conjugate_gradients(model, data, args.iterations)
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for label, rows in curves.items():
+        counts, seconds, rmse, _ = np.transpose(rows)
+        for axis, x in zip(axes, (counts, seconds), strict=True):
+            axis.plot(x, rmse, "o-", ms=3, label=label)
+    for axis, name in zip(axes, ("steps or iterations", "seconds"), strict=True):
+        axis.set(xlabel=name, ylabel="RMSE", xscale="log", title=f"kin40k, m = {args.features:,}")
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    figure.savefig(args.out / "qsgp.png", dpi=110)
+    return curves
+
+
+def features(args):
+    """Scores against the number of features."""
+    print("| m | RMSE | NLPD | mean variance of f |\n| --- | --- | --- | --- |")
+    found = []
+    for m in (1000, 3000, 10_000, 30_000, 100_000):
+        if m > args.features:
+            break
+        model, (X, y, Xt, yt) = start("kin40k", args, m)
+        best, _ = fs.optimal_weights(model, X, y, iterations=args.iterations)
+        found.append((m, *scores(best, Xt, yt), float(np.mean(fs.predict_f(best, Xt)[1]))))
+        print("| {:,} | {:.4f} | {:.4f} | {:.3f} |".format(*found[-1]), flush=True)
     return found
 
 
-def from_samples(model, X, y, count, control, score, size=5000, batch=500):
-    """Train the mean from samples of the functions and of the data; ``score(model, steps, seconds)`` now and then."""
-    rng = np.random.default_rng(1)
-    optimiser = fs.adagrad(fs.schedules.log_linear(0.1, 0.02, count), fixed=("basis", "likelihood", "posterior.columns",
-                                                                            "posterior.diagonal"))  # fmt: skip
-    state, looks = optimiser.init(model), {round(count * part) for part in (0.1, 0.3, 0.6, 1.0)}
-    kriging = fs.kriged_control(model, X[rng.choice(len(X), control, replace=False)]) if control else None
-    spent = 0.0
-    for step in range(1, count + 1):
-        begun = time.perf_counter()
-        rows = rng.choice(len(X), batch, replace=False)
-        sample = fs.draw_basis_sample(model.basis, min(size, len(model.posterior.mean) // 2), rng=rng)
-        value, grad, _ = fs.sampled_bound_and_grad(
-            model, X[rows], y[rows], sample, num_data=len(X), wrt="posterior.mean", control=kriging
-        )
-        moved, before = grad.posterior.mean.rows, model.posterior.mean[grad.posterior.mean.rows]
-        model, state = optimiser.step(model, grad, state, value)
-        if kriging is not None:
-            change = fs.SparseRows(moved, model.posterior.mean[moved] - before)
-            kriging = fs.advance_control(model, kriging, fs.ChevronWeights(change, None, None))
-        spent += time.perf_counter() - begun
-        if step in looks:
-            score(model, step, spent)
+def collapse(args):
+    """Hyperparameters that the mean-field bound ends at, beside those of the exact GP on the same rows."""
+    X, y, Xt, yt = rows_of("kin40k")
+    covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
+    some = np.random.default_rng(0).choice(len(X), min(args.exact, len(X)), replace=False)
+    X, y, m, found = X[some], y[some], args.features, []
+    print("| hyperparameters | noise variance | RMSE |\n| --- | --- | --- |")
+    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    model = fs.QSGP(fs.RandomFourier(covariance, m, seed=0), q, fs.Gaussian(variance=noise))
+    for name in ("kept", "learned"):
+        if name == "learned":
+            held = ("posterior.columns",)
+            model, _ = fs.fit(
+                model, X, y, steps=args.steps or 2000, batch_size=len(X), basis_size=m, control=0, fixed=held, rng=0,
+                optimiser=fs.by_field(fs.adagrad(0.1), dict.fromkeys(("basis.covariance", "likelihood"), fs.adam(0.01))),
+                closed_form_every=20,
+            )  # fmt: skip
+        model, _ = fs.optimal_weights(model, X, y, iterations=args.iterations)
+        found.append((name, float(model.likelihood.variance), scores(model, Xt, yt)[0]))
+        print("| {} | {:.4f} | {:.4f} |".format(*found[-1]), flush=True)
+    return found
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help="a data set, or: steps")
+    parser.add_argument("task", choices=("kin40k", "picture", "features", "collapse"))
     parser.add_argument("--features", type=int, default=100_000)
+    parser.add_argument("--basis", choices=("fourier", "inducing"), default="fourier")
     parser.add_argument("--iterations", type=int, default=150)
     parser.add_argument("--steps", type=int, help="train from samples, so many steps, in place of conjugate gradients")
-    parser.add_argument("--control", type=int, default=500, help="points of the kriged control; 0 is none")
+    parser.add_argument("--control", choices=("none", "paired", "kriged"), default="kriged")
+    parser.add_argument("--points", type=int, default=500, help="of the control")
     parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
+    parser.add_argument("--out", type=pathlib.Path, default=DOCS, help="folder of the picture")
     args = parser.parse_args(arguments)
-    if args.name == "steps":
-        return steps([10**5, 10**6, 10**7] if args.features == 100_000 else [args.features])
-    X, y, Xt, yt = rows_of(args.name)
-    covariance, noise = hyperparameters(X, y, args.exact, np.random.default_rng(0))
-    m = args.features
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(covariance, m, seed=0), q, fs.Gaussian(variance=noise))
-    model = fs.optimal_diagonal(model, X)
-    print(f"| {'steps' if args.steps else 'iterations'} | seconds | RMSE | NLPD |\n| --- | --- | --- | --- |")
-    begun, aside, scores = time.perf_counter(), 0.0, []
-
-    def score(there, count, seconds):
-        mean, _ = fs.predict_y(there, Xt)
-        rmse, nlpd = np.sqrt(np.mean((mean - yt) ** 2)), -np.mean(fs.predict_log_density(there, Xt, yt))
-        scores.append((count, seconds, rmse, nlpd))
-        print(f"| {count:,} | {seconds:.0f} | {rmse:.4f} | {nlpd:.4f} |", flush=True)
-
-    def look(there, info):
-        nonlocal aside
-        if info.iterations in LOOKS or info.iterations == args.iterations:
-            at = time.perf_counter()
-            score(fs.replace_at(there, "posterior.diagonal", model.posterior.diagonal), info.iterations, at - begun - aside)
-            aside += time.perf_counter() - at
-
-    if args.steps:
-        from_samples(model, X, y, args.steps, args.control, score)
-        return scores
-    fs.optimal_weights(model, X, y, iterations=args.iterations, callback=look)
-    return scores
+    return {"kin40k": kin40k, "picture": picture, "features": features, "collapse": collapse}[args.task](args)
 
 
 if __name__ == "__main__":

@@ -238,9 +238,9 @@ def test_random_features_by_conjugate_gradients(weight_space, capsys):
     assert [score[0] for score in scores] == [10, 11] and scores[-1][2] < 0.97
     assert capsys.readouterr().out.count("\n| 1") == 2
     few = ["kin40k", "--features", "200", "--steps", "10", "--exact", "100"]
-    for control in ("20", "0"):
-        scores = weight_space.main([*few, "--control", control])
-        assert [score[0] for score in scores] == [1, 3, 6, 10] and scores[-1][2] < scores[0][2] + 0.1
+    for control in ("kriged", "paired", "none"):
+        scores = weight_space.main([*few, "--control", control, "--points", "20"])
+        assert [score[0] for score in scores] == [1, 2, 3, 4, 6, 8, 10] and scores[-1][2] < scores[0][2] + 0.1
 
 
 @pytest.mark.parametrize("options", [["--features", "2000", "--basis-size", "200"], ["--svgp", "20"]])
@@ -253,6 +253,16 @@ def test_odd_and_even_digits(odd_even, monkeypatch, options):
     assert steps == 30 and accuracy > 0.7 and 0 < median < nlpd + 0.1 < np.log(2) + 0.1
 
 
-def test_steps_from_samples_against_the_number_of_functions(weight_space, capsys):
-    ((m, middle),) = weight_space.main(["steps", "--features", "1000"])
-    assert m == 1000 and middle > 0 and "| 1,000 |" in capsys.readouterr().out
+def test_weights_against_time_their_number_and_with_hyperparameters_that_move(weight_space, tmp_path, capsys):
+    skip_without(weight_space.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
+    few = ["--features", "1000", "--iterations", "12", "--exact", "100", "--steps", "10", "--points", "20"]
+    ((m, rmse, nlpd, variance),) = weight_space.main(["features", *few])
+    assert m == 1000 and rmse < 1 and variance > 0
+    (_, noise, _), (_, learned, _) = weight_space.main(["collapse", *few])
+    assert noise != learned
+    few[1] = "200"
+    (rows,) = [weight_space.main(["kin40k", "--basis", "inducing", *few[:-4]])]
+    assert [row[0] for row in rows] == [10, 12]
+    pytest.importorskip("matplotlib")
+    curves = weight_space.main(["picture", *few, "--out", str(tmp_path)])
+    assert (tmp_path / "qsgp.png").read_bytes().startswith(b"\x89PNG") and len(curves) == 4
