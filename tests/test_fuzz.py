@@ -40,7 +40,7 @@ def cases():
     chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
-    sample = fs.BasisSample(np.arange(2), np.arange(2), 1.5, None)
+    sample = fs.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
     chevron_change = fs.ChevronWeights(fs.SparseRows(np.arange(2), np.ones(2)), None, None)
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
