@@ -11,7 +11,8 @@ from weight_problems import BASES, dense
 import fastsvgp as fs
 
 NOT_GAUSSIAN = [fs.BernoulliLogit(), fs.Laplace(scale=0.4)]
-each_likelihood = pytest.mark.parametrize("likelihood", [fs.Gaussian(variance=0.2), *NOT_GAUSSIAN], ids=lambda x: type(x).__name__)
+LIKELIHOODS = [fs.Gaussian(variance=0.2), *NOT_GAUSSIAN]
+each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda likelihood: type(likelihood).__name__)
 
 
 def every_column(scheme, m):
