@@ -14,8 +14,8 @@ Only the dense columns need products. One of the others, C_r = d_r e_r, is seen 
     sum_r>=k u(r) X_ir X_jr = sum_r u(r) N_i(r) N_j(r) (phi_r d_r)^2 = sum_i w' (phi_i d_i)^2,    w'_i = w_i N_j(i) u(i):
 
 the squares that the reduced estimators take with weights w, and the same w' does for sum_r>=k u(r) Q(C_r) = sum_i w' S_ii d_i^2.
-Likewise Q(a) = sum_i w_i N_j(i) S_ii a_i^2 where S is diagonal. So the reduced estimators are means of these over r, with N_j(i)
-become 1; and over which of the two samples is called i. Back, for p_i, p_j, X_ir, X_jr and squares:
+Likewise Q(a) = sum_i w_i N_j(i) S_ii a_i^2 where S is diagonal. So the reduced estimators are the means of these over r, with 1
+for N_j(i), and with y'(p_i + p_j) for 2 y'p_i. Back, for p_i, p_j, X_ir, X_jr and squares:
 
     c (y - p_j / 2),    -c / 2 p_i,    -c / 2 u(r) X_jr,    -c / 2 u(r) X_ir,    -c / 2.
 
@@ -28,7 +28,7 @@ unbiased estimate of phi C is at least sd on average, whatever the samples: with
 and E H(p_i, sd) is at most H at the truth. Where all is drawn once they are equal; elsewhere the bound is loose, for the mean of
 w'' is as large as m / |j| times m / |r|. Back: H_mean for p_i, H_var for squares, 2 H_var u(r)^2 X_jr for X_jr.
 
-Source: Evans and Nair 2018, Theorems 1 to 3, Propositions 2.
+Source: Evans and Nair 2018, Theorems 1 to 3, Proposition 2.
 """
 
 import numpy as np

@@ -46,8 +46,8 @@ def sampled_bound_and_grad_from_features(
     value : float
         As there. With (m, m) precisions it lacks log|S| / 2.
     bars : (Phi_i_bar, Phi_j_bar, precision_bar, posterior_bar, likelihood_bar)
-        Uphill, of the value, ``tangent`` held. Those of features are (n, s) and (n, s') or None. Those of ``precision`` and of each
-        field of ``posterior`` are ``SparseRows``; that of a dense S is None, as its log|S| is missing.
+        Uphill, of the value, ``tangent`` held. Those of features are (n, s) and (n, s') or None. Those of ``precision`` and of
+        each field of ``posterior`` are ``SparseRows``; that of a dense S is None, as its log|S| is missing.
     info : SampledInfo
 
     Raises
