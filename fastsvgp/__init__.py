@@ -68,6 +68,7 @@ _ROOMS = {
     "bounds.vgp": ("VGP",),
     "bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
     "bounds.sampled": ("SampledInfo", "sampled_bound_and_grad"),
+    "bounds.sampled_features": ("sampled_bound_and_grad_from_features",),
     "bounds.optimal_weights": ("WeightsInfo", "optimal_diagonal", "optimal_weights"),
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),

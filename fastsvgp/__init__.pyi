@@ -106,6 +106,9 @@ from .bounds.sampled import (
 from .bounds.sampled import (
     sampled_bound_and_grad as sampled_bound_and_grad,
 )
+from .bounds.sampled_features import (
+    sampled_bound_and_grad_from_features as sampled_bound_and_grad_from_features,
+)
 from .bounds.site_svgp import (
     SiteSVGP as SiteSVGP,
 )

@@ -40,7 +40,7 @@ def cases():
     chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
-    sample = fs.BasisSample(np.arange(2), np.arange(2), 1.5, None)
+    sample = fs.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
     chevron_change = fs.ChevronWeights(fs.SparseRows(np.arange(2), np.ones(2)), None, None)
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
@@ -109,12 +109,21 @@ def cases():
         "sampled_bound_and_grad": (
             fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, num_data=20.0, wrt=("basis",), tangent=None),
         ),
+        "sampled_bound_and_grad of the paper": (
+            fs.sampled_bound_and_grad,
+            dict(model=features, X=X, Y=Y, sample=fs.BasisSample(np.arange(2), np.arange(2), np.arange(3)), wrt=("posterior",)),
+        ),
+        "sampled_bound_and_grad_from_features": (
+            fs.sampled_bound_and_grad_from_features,
+            dict(Phi_i=X, Phi_j=X, posterior=chevron, likelihood=model.likelihood, Y=Y, sample=sample, precision=np.ones(M),
+                 num_data=20.0, tangent=None),
+        ),
         "kriged_control": (fs.kriged_control, dict(model=features, points=X, jitter=None)),
         "advance_control": (
             fs.advance_control, dict(model=features, control=fs.kriged_control(features, X), change=chevron_change),
         ),
         "draw_basis_sample": (
-            fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without", pair=True),
+            fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without", pair=True, columns=3),
         ),
         "optimal_weights": (
             fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1, jitter=None, callback=enough),

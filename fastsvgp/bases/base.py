@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ..records import plus
-from .samples import summed
+from .samples import counted, summed
 
 
 class Energy(NamedTuple):
@@ -91,6 +91,12 @@ class Basis:
         i.squares_bar -= 0.5 * i.w * s
         bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
         return _sum(i.w * s * sizes), _sum(i.w * np.log(s)), bars
+
+    def sampled_precision(self, i, j):
+        """``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides; this, of a diagonal S, where i and j coincide."""
+        s_i, s_j = self.precisions(i.functions), self.precisions(j.functions)
+        to_i = s_i * counted(j.functions, j.w, i.functions) * i.A
+        return s_i, to_i, s_j * counted(i.functions, i.w, j.functions) * j.A
 
     def precisions(self, functions):
         """The diagonal of S at these functions, a number or (s,)."""

@@ -116,13 +116,16 @@ class InducingBasis(Basis):
 
     def sampled_energy(self, i, j, need):
         """sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2; log|S|, which no sample tells, counts 0, and fields have no bars."""
-        own = self.covariance.kff(self.inducing[i.units])
-        to_j, _ = self.products(self.inducing[j.units], i.w * i.A, None, i.units)
-        to_i, _ = self.products(self.inducing[i.units], j.w * j.A, None, j.units)
+        own, to_i, to_j = self.sampled_precision(i, j)
         i.A_bar -= 0.5 * i.w * to_i
         j.A_bar -= 0.5 * j.w * to_j
         i.squares_bar -= 0.5 * i.w * own
         return _sum(to_j * j.w * j.A) + _sum(i.w * own * np.square(i.d)), 0.0, {}
+
+    def sampled_precision(self, i, j):
+        to_i, _ = self.products(self.inducing[i.units], j.w * j.A, None, j.units)
+        to_j, _ = self.products(self.inducing[j.units], i.w * i.A, None, i.units)
+        return self.covariance.kff(self.inducing[i.units]), to_i, to_j
 
 
 def _sum(values):

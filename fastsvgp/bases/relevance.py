@@ -27,7 +27,7 @@ class RelevanceBasis(InducingBasis):
 
     per_function = "inducing", "precision"
     dense_precision = False
-    sampled_energy = Basis.sampled_energy
+    sampled_energy, sampled_precision = Basis.sampled_energy, Basis.sampled_precision
 
     covariance: Any
     inducing: Any = leaf()

@@ -14,13 +14,18 @@ class BasisSample(NamedTuple):
     """Units of a basis: functions, or frequencies of a ``RandomFourier``, of which each brings its cosine and its sine.
 
     i : (s,) integers; j : (s',) integers drawn independently of i, or None
+    columns : (c,) integers drawn independently of both, or None: of the m columns of the factor C, dense or not. With them
+        estimators are those of the paper, without them the reduced ones, which take all columns exactly
     weight_i, weight_j : how often each unit counts, a number or one for each; None: units of the basis / s, as of equal draws
+    weight_columns : the same of columns; None: m / c
     """
 
     i: Any
     j: Any = None
+    columns: Any = None
     weight_i: Any = None
     weight_j: Any = None
+    weight_columns: Any = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,15 @@ def summed(*parts):
     return SparseRows(unique, out)
 
 
-def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True):
+def counted(numbers, weights, at):
+    """How often each of the numbers ``at`` counts among others, which count ``weights`` times: sums over coincidences."""
+    unique, where = np.unique(numbers, return_inverse=True)
+    totals = np.bincount(where, weights)
+    found = np.minimum(np.searchsorted(unique, at), len(unique) - 1)
+    return np.where(unique[found] == at, totals[found], 0).astype(weights.dtype)
+
+
+def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, columns=None):
     """Draw the units of a step, each weighted so that sums over the sample are sums over the basis on average.
 
     Parameters
@@ -60,6 +73,9 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True):
         Not repeating a unit takes the part size / units off the variance.
     pair : bool
         Whether to draw j too.
+    columns : int, optional
+        How many of the m columns of C to draw, by the same scheme, for the paper's own estimators; default none, for the reduced
+        ones. The paper draws as many as functions.
 
     Returns
     -------
@@ -69,7 +85,11 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True):
     Raises
     ------
     ValueError
-        More units than the basis has, but for "with"; an unknown scheme.
+        More units than the basis has, or columns than C has, but for "with"; an unknown scheme; columns and no pair.
+
+    Notes
+    -----
+    Source: Evans and Nair 2018, Theorems 1 and 2, which draw with replacement.
     """
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise ValueError(f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r:.200}")
@@ -78,7 +98,15 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True):
         raise ValueError(f'draw_basis_sample: `size` is {size}, but the basis has {units} units; scheme="with" may repeat them')
     i, weight_i = _drawn(units, size, rng, scheme)
     j, weight_j = _drawn(units, size, rng, scheme) if check.flag("pair", pair) else (None, None)
-    return BasisSample(i, j, weight_i, weight_j)
+    if columns is None:
+        return BasisSample(i, j, None, weight_i, weight_j)
+    count, m = check.whole("columns", columns), units * basis.width
+    if not pair:
+        raise ValueError("draw_basis_sample: `columns` are for estimators that need j; leave them out, or `pair` True")
+    if count > m and scheme != "with":
+        raise ValueError(f'draw_basis_sample: `columns` is {count}, but C has {m}; scheme="with" may repeat them')
+    drawn, weight_columns = _drawn(m, count, rng, scheme)
+    return BasisSample(i, j, drawn, weight_i, weight_j, weight_columns)
 
 
 def num_units(basis):
@@ -99,14 +127,14 @@ def _drawn(units, size, rng, scheme):
     return edges[:-1] + (rng.random(size) * widths).astype(np.int64), widths.astype(float)
 
 
-def checked_units(name, indices, weights, units, dtype):
-    """``(units, weights)`` of one side of a sample as arrays; O(their number)."""
+def checked_units(name, indices, weights, units, dtype, there="the basis has {} units"):
+    """``(units, weights)`` of one side of a sample as arrays; O(their number). ``there`` says how many there are."""
     indices = np.asarray(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
         raise TypeError(f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype} {indices.shape}")
     if indices.min() < 0 or indices.max() >= units:
         wrong = indices.max() if indices.max() >= units else indices.min()
-        raise ValueError(f"`sample.{name}` names {wrong}, but the basis has {units} units, from 0")
+        raise ValueError(f"`sample.{name}` names {wrong}, but {there.format(units)}, from 0")
     if weights is None:
         return indices, np.full(len(indices), units / len(indices), dtype)
     weights = np.broadcast_to(check.as_array(f"sample.weight_{name}", weights), indices.shape).astype(dtype)

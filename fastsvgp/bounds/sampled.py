@@ -12,7 +12,8 @@ are on average the mean, the dense part phi C_d, and the variance of the diagona
                Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2 else:
 
 products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of Evans and Nair 2018 with two
-sums done exactly that cost nothing: over coincidences of i and j in a diagonal S, and over the k dense columns.
+sums done exactly that cost nothing: over coincidences of i and j in a diagonal S, and over the columns of C. A sample that has
+columns gets theirs, of ``paper_estimators``.
 
 *Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y | mean + sd z), z ~ N(0, 1), is
 jointly concave, and falls with |sd|. So where the mean of (mean^, sd^) is (mean, at least sd), that of H(mean^, sd^) is at most
@@ -33,8 +34,9 @@ from ..bases.samples import BasisSample, checked_units, num_units, summed
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, restricted, tree_map
+from ..records import Marginals, replace, restricted, tree_map
 from .controls import KrigedControl
+from .paper_estimators import DrawnColumns
 from .weight_space import QSGP, check_columns, checked_parts, lightly_checked, on_host
 
 
@@ -60,7 +62,9 @@ def sampled_bound_and_grad(
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        As of ``draw_basis_sample``. j may be None where there are no dense columns and the likelihood is not Gaussian.
+        As of ``draw_basis_sample``. j may be None where there are no dense columns and the likelihood is not Gaussian. With
+        ``columns`` the estimators are those of the paper's Theorems 1 and 2 and Proposition 2, and other likelihoods than
+        Gaussian ones have the bound of its Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
     num_data : float, optional
         Size of the whole data set; default n.
     wrt : sequence of str, optional
@@ -70,7 +74,7 @@ def sampled_bound_and_grad(
     tangent : float or (n,) array, optional
         t above, for likelihoods that are not Gaussian: any positive guess of the standard deviations of f that did not see this
         sample, such as a running mean of ``info.var`` to the power 1/2; default the prior's. The gap it leaves is
-        (sd - t)^2 / (2 t) in sd.
+        (sd - t)^2 / (2 t) in sd. Theorem 3 has none.
 
     Returns
     -------
@@ -87,13 +91,14 @@ def sampled_bound_and_grad(
     ------
     ValueError, TypeError
         As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes, no j where it is needed, a
-        likelihood that is not log-concave, hyperparameters of an ``InducingBasis``, whose log|S| has no gradient here.
+        likelihood that is not log-concave, hyperparameters of an ``InducingBasis``, whose log|S| has no gradient here; columns
+        and ``control`` or ``tangent``.
 
     Notes
     -----
     4 (k + 2) n s flops for s functions on each side, and the features six times: neither num_data nor m counts. With a control
-    of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
-    reduced as in the derivation above the code.
+    of p points 2 (k + 1) p s and the features there, and 2 p^2 n. With columns k is how many distinct dense ones were drawn.
+    Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)
     on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
@@ -111,21 +116,34 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a sample; leave `basis` out of "
             "`wrt` (weight_bound_and_grad has it)"
         )
-    i, j = _sides(model, sample, units, dtype)
+    parts = checked_sample(model, sample, units, dtype, control, tangent)
     scale = check.data_scale(num_data, len(X))
     weights = None if control is None else _kriging(control, model, X, dtype)
+    value, bars, info = estimated(model, X, Y, parts, scale, wrt, tangent, control, weights)
+    return check.result(value, model), restricted(QSGP(*bars), wrt), info
+
+
+def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, weights=None):
+    """``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of the parts of a sample; all of it checked."""
+    basis, q, gaussian = model.basis, model.posterior, isinstance(model.likelihood, Gaussian)
+    i, j, drawn = _sides(model, gaussian, *parts)
     for side in (i, j):
         if side is not None:
             side.see(X, control, weights)
-    if isinstance(model.likelihood, Gaussian):
-        ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
+    if drawn is not None:
+        ell, likelihood_bar, (mean, var) = drawn.data_term(model.likelihood, Y, i, j, scale)
+        kl, prior_bars, log_bars = drawn.prior(basis, q, i, j, wrt)
     else:
-        ell, likelihood_bar = _tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X))
-    kl, prior_bars = _prior(basis, q, i, j, wrt)
-    mean, var = i.moments(j)
-    value = check.result(ell - kl, model)
-    posterior_bar, basis_bar = _gathered(basis, q, i, j, X, wrt, prior_bars)
-    return value, restricted(QSGP(basis_bar, posterior_bar, likelihood_bar), wrt), SampledInfo(mean, var, (ell, float(kl)))
+        if gaussian:
+            ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
+        else:
+            ell, likelihood_bar = _tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X))
+        kl, prior_bars, log_bars = _prior(basis, q, i, j, wrt)
+        mean, var = i.moments(j)
+    posterior_bar, basis_bar = _gathered(basis, i, j, X, wrt, prior_bars, log_bars)
+    if drawn is not None and posterior_bar is not None:
+        posterior_bar = replace(posterior_bar, columns=drawn.widened(posterior_bar.columns))
+    return ell - kl, (basis_bar, posterior_bar, likelihood_bar), SampledInfo(mean, var, (ell, float(kl)))
 
 
 def _kriging(control, model, X, dtype):
@@ -141,39 +159,58 @@ def _kriging(control, model, X, dtype):
     return control.weights(model.basis.covariance, X)
 
 
-def _sides(model, sample, units, dtype):
-    """The two sides of a sample, the second perhaps None."""
+def checked_sample(model, sample, units, dtype, control=None, tangent=None):
+    """What there is of i, j and columns, each None or ``(units, weights)``."""
     if not isinstance(sample, BasisSample):
         raise TypeError(f"`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got {type(sample).__name__}")
     q, gaussian = model.posterior, isinstance(model.likelihood, Gaussian)
     if not gaussian and not getattr(model.likelihood, "log_concave", False):
         kind = type(model.likelihood).__name__
         raise TypeError(f"sampled_bound_and_grad: a {kind} likelihood is not log-concave: its bound has no estimate from below")
-    if sample.j is None and (gaussian or q.columns.shape[1] or model.basis.dense_precision):
-        why = "Gaussian noise" if gaussian else "dense columns" if q.columns.shape[1] else "a dense precision S"
+    k, paper = q.columns.shape[1], sample.columns is not None
+    if sample.j is None and (gaussian or k or model.basis.dense_precision or paper):
+        why = "Gaussian noise" if gaussian else "dense columns" if k else "columns" if paper else "a dense precision S"
         raise ValueError(f"`sample` has no j, which {why} need: draw_basis_sample(..., pair=True)")
-    i = Side(model, *checked_units("i", sample.i, sample.weight_i, units, dtype), rest=True)
-    if sample.j is None:
-        return i, None
-    return i, Side(model, *checked_units("j", sample.j, sample.weight_j, units, dtype), rest=not gaussian)
+    if paper and (control is not None or tangent is not None and not gaussian):
+        name = "tangent" if control is None else "control"
+        raise ValueError(f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one or the other")
+    i = checked_units("i", sample.i, sample.weight_i, units, dtype)
+    j = None if sample.j is None else checked_units("j", sample.j, sample.weight_j, units, dtype)
+    if not paper:
+        return i, j, None
+    m = len(q.mean)
+    return i, j, checked_units("columns", sample.columns, sample.weight_columns, m, dtype, "C has {} columns")
+
+
+def _sides(model, gaussian, of_i, of_j, of_columns):
+    """``(i, j or None, DrawnColumns or None)``."""
+    if of_columns is None:
+        return Side(model, *of_i, rest=True), None if of_j is None else Side(model, *of_j, rest=not gaussian), None
+    drawn = DrawnColumns(model.posterior, *of_columns)
+    i, j = Side(model, *of_i, gaussian, drawn.dense), Side(model, *of_j, not gaussian, drawn.dense)
+    drawn.weigh(i, j)
+    return i, j, drawn
 
 
 class Side:
     """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
 
-    A (1 + k, s) : mean and dense columns as rows; squares (s,) : of the rest of the diagonal; w (s,) : how often each counts
+    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names
+    squares (s,) : of the rest of the diagonal d
+    w, w_rest (s,) : how often each counts, and its square
     p (n,), X_ (k, n), V (n,) : see above; V is None without ``rest``
     """
 
-    def __init__(self, model, units, weights, rest):
+    def __init__(self, model, units, weights, rest, dense=None):
         basis, q = model.basis, model.posterior
         self.basis, self.units, self.rest = basis, units, rest
         self.functions = f = basis.functions(units)
-        self.w = np.repeat(weights, basis.width)
+        self.w = self.w_rest = np.repeat(weights, basis.width)
         self.k = k = q.columns.shape[1]
-        self.A = np.empty((1 + k, len(f)), q.mean.dtype)
+        self.dense, columns = (np.arange(k), q.columns[f]) if dense is None else (dense, q.columns[f[:, None], dense])
+        self.A = np.empty((1 + len(self.dense), len(f)), q.mean.dtype)
         self.A[0] = q.mean[f]
-        self.A[1:] = np.where(f[:, None] >= np.arange(k), q.columns[f], 0).T
+        self.A[1:] = np.where(f[:, None] >= self.dense, columns, 0).T
         self.below = f >= k
         self.d = np.zeros(len(f), q.mean.dtype)
         self.d[self.below] = q.diagonal[f[self.below] - k]
@@ -185,7 +222,7 @@ class Side:
 
     def see(self, X, control=None, weights=None):
         """Forward; with a control what its points show, carried over by weights (p, n), is taken off."""
-        out, self.V = self.basis.products(X, self.w * self.A, self.w * self.d**2 if self.rest else None, self.units)
+        out, self.V = self.basis.products(X, self.w * self.A, self.w_rest * self.d**2 if self.rest else None, self.units)
         if control is not None:
             there, _ = self.basis.products(control.points, self.w * self.A, None, self.units)
             out = out - kernels.matmul(there - control.values, weights)
@@ -243,14 +280,16 @@ def _tangent(likelihood, Y, i, j, scale, t):
 
 
 def _prior(basis, q, i, j, wrt):
-    """``(KL, {field of the basis: cotangent of -KL})``; the sides get theirs."""
+    """``(KL, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the sides get theirs of the rest."""
     quadratic, log_det, bars = basis.sampled_energy(i, j, wrt)
     logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
     logs += np.multiply(i.w[i.below], np.log(i.d[i.below], dtype=np.float64)).sum()
-    return 0.5 * (quadratic - log_det - basis.num_functions()) - logs, bars
+    of_columns = i.dense, np.diag(1 / q.columns.diagonal())
+    of_rest = i.functions[i.below] - i.k, i.w[i.below] / i.d[i.below]
+    return 0.5 * (quadratic - log_det - basis.num_functions()) - logs, bars, (of_columns, of_rest)
 
 
-def _gathered(basis, q, i, j, X, wrt, prior_bars):
+def _gathered(basis, i, j, X, wrt, prior_bars, log_bars):
     """``(posterior_bar, basis_bar)`` of all sides: sparse rows."""
     if not any(name.partition(".")[0] in ("posterior", "basis") for name in wrt):
         return None, None
@@ -258,22 +297,18 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
     for side in sides:
         out_bar, V_bar = side.seen
         W_bar, v_bar, bars = basis.products_vjp(
-            out_bar, V_bar, X, side.w * side.A, side.w * side.d**2 if side.rest else None, wrt, side.units
+            out_bar, V_bar, X, side.w * side.A, side.w_rest * side.d**2 if side.rest else None, wrt, side.units
         )
         side.A_bar += side.w * W_bar
         if side.rest:
-            side.squares_bar += side.w * v_bar
+            side.squares_bar += side.w_rest * v_bar
         parts.append((side.functions, bars))
-    k = side.k
-    columns = [(side.functions, np.where(side.functions[:, None] >= np.arange(k), side.A_bar[1:].T, 0)) for side in sides]
-    diagonal = [(s.functions[s.below] - k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
-    diagonal.append((i.functions[i.below] - k, i.w[i.below] / i.d[i.below]))
-    pivots = np.zeros((k, k), q.mean.dtype)
-    pivots.reshape(-1)[:: k + 1] = 1 / q.columns.diagonal()
+    columns = [(s.functions, np.where(s.functions[:, None] >= s.dense, s.A_bar[1:].T, 0)) for s in sides]
+    diagonal = [(s.functions[s.below] - s.k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
     posterior_bar = ChevronWeights(
         summed(*((side.functions, side.A_bar[0]) for side in sides)),
-        summed(*columns, (np.arange(k), pivots)),
-        summed(*diagonal),
+        summed(*columns, log_bars[0]),
+        summed(*diagonal, log_bars[1]),
     )
     return posterior_bar, basis.sampled_gradient(parts)
 

@@ -32,7 +32,7 @@ def every_sample(scheme, size=2):
 
 def pairs(scheme):
     both = itertools.product(every_sample(scheme), repeat=2)
-    return [fs.BasisSample(i, j, weight_i, weight_j) for (i, weight_i), (j, weight_j) in both]
+    return [fs.BasisSample(i, j, None, weight_i, weight_j) for (i, weight_i), (j, weight_j) in both]
 
 
 def as_dense(grad, model):
@@ -179,7 +179,7 @@ each_likelihood = pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=lambda 
 def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
     """At one sample, in all fields at once and each alone; a unit drawn twice, and weights of the caller's."""
     model, X, Y = problem(rng, name, k, likelihood)
-    sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), np.array([0.7, 1.4, 0.9]), 1.3)
+    sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
     t, wrt = rng.uniform(0.5, 1.5, len(Y)), fields(model)
     options = {"num_data": 20, "tangent": None if isinstance(likelihood, fs.Gaussian) else t}
     value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options)
@@ -219,7 +219,7 @@ def test_other_likelihoods_are_bounded_from_below(rng, name, k, scheme, likeliho
     )
     assert fs.sampled_bound_and_grad(model, X, Y, everything, num_data=20, wrt=(), tangent=2 * sd)[0] < exact
     if k == 0 and not model.basis.dense_precision:
-        alone = [fs.BasisSample(i, None, w) for i, w in every_sample(scheme)]
+        alone = [fs.BasisSample(i, weight_i=w) for i, w in every_sample(scheme)]
         assert np.mean([fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=(), tangent=sd)[0] for s in alone]) < exact
 
 
@@ -335,8 +335,8 @@ def test_bad_draws(rng):
     (fs.BasisSample(FIRST, np.array([-1])), {}, ValueError, "`sample.j` names -1"),
     (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
     (fs.BasisSample(np.array([], int), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
-    (fs.BasisSample(FIRST, SECOND, np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive"),
-    (fs.BasisSample(FIRST, SECOND, 1.0, np.nan), {}, ValueError, "`sample.weight_j`"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError, "`sample.weight_j`"),
     (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, which Gaussian noise need"),
     (FIRST, {}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
     (fs.BasisSample(FIRST, SECOND), {"wrt": "basis.nothing"}, ValueError, "`wrt` names"),

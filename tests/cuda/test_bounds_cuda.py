@@ -581,7 +581,9 @@ def test_weight_space(one_gpu, rng, name, k, dtype):
     assert_same(found, grad, tolerance)
     assert_same(fs.predict_f(there[0], there[1]), fs.predict_f(model, X), tolerance)
     sample = fs.draw_basis_sample(model.basis, 2, rng=0)
+    features = there[1], there[1], model.posterior, model.likelihood, there[2], sample
     for call in (lambda: fs.sampled_bound_and_grad(*there, sample), lambda: fs.optimal_weights(*there),
+                 lambda: fs.sampled_bound_and_grad_from_features(*features, precision=np.ones(8, dtype)),
                  lambda: fs.optimal_diagonal(*there[:2])):  # fmt: skip
         with pytest.raises(TypeError, match="works on NumPy arrays"):
             call()
