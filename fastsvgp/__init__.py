@@ -69,6 +69,7 @@ _ROOMS = {
     "bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
     "bounds.sampled": ("SampledInfo", "sampled_bound_and_grad"),
     "bounds.optimal_weights": ("WeightsInfo", "optimal_diagonal", "optimal_weights"),
+    "bounds.relevance": ("optimal_precision", "prune", "relevance_vectors"),
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
