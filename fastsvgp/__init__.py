@@ -70,6 +70,7 @@ _ROOMS = {
     "bounds.sampled": ("SampledInfo", "sampled_bound_and_grad"),
     "bounds.sampled_features": ("sampled_bound_and_grad_from_features",),
     "bounds.optimal_weights": ("WeightsInfo", "optimal_diagonal", "optimal_weights"),
+    "bounds.relevance": ("optimal_precision", "prune", "relevance_vectors"),
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),

@@ -100,6 +100,15 @@ from .bounds.predict import (
 from .bounds.predict import (
     sample_f as sample_f,
 )
+from .bounds.relevance import (
+    optimal_precision as optimal_precision,
+)
+from .bounds.relevance import (
+    prune as prune,
+)
+from .bounds.relevance import (
+    relevance_vectors as relevance_vectors,
+)
 from .bounds.sampled import (
     SampledInfo as SampledInfo,
 )

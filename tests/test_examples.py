@@ -56,6 +56,12 @@ def odd_even(monkeypatch):
 
 
 @pytest.fixture
+def relevance(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("relevance")
+
+
+@pytest.fixture
 def dual(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("dual")
@@ -266,3 +272,32 @@ def test_weights_against_time_their_number_and_with_hyperparameters_that_move(we
     pytest.importorskip("matplotlib")
     curves = weight_space.main(["picture", *few, "--out", str(tmp_path)])
     assert (tmp_path / "qsgp.png").read_bytes().startswith(b"\x89PNG") and len(curves) == 4
+
+
+def test_relevance_vectors_of_sinc(relevance, tmp_path, capsys):
+    command = ["sinc", "--rows", "100", "--turns", "30", "--steps", "60", "--out", str(tmp_path)]
+    models = relevance.main(command)["sinc"]
+    assert 4 < len(models["in turns"].posterior.mean) < 30
+    out = capsys.readouterr().out
+    assert out.count("| in turns |") == 3 and out.count("| from samples |") == 4
+    bounds = [float(line.split(" | ")[4]) for line in out.splitlines() if "| in turns |" in line]
+    assert bounds == sorted(bounds)
+    with pytest.raises(SystemExit):
+        relevance.main(["cosine"])
+
+
+def test_variances_that_grow_away_from_the_data(relevance, tmp_path):
+    found = relevance.main(["augmented", "--out", str(tmp_path)])["augmented"]
+    exact, far = found["exact GP"], -1
+    np.testing.assert_allclose(found["full"][:2], exact[:2], rtol=1e-2)
+    for name in ("mean field", "full"):
+        assert found[name][far] < 0.01 * exact[far] < found[f"{name}, augmented"][far]
+        assert (found[f"{name}, augmented"] > found[name]).all()
+        np.testing.assert_allclose(found[f"{name}, augmented"][far], exact[far], rtol=1e-3)
+
+
+def test_the_pictures_of_relevance(relevance, tmp_path):
+    pytest.importorskip("matplotlib")
+    relevance.main(["--rows", "40", "--turns", "10", "--steps", "20", "--out", str(tmp_path)])
+    for name in ("relevance.png", "augmented.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")

@@ -41,6 +41,7 @@ def cases():
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
     sample = fs.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
+    own = fs.replace(weights, basis=fs.InducingBasis(model.covariance, Z))
     chevron_change = fs.ChevronWeights(fs.SparseRows(np.arange(2), np.ones(2)), None, None)
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
@@ -129,8 +130,12 @@ def cases():
             fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1, jitter=None, callback=enough),
         ),
         "optimal_diagonal": (fs.optimal_diagonal, dict(model=weights, X=X, num_data=20.0, jitter=None)),
+        "optimal_precision": (fs.optimal_precision, dict(model=weights)),
+        "relevance_vectors": (fs.relevance_vectors, dict(model=weights, threshold=10.0)),
+        "prune": (fs.prune, dict(model=weights, keep=np.arange(1, 3))),
         "predict_f of weights": (fs.predict_f, dict(model=weights, Xs=X, full_cov=True, chunk_size=3)),
         "predict_y of weights": (fs.predict_y, dict(model=features, Xs=X, median=True, chunk_size=3)),
+        "predict_y of more weights": (fs.predict_y, dict(model=own, Xs=X, median=False, augmented=X, chunk_size=3)),
         "sample_f of weights": (fs.sample_f, dict(model=features, Xs=X, num_samples=2, rng=0)),
         "median_lengthscales": (fs.median_lengthscales, dict(X=X, rng=0, ard=True, subset=9)),
         "inverse_factor": (fs.inverse_factor, dict(A=A, L=L, step_size=None, tolerance=None, max_steps=5, gap=None)),

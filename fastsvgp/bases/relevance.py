@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import check
-from ..records import leaf, record
+from ..records import leaf, record, replace
 from .base import Basis, Energy, below, sum_of_squares
 from .inducing import InducingBasis
 
@@ -33,11 +33,15 @@ class RelevanceBasis(InducingBasis):
     inducing: Any = leaf()
     precision: Any = leaf("positive")
 
-    def check_columns(self, D):
-        super().check_columns(D)
+    def check_settings(self):
+        super().check_settings()
         shape, m = np.shape(self.precision), len(self.inducing)
         if shape != (m,):
             raise ValueError(f"`basis.precision` must have shape ({m},), one for each row of `basis.inducing`, got {shape}")
+
+    def of(self, rows):
+        """The basis of some of its functions."""
+        return replace(self, inducing=self.inducing[rows], precision=self.precision[rows])
 
     def precisions(self, functions):
         precision = self.precision[functions]

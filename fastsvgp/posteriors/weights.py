@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import kernels
 from ..records import leaf, record
 
 
@@ -71,3 +72,40 @@ class ChevronWeights:
     def log_det_vjp(self, bar):
         """``(cotangents of the diagonal of the columns (k,), of the diagonal (m - k,))``."""
         return bar / self.columns.diagonal(), bar / self.diagonal
+
+    def variances(self):
+        """The diagonal of C C' (m,)."""
+        W, v = self.by_rows()
+        return v + np.square(W[1:]).sum(axis=0)
+
+    def marginal(self, rows):
+        """q of some of the weights, (n,) increasing row numbers: the nearest chevron with min(k, n) dense columns. 2 n k^2 flops.
+
+        What is left of C, F = [rows of the columns, the diagonal's apart], has F F' for covariance. While the first k rows are
+        all there, F is a chevron. Else, with h = min(k, n), F1 its first h rows and the thin F1' = Q R,
+
+            F1 Q = R' lower triangular,    F Q the first h columns of the Cholesky factor of F F',
+
+        and what these leave of a row's variance, |F_i|^2 - |F_i Q|^2, goes to its diagonal. Given the first h weights the others
+        are independent in a chevron, so that this one, whose conditionals are those of F F', minimises KL[N(0, F F') || chevron]:
+        all variances are exact, and the covariances with the first h; zero where they can all be.
+        """
+        k, n = self.columns.shape[1], len(rows)
+        own = np.zeros_like(self.mean)
+        own[k:] = self.diagonal
+        mean, columns, own = self.mean[rows], self.columns[rows], own[rows]
+        if np.array_equal(rows[:k], np.arange(k)):
+            return ChevronWeights(mean, columns, own[k:])
+        from scipy import linalg
+
+        h = min(k, n)
+        columns = np.where(rows[:, None] >= np.arange(k), columns, 0).astype(np.float64)
+        first = np.concatenate([columns[:h].T, np.diag(own[:h].astype(np.float64))])
+        Q, R = linalg.qr(first, mode="economic")
+        signs = np.copysign(1.0, R.diagonal())  # those of a Cholesky factor are positive
+        rest = columns[h:]
+        of_rest = kernels.matmul(rest, np.ascontiguousarray(Q[:k] * signs))
+        left = np.maximum(np.square(rest).sum(axis=1) - np.square(of_rest).sum(axis=1), 0)  # below zero by rounding alone
+        columns = np.concatenate([R.T * signs, of_rest])
+        diagonal = np.sqrt(np.square(own[h:], dtype=np.float64) + left)
+        return ChevronWeights(mean, *(array.astype(mean.dtype) for array in (columns, diagonal)))

@@ -580,6 +580,14 @@ def test_weight_space(one_gpu, rng, name, k, dtype):
     assert abs(other - value) <= tolerance * abs(value)
     assert_same(found, grad, tolerance)
     assert_same(fs.predict_f(there[0], there[1]), fs.predict_f(model, X), tolerance)
+    if name == "inducing":
+        for augmented in (True, X[:5]):
+            away = augmented if augmented is True else there[1][:5]
+            assert_same(fs.predict_f(*there[:2], augmented=away), fs.predict_f(model, X, augmented=augmented), tolerance)
+    if name == "relevance":
+        for call in (fs.optimal_precision, fs.relevance_vectors, lambda model: fs.prune(model, [0, 1])):
+            with pytest.raises(TypeError, match="works on NumPy arrays"):
+                call(there[0])
     sample = fs.draw_basis_sample(model.basis, 2, rng=0)
     features = there[1], there[1], model.posterior, model.likelihood, there[2], sample
     for call in (lambda: fs.sampled_bound_and_grad(*there, sample), lambda: fs.optimal_weights(*there),
