@@ -33,17 +33,22 @@ from ..bases.samples import BasisSample, checked_units, num_units, summed
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, restricted, tree_map
-from .controls import KrigedControl
+from ..records import restricted
+from .controls import checked_control
+from .kriged_tangent import kriged_tangent
+from .kriged_tangent import tangent as tangent_at
 from .weight_space import QSGP, check_columns, checked_parts, lightly_checked, on_host
 
 
 class SampledInfo(NamedTuple):
-    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch, and its parts ``terms``: data term and KL."""
+    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch, its parts ``terms``: data term and KL, and the
+    ``control``, with what the step says of a running coefficient.
+    """
 
     mean: Any
     var: Any
     terms: tuple
+    control: Any = None
 
 
 @verdicts.retried
@@ -60,13 +65,14 @@ def sampled_bound_and_grad(
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        As of ``draw_basis_sample``. j may be None where there are no dense columns and the likelihood is not Gaussian.
+        As of ``draw_basis_sample``. j may be None where there are no dense columns, no Gaussian noise, and no control.
     num_data : float, optional
         Size of the whole data set; default n.
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
-    control : KrigedControl, optional
-        Of this posterior, for Gaussian noise: ``kriged_control``. Value and gradient stay unbiased, and vary far less.
+    control : KrigedControl or PairedControl, optional
+        Of this posterior, for any likelihood: ``kriged_control``; for Gaussian noise: ``paired_control``. What is unbiased stays
+        so, and varies far less; the value of other likelihoods is nearer the bound.
     tangent : float or (n,) array, optional
         t above, for likelihoods that are not Gaussian: any positive guess of the standard deviations of f that did not see this
         sample, such as a running mean of ``info.var`` to the power 1/2; default the prior's. The gap it leaves is
@@ -78,9 +84,9 @@ def sampled_bound_and_grad(
         Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is and the larger the sample.
         With an ``InducingBasis`` it lacks log|S| / 2, which no sample tells.
     grad : QSGP
-        Uphill: of the value, ``tangent`` held, or with ``control`` of the bound itself, unbiased. Those of ``posterior.mean``,
-        ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside
-        ``wrt``.
+        Uphill: of the value, ``tangent`` held, or with ``control`` unbiased: of the bound itself, and where the likelihood is not
+        Gaussian of the value's average. Those of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
+        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
     info : SampledInfo
 
     Raises
@@ -92,8 +98,9 @@ def sampled_bound_and_grad(
     Notes
     -----
     4 (k + 2) n s flops for s functions on each side, and the features six times: neither num_data nor m counts. With a control
-    of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
-    reduced as in the derivation above the code.
+    of p points 2 (k + 1) p s and the features there, twice that where something goes back through them (``controls``,
+    ``kriged_tangent``), and 2 p^2 n for kriging. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in
+    the derivation above the code.
     """
     _, q = checked_parts(model)
     on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
@@ -111,37 +118,27 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a sample; leave `basis` out of "
             "`wrt` (weight_bound_and_grad has it)"
         )
-    i, j = _sides(model, sample, units, dtype)
+    carried = None if control is None else checked_control(control, model, X, dtype)
+    i, j = _sides(model, sample, units, dtype, control)
     scale = check.data_scale(num_data, len(X))
-    weights = None if control is None else _kriging(control, model, X, dtype)
     for side in (i, j):
         if side is not None:
-            side.see(X, control, weights)
+            side.see(X, control, carried)
     if isinstance(model.likelihood, Gaussian):
-        ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
+        ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale, control)
+    elif control is not None:
+        ell, likelihood_bar = kriged_tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X), carried)
     else:
         ell, likelihood_bar = _tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X))
-    kl, prior_bars = _prior(basis, q, i, j, wrt)
+    kl, prior_bars = _prior(basis, q, i, j, wrt, control)
     mean, var = i.moments(j)
     value = check.result(ell - kl, model)
-    posterior_bar, basis_bar = _gathered(basis, q, i, j, X, wrt, prior_bars)
-    return value, restricted(QSGP(basis_bar, posterior_bar, likelihood_bar), wrt), SampledInfo(mean, var, (ell, float(kl)))
+    posterior_bar, basis_bar, control = _gathered(basis, q, i, j, X, wrt, prior_bars, control)
+    info = SampledInfo(mean, var, (ell, float(kl)), control)
+    return value, restricted(QSGP(basis_bar, posterior_bar, likelihood_bar), wrt), info
 
 
-def _kriging(control, model, X, dtype):
-    """How the control's points tell of the batch, checked."""
-    if not isinstance(control, KrigedControl):
-        raise TypeError(f"`control` must be made by fastsvgp.kriged_control, got {type(control).__name__}")
-    if not isinstance(model.likelihood, Gaussian):
-        kind = type(model.likelihood).__name__
-        raise TypeError(f"sampled_bound_and_grad: `control` is for Gaussian noise, not for a {kind} likelihood; leave it out")
-    control.check_model(model)
-    if control.values.dtype != dtype:
-        raise TypeError(f"`control` is {control.values.dtype}, and the model and data are {dtype}; make one of this model")
-    return control.weights(model.basis.covariance, X)
-
-
-def _sides(model, sample, units, dtype):
+def _sides(model, sample, units, dtype, control):
     """The two sides of a sample, the second perhaps None."""
     if not isinstance(sample, BasisSample):
         raise TypeError(f"`sample` must be a fastsvgp.BasisSample, as draw_basis_sample makes it, got {type(sample).__name__}")
@@ -149,8 +146,12 @@ def _sides(model, sample, units, dtype):
     if not gaussian and not getattr(model.likelihood, "log_concave", False):
         kind = type(model.likelihood).__name__
         raise TypeError(f"sampled_bound_and_grad: a {kind} likelihood is not log-concave: its bound has no estimate from below")
-    if sample.j is None and (gaussian or q.columns.shape[1] or model.basis.dense_precision):
-        why = "Gaussian noise" if gaussian else "dense columns" if q.columns.shape[1] else "a dense precision S"
+    if control is not None and not (gaussian or control.serves_all):
+        kind = type(model.likelihood).__name__
+        raise TypeError(f"`control` of paired_control is for Gaussian noise, not for a {kind} likelihood: use kriged_control")
+    if sample.j is None and (gaussian or q.columns.shape[1] or model.basis.dense_precision or control is not None):
+        k = q.columns.shape[1]
+        why = "Gaussian noise" if gaussian else "dense columns" if k else "a control" if control else "a dense precision S"
         raise ValueError(f"`sample` has no j, which {why} need: draw_basis_sample(..., pair=True)")
     i = Side(model, *checked_units("i", sample.i, sample.weight_i, units, dtype), rest=True)
     if sample.j is None:
@@ -183,12 +184,13 @@ class Side:
         check.positive("posterior.diagonal", self.d[self.below])
         self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
 
-    def see(self, X, control=None, weights=None):
-        """Forward; with a control what its points show, carried over by weights (p, n), is taken off."""
+    def see(self, X, control=None, carried=None):
+        """Forward; what a control's points show to be wrong, carried over (p, n), is taken off."""
         out, self.V = self.basis.products(X, self.w * self.A, self.w * self.d**2 if self.rest else None, self.units)
         if control is not None:
-            there, _ = self.basis.products(control.points, self.w * self.A, None, self.units)
-            out = out - kernels.matmul(there - control.values, weights)
+            control.see(self)
+        if carried is not None:
+            out = out - kernels.matmul(self.errors, carried)
         self.p, self.X = out[0], out[1:]
 
     def moments(self, other):
@@ -203,11 +205,13 @@ class Side:
         self.seen = np.concatenate([p_bar[None], X_bar]), V_bar
 
 
-def _gaussian(likelihood, Y, i, j, scale):
+def _gaussian(likelihood, Y, i, j, scale, control):
     """``(ell, likelihood_bar)``; the sides get their cotangents."""
     noise = float(likelihood.variance)
     c, residuals = scale / noise, (Y - i.p, Y - j.p)
     squares = _sum(residuals[0] * residuals[1]) + _sum(i.X * j.X) + _sum(i.V)
+    if control is not None:
+        squares -= control.of_squares(i, j, c, len(Y))
     n = scale * len(Y)
     constant = np.full_like(Y, -0.5 * c)
     i.pull(0.5 * c * residuals[1], -0.5 * c * j.X, constant)
@@ -230,30 +234,29 @@ def _guesses(tangent, model, X):
 
 def _tangent(likelihood, Y, i, j, scale, t):
     mean, V = i.moments(j)
-    sd = 0.5 * (V / t + t)
-    var = np.maximum(sd * sd, np.finfo(sd.dtype).tiny ** 0.5)  # at 0 the derivative in sd is 0, whatever that in var is
-    ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, Marginals(mean, var), None)
-    p_bar, V_bar = scale * f_bar.mean, scale * f_bar.var * sd / t
+    ell, p_bar, V_bar, likelihood_bar = tangent_at(likelihood, Y, mean, V, scale, t)
     if j is None:
         i.pull(p_bar, i.X, V_bar)  # k = 0: there is no X, nor a cotangent of it
     else:
         i.pull(0.5 * p_bar, V_bar * j.X, 0.5 * V_bar)
         j.pull(0.5 * p_bar, V_bar * i.X, 0.5 * V_bar)
-    return scale * ell, tree_map(lambda bar: bar * scale, likelihood_bar)
+    return ell, likelihood_bar
 
 
-def _prior(basis, q, i, j, wrt):
+def _prior(basis, q, i, j, wrt, control):
     """``(KL, {field of the basis: cotangent of -KL})``; the sides get theirs."""
     quadratic, log_det, bars = basis.sampled_energy(i, j, wrt)
+    if control is not None and basis.dense_precision:
+        quadratic -= control.of_prior(i, j)
     logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
     logs += np.multiply(i.w[i.below], np.log(i.d[i.below], dtype=np.float64)).sum()
     return 0.5 * (quadratic - log_det - basis.num_functions()) - logs, bars
 
 
-def _gathered(basis, q, i, j, X, wrt, prior_bars):
-    """``(posterior_bar, basis_bar)`` of all sides: sparse rows."""
+def _gathered(basis, q, i, j, X, wrt, prior_bars, control):
+    """``(posterior_bar, basis_bar)`` of all sides: sparse rows; and the control after them."""
     if not any(name.partition(".")[0] in ("posterior", "basis") for name in wrt):
-        return None, None
+        return None, None, control
     sides, parts = [side for side in (i, j) if side is not None], [(i.functions, prior_bars)]
     for side in sides:
         out_bar, V_bar = side.seen
@@ -261,6 +264,8 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
             out_bar, V_bar, X, side.w * side.A, side.w * side.d**2 if side.rest else None, wrt, side.units
         )
         side.A_bar += side.w * W_bar
+        if control is not None:
+            control.pull(side)
         if side.rest:
             side.squares_bar += side.w * v_bar
         parts.append((side.functions, bars))
@@ -275,7 +280,7 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
         summed(*columns, (np.arange(k), pivots)),
         summed(*diagonal),
     )
-    return posterior_bar, basis.sampled_gradient(parts)
+    return posterior_bar, basis.sampled_gradient(parts), None if control is None else control.learnt(sides)
 
 
 def _sum(values):
