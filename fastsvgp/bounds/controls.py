@@ -43,20 +43,33 @@ class Control:
     coefficient: Any = 1.0  # a number or (1 + k,): how much of what there is in products of both sides is taken off
     serves_all = False  # whether likelihoods other than the Gaussian too
 
-    def check_model(self, model):
-        """Refuse a control of another basis, or of another number of dense columns."""
+    def shapes(self, p, rows):
+        """What the arrays must be, for p points, and rows of the mean and the dense columns."""
+        return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
+
+    def checked(self, model):
+        """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
         ours, theirs = (_name(basis) if isinstance(basis, Basis) else None for basis in (self.basis, model.basis))
         if ours != theirs:
             raise ValueError(f"`control` is one of {ours}, and the model has {theirs}; make one of this model")
-        shapes = [np.shape(getattr(self, name)) for name in ("points", "values")]
-        if [len(shape) for shape in shapes] != [2, 2] or shapes[1][1] != shapes[0][0]:
-            raise ValueError(f"`control` has points and values of shapes {shapes}; make it anew of this model")
-        if self.factor is not None and np.shape(self.factor) != shapes[0][:1] * 2:
-            raise ValueError(f"`control` has {shapes[0][0]} points, and a factor {np.shape(self.factor)}; make it anew")
-        model.posterior.check_size(model.basis.num_functions())
-        came, expected = shapes[1][0] - 1, model.posterior.columns.shape[1]
-        if came != expected:
-            raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {expected}; make it anew")
+        rows = 1 + model.posterior.columns.shape[1]
+        spare = self._optional_fields - ({"factor"} if model.basis.dense_precision else set())
+        given = {name: getattr(self, name) for name, kind in self._record_fields if kind != "record"}
+        arrays = {name: check.as_array(f"control.{name}", a) for name, a in given.items() if a is not None or name not in spare}
+        if [arrays[name].ndim for name in ("points", "values")] != [2, 2]:
+            raise ValueError("`control.points` and `control.values` must have two dimensions; make the control anew")
+        if len(arrays["values"]) != rows:
+            came = len(arrays["values"]) - 1
+            raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {rows - 1}; make it anew")
+        control = replace(self, **arrays)
+        for name, shape in control.shapes(len(control.points), rows).items():
+            if name in arrays:
+                if arrays[name].shape != shape:
+                    raise ValueError(f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make the control anew")
+                check.finite(f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name])
+        basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
+        check_columns(basis, control.points, "control.points")
+        return replace(control, basis=basis)
 
     def carried(self, X):
         """How errors at the points are taken off at the batch (p, n), or None."""
@@ -112,14 +125,15 @@ def add_there(side, bar):
 
 
 def checked_control(control, model, X, dtype):
-    """``control.carried(X)``; O(its size)."""
+    """The control, checked; O(its size)."""
     _check_kind(control)
-    control.check_model(model)
+    model.posterior.check_size(model.basis.num_functions())
+    control = control.checked(model)
     if control.values.dtype != dtype:
         raise TypeError(f"`control` is {control.values.dtype}, and the model and data are {dtype}; make one of this model")
     if control.points.shape[1] != X.shape[1]:
         raise ValueError(f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}")
-    return control.carried(X)
+    return control
 
 
 def _check_kind(control):
@@ -194,7 +208,7 @@ def values_at(model, points):
 
 def kept(basis):
     """A basis as it is now, whatever becomes of its arrays."""
-    return tree_map(np.copy, basis)
+    return tree_map(lambda a: np.copy(a)[()], basis)
 
 
 @models.public(QSGP)
@@ -224,9 +238,9 @@ def advance_control(model, control, change) -> Control:
     """
     _check_kind(control)
     checked_parts(model)
-    control.check_model(model)
     model, _ = lightly_checked(model)
-    check_columns(model.basis, control.points, "control.points")
+    model.posterior.check_size(model.basis.num_functions())
+    control = control.checked(model)
     parts = {name: getattr(change, name, None) for name in ("mean", "columns")}
     for name, part in parts.items():
         if part is not None and not isinstance(part, SparseRows):

@@ -7,8 +7,8 @@ With kriging, B = k_xP K_PP^-1, and a sample's features phi^ and phi^_P, weights
 H(mean^, sd^) is at most H(mean, sd) on average, by less the less p^ varies (``sampled``). Squares of one sample stand for the
 products of two: they can only add to E V^, and so what a side says depends on that side alone. The value is the mean of both.
 
-Its average over samples depends on A by what is sampled, and by phi_P A, which is known but dense. With out_bar, the cotangent
-(p_bar, 2 V_bar X^) that one side has of its p^, the gradient of the average is the average of
+Its average over samples depends on A by what is sampled, and by phi_P A, which is known but dense. With out_bar, the cotangents
+(p_bar, 2 V_bar X^) that one side has of its p^ and X^, the gradient of the average is the average of
 
     phi^' out_bar - phi^_P' B' out_bar + phi_P' B' out_bar,
 
@@ -18,8 +18,8 @@ out_bar for the mean of both, the rows that i names get
     phi_i' out_bar_i + phi_Pi' B' (out_bar_j - out_bar_i):
 
 their own side's word where the points know nothing of a function, the other's where they tell all of it (phi = phi_P B'). It is
-unbiased for the gradient of what the value is on average, a bound, in all of the posterior. In hyperparameters that is the value's
-own: the control's basis stays as it was.
+unbiased for the gradient of what the value is on average, a bound, in all of the posterior. In hyperparameters it is that of the
+value: the control's basis stays as it was.
 """
 
 import numpy as np

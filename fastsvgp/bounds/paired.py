@@ -29,9 +29,9 @@ KEPT = 0.99  # of what earlier steps say of the coefficient
 
 @record
 class PairedControl(Control):
-    """What ``paired_control`` makes: ``points`` (p, D), ``values`` (1 + k, p) there, the ``basis`` as it was, a ``coefficient`` or
-    (1 + k,), ``factor`` chol(K_PP + jitter I) for a dense S, ``targets`` (p,), and ``moments`` (2, 1 + k), running sums of
-    <g, h> and |h|^2.
+    """What ``paired_control`` makes: ``points`` (p, D), ``values`` (1 + k, p) there, the ``basis`` as it was, ``coefficient``,
+    (1 + k,) of them where it runs, ``factor`` chol(K_PP + jitter I) for a dense S, ``targets`` (p,), and ``moments`` (2, 1 + k),
+    running sums of <g, h> and |h|^2.
     """
 
     points: Any = leaf()
@@ -41,6 +41,10 @@ class PairedControl(Control):
     factor: Any = leaf("tril", default=None)
     targets: Any = leaf(default=None)
     moments: Any = leaf(default=None)
+
+    def shapes(self, p, rows):
+        each = (rows,) if np.ndim(self.coefficient) else ()
+        return super().shapes(p, rows) | {"coefficient": each, "targets": (p,), "moments": (2, rows)}
 
     def of_squares(self, i, j, c, count):
         ratio, known = count / len(self.points), self.values

@@ -118,7 +118,8 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a sample; leave `basis` out of "
             "`wrt` (weight_bound_and_grad has it)"
         )
-    carried = None if control is None else checked_control(control, model, X, dtype)
+    control = control if control is None else checked_control(control, model, X, dtype)
+    carried = control if control is None else control.carried(X)
     i, j = _sides(model, sample, units, dtype, control)
     scale = check.data_scale(num_data, len(X))
     for side in (i, j):
