@@ -62,6 +62,7 @@ _ROOMS = {
     "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
     "bounds.collapsed_orthogonal": ("OrthogonalSGPR",),
     "bounds.controls": ("KrigedControl", "advance_control", "kriged_control"),
+    "bounds.paired": ("PairedControl", "paired_control"),
     "bounds.convert": ("convert",),
     "bounds.sites": ("Sites", "dual_parameters", "leave_one_out"),
     "bounds.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "site_bound_terms", "tied"),

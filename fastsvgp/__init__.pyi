@@ -82,6 +82,12 @@ from .bounds.orthogonal import (
 from .bounds.orthogonal import (
     to_joint as to_joint,
 )
+from .bounds.paired import (
+    PairedControl as PairedControl,
+)
+from .bounds.paired import (
+    paired_control as paired_control,
+)
 from .bounds.predict import (
     predict_cdf as predict_cdf,
 )

@@ -34,6 +34,7 @@ OURS = {
         ("posteriors.whitening", ("GaussianFactor",)),
         ("bounds.blocks", ("_Model",)),
         ("bounds.controls", ("KrigedControl",)),
+        ("bounds.paired", ("PairedControl",)),
         ("bounds.decoupled", ("_OnlyZ",)),
         ("bounds.orthogonal", ("_Prior",)),
         ("bounds.sites", ("Sites",)),

@@ -61,6 +61,11 @@ def relevance(monkeypatch):
     return importlib.import_module("relevance")
 
 
+def control_variates(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("control_variates")
+
+
 @pytest.fixture
 def dual(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
@@ -301,3 +306,23 @@ def test_the_pictures_of_relevance(relevance, tmp_path):
     relevance.main(["--rows", "40", "--turns", "10", "--steps", "20", "--out", str(tmp_path)])
     for name in ("relevance.png", "augmented.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_steps_from_samples_against_the_number_of_functions(weight_space, capsys):
+    ((m, middle),) = weight_space.main(["steps", "--features", "1000"])
+    assert m == 1000 and middle > 0 and "| 1,000 |" in capsys.readouterr().out
+
+
+def test_what_control_variates_leave(control_variates, tmp_path, capsys):
+    found = control_variates.main(["classes", "--features", "300", "--evaluations", "20"])
+    assert [(features, points) for features, points, *_ in found[:3]] == [(50, 0), (50, 20), (50, 60)]
+    assert found[2][2] < 0.3 * found[0][2] and found[2][3] < found[0][3]
+    pytest.importorskip("matplotlib")
+    skip_without(control_variates.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
+    command = ["kin40k", "--features", "200", "--size", "20", "--evaluations", "20", "--exact", "100", "--iterations", "2"]
+    panels = control_variates.main([*command, "--points", "5", "100", "--out", str(tmp_path)])
+    for curves in panels.values():
+        assert list(curves) == list(control_variates.KINDS)
+        assert curves["kriged"][1][1] < 0.5 and curves["kriged"][2][1] < 0.7
+    assert (tmp_path / "control_variates.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.count("| kriged |") == 4

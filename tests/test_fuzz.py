@@ -42,6 +42,7 @@ def cases():
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
     sample = fs.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
     own = fs.replace(weights, basis=fs.InducingBasis(model.covariance, Z))
+    kriged, paired = fs.kriged_control(features, X), fs.paired_control(weights, X, "running")
     chevron_change = fs.ChevronWeights(fs.SparseRows(np.arange(2), np.ones(2)), None, None)
     shared = dict(model=model, X=X, Y=Y, jitter=1e-6, rng=0)
     bound = dict(shared, num_data=20.0)
@@ -119,10 +120,15 @@ def cases():
             dict(Phi_i=X, Phi_j=X, posterior=chevron, likelihood=model.likelihood, Y=Y, sample=sample, precision=np.ones(M),
                  num_data=20.0, tangent=None),
         ),
-        "kriged_control": (fs.kriged_control, dict(model=features, points=X, jitter=None)),
-        "advance_control": (
-            fs.advance_control, dict(model=features, control=fs.kriged_control(features, X), change=chevron_change),
+        "sampled_bound_and_grad with a control": (
+            fs.sampled_bound_and_grad, dict(model=weights, X=X, Y=Y, sample=sample, wrt="posterior", control=paired),
         ),
+        "sampled_bound_and_grad, kriged": (
+            fs.sampled_bound_and_grad, dict(model=features, X=X, Y=Y, sample=sample, control=kriged),
+        ),
+        "kriged_control": (fs.kriged_control, dict(model=features, points=X, jitter=None)),
+        "paired_control": (fs.paired_control, dict(model=features, points=X, coefficient=0.5, targets=Y, jitter=None)),
+        "advance_control": (fs.advance_control, dict(model=features, control=kriged, change=chevron_change)),
         "draw_basis_sample": (
             fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without", pair=True, columns=3),
         ),

@@ -50,14 +50,14 @@ class Basis:
         """phi (N, m), whole: for few."""
         raise NotImplementedError
 
-    def products(self, X, W, v, units=None):
+    def products(self, X, W, v, units=None, kept=None):
         """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs.
 
         Without v, and without its cotangents on the way back, there are no squares but None.
         """
         raise NotImplementedError
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
         """``(W_bar, v_bar, {field: cotangent})`` of ``products``; with ``units`` fields that have an entry or a row for each
         function have one for each function named.
         """
@@ -80,17 +80,18 @@ class Basis:
         raise NotImplementedError
 
     def sampled_energy(self, i, j, need):
-        """``(quadratic, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratic / 2.
+        """``(quadratics, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratics / 2.
 
-        This is that of a diagonal S, which needs no j: sum_i w S_ii (|A_i|^2 + d_i^2) and sum_i w log S_ii. The fields' are those
-        of (log_det - quadratic) / 2.
+        ``quadratics`` are that of the mean, and that of the covariance. These are of a diagonal S, and need no j: sum_i w S_ii
+        mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The fields' are those of (log_det - both quadratics) / 2.
         """
         s = self.precisions(i.functions)
         sizes = np.square(i.A).sum(axis=0) + np.square(i.d)
         i.A_bar -= i.w * s * i.A
         i.squares_bar -= 0.5 * i.w * s
         bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
-        return _sum(i.w * s * sizes), _sum(i.w * np.log(s)), bars
+        of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
+        return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars
 
     def sampled_precision(self, i, j):
         """``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides; this, of a diagonal S, where i and j coincide."""

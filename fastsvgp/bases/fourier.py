@@ -70,7 +70,7 @@ class RandomFourier(Basis):
         identity.reshape(-1)[:: len(X) + 1] = 1
         return kernels.fourier_multiply(X, identity, *self._arguments(X, units), transpose=True)
 
-    def products(self, X, W, v, units=None):
+    def products(self, X, W, v, units=None, kept=None):
         arguments = self._arguments(X, units)
         out = kernels.fourier_multiply(X, W, *arguments)
         if v is None:
@@ -81,7 +81,7 @@ class RandomFourier(Basis):
     def _scale(self, X):
         return np.sqrt(self.covariance.variance / (self.num_features // 2)).astype(X.dtype)
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
         arguments, scale, need = self._arguments(X, units), self._scale(X), below(need, "covariance")
         fields = tuple(name for name in ("variance", "lengthscales") if "covariance" in need or f"covariance.{name}" in need)
         asked = "w", *fields

@@ -1,13 +1,24 @@
 """Control variates of sampled bounds: what a sample gets wrong at some points tells what it gets wrong nearby.
 
-At points P the exact values a = phi_P A of the mean and of the dense columns A are known, and those of a sample, p_P, come with
-it. Kriging takes the difference from them to the batch,
+At points P the exact values a = A phi_P' of the mean and of the dense columns, the rows A, are known, and those of a sample, A_P,
+come with it. The errors e = A_P - a are nothing on average, whatever P is and whatever basis the features phi_P are of: so a
+control keeps the basis that it was made with, and hyperparameters may move under it (Evans and Nair 2018, appendix F.3).
 
-    p(x)  becomes  p(x) - k_xP K_PP^-1 (p_P - a):
+*Kriging* carries the errors over to the batch,
 
-on average what is taken off is nothing, whatever P is, so all that was unbiased still is; and what a sample of smooth functions
-gets wrong is smooth. A gradient is phi_i' times the kriged residual that the other sample sees (unbiased as before, for it is
-the product of two independent means); nothing goes back through p_P.
+    p(x)  becomes  p(x) - k_xP K_PP^-1 e,
+
+and all that was unbiased still is; what a sample of smooth functions gets wrong is smooth. With Gaussian noise a gradient is
+phi_i' times the kriged residual that the other sample sees (unbiased as before, for it is the product of two independent means);
+nothing goes back through the points. Other likelihoods: ``kriged_tangent``.
+
+*A dense S* = K_zz has N = K_zP K_PP^-1 K_Pz near it (appendix F.2), and A_i S_ij A_j' less what N says of it, plus what it is on
+average, is A_i S_ij A_j' less
+
+    A_Pi K_PP^-1 A_Pj' - a K_PP^-1 a' = a K_PP^-1 (e_i + e_j)' + e_i K_PP^-1 e_j'.
+
+Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 a', in place of which comes what the sample has of
+it, by the weights of its draws (F.1, whose m / |i u j| is biased for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
 """
 
 from typing import Any
@@ -15,53 +26,143 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels, models
+from ..bases import Basis
 from ..bases.samples import SparseRows
 from ..inducing import naming_repeated
 from ..kernels import verdicts
-from ..records import leaf, record, replace, static
+from ..records import leaf, plus, record, replace, tree_map
 from .weight_space import QSGP, check_columns, checked_inputs, checked_parts, lightly_checked, on_host
 
 
-@record
-class KrigedControl:
-    """What ``kriged_control`` makes: ``points`` (p, D), ``factor`` chol(K_PP + jitter I), and ``values`` (1 + k, p) of the mean
-    and the dense columns there. ``basis`` says of which basis it is; it holds for the hyperparameters that it was made with.
+class Control:
+    """Base of controls: records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``, chol(K_PP) or None.
+
+    The sides of a sample gain ``errors`` e (1 + k, p), and ``there_bar``, the cotangent of what they see at the points.
     """
+
+    coefficient: Any = 1.0  # a number or (1 + k,): how much of what there is in products of both sides is taken off
+    serves_all = False  # whether likelihoods other than the Gaussian too
+
+    def shapes(self, p, rows):
+        """What the arrays must be, for p points, and rows of the mean and the dense columns."""
+        return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
+
+    def checked(self, model):
+        """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
+        ours, theirs = (_name(basis) if isinstance(basis, Basis) else None for basis in (self.basis, model.basis))
+        if ours != theirs:
+            raise ValueError(f"`control` is one of {ours}, and the model has {theirs}; make one of this model")
+        rows = 1 + model.posterior.columns.shape[1]
+        spare = self._optional_fields - ({"factor"} if model.basis.dense_precision else set())
+        given = {name: getattr(self, name) for name, kind in self._record_fields if kind != "record"}
+        arrays = {name: check.as_array(f"control.{name}", a) for name, a in given.items() if a is not None or name not in spare}
+        if [arrays[name].ndim for name in ("points", "values")] != [2, 2]:
+            raise ValueError("`control.points` and `control.values` must have two dimensions; make the control anew")
+        if len(arrays["values"]) != rows:
+            came = len(arrays["values"]) - 1
+            raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {rows - 1}; make it anew")
+        control = replace(self, **arrays)
+        for name, shape in control.shapes(len(control.points), rows).items():
+            if name in arrays:
+                if arrays[name].shape != shape:
+                    raise ValueError(f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make the control anew")
+                check.finite(f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name])
+        basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
+        check_columns(basis, control.points, "control.points")
+        return replace(control, basis=basis)
+
+    def carried(self, X):
+        """How errors at the points are taken off at the batch (p, n), or None."""
+        return None
+
+    def see(self, side):
+        """What a side gets wrong at the points: 2 (1 + k) p s flops, and the features there."""
+        there, _ = self.basis.products(self.points, side.w * side.A, None, side.units)
+        side.errors, side.there_bar = there - self.values, None
+
+    def of_squares(self, i, j, c, count):
+        """What is taken off the squares (1 + k,) that c / 2 counts, over ``count`` data; the sides get their cotangents."""
+        return np.zeros(len(self.values))
+
+    def of_prior(self, i, j):
+        """What is taken off sum_ij A_i S_ij A_j' of a dense S (1 + k,); the sides get their cotangents."""
+        i_there, j_there = (self._kriged(side.errors.T).T for side in (i, j))
+        add_there(i, 0.5 * j_there)
+        add_there(j, 0.5 * i_there)
+        return self.times((self.values + j.errors) * i_there + self.values * j_there)
+
+    def _kriged(self, B):
+        """K_PP^-1 B (p, r)."""
+        half = kernels.solve_triangular(self.factor, np.ascontiguousarray(B))
+        return kernels.solve_triangular(self.factor, half, transpose=True, overwrite_b=True)
+
+    def times(self, terms):
+        """What there is of each row (1 + k,), by its coefficient."""
+        return self.coefficient * terms.sum(axis=1, dtype=np.float64)
+
+    def pull(self, side):
+        """Add to the cotangents of a side's rows what comes by way of the points: the cost of ``see`` again."""
+        if side.there_bar is not None:
+            side.A_bar += self.scaled(self.on_rows(side))
+
+    def on_rows(self, side):
+        """The cotangent of a side's rows, by way of the points, before the coefficient."""
+        bar, _, _ = self.basis.products_vjp(side.there_bar, None, self.points, side.w * side.A, None, (), side.units)
+        return side.w * bar
+
+    def scaled(self, rows):
+        """Rows times their coefficients."""
+        return np.multiply(np.reshape(self.coefficient, (-1, 1)), rows, dtype=rows.dtype)
+
+    def learnt(self, sides):
+        """The control after a step whose cotangents ``pull`` saw."""
+        return self
+
+
+def add_there(side, bar):
+    """Add to the cotangent of what a side sees at the points."""
+    side.there_bar = plus(bar, side.there_bar)
+
+
+def checked_control(control, model, X, dtype):
+    """The control, checked; O(its size)."""
+    _check_kind(control)
+    model.posterior.check_size(model.basis.num_functions())
+    control = control.checked(model)
+    if control.values.dtype != dtype:
+        raise TypeError(f"`control` is {control.values.dtype}, and the model and data are {dtype}; make one of this model")
+    if control.points.shape[1] != X.shape[1]:
+        raise ValueError(f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}")
+    return control
+
+
+def _check_kind(control):
+    if not isinstance(control, Control):
+        raise TypeError(f"`control` must be made by fastsvgp.kriged_control or paired_control, got {type(control).__name__}")
+
+
+@record
+class KrigedControl(Control):
+    """What ``kriged_control`` makes: ``points`` (p, D), ``factor`` chol(K_PP + jitter I), ``values`` (1 + k, p) of the mean and
+    the dense columns there, and the ``basis`` as it was, whose features these are.
+    """
+
+    serves_all = True
 
     points: Any = leaf()
     factor: Any = leaf("tril")
     values: Any = leaf()
-    basis: Any = static(default="")
+    basis: Any
 
-    def check_model(self, model):
-        """Refuse a control of another basis, or of another number of dense columns."""
-        if self.basis != _name(model.basis):
-            raise ValueError(f"`control` is one of {self.basis}, and the model has {_name(model.basis)}; make one of this model")
-        shapes = [check.as_array(f"control.{name}", getattr(self, name)).shape for name in ("points", "factor", "values")]
-        if [len(shape) for shape in shapes] != [2, 2, 2] or shapes[1] != shapes[0][:1] * 2 or shapes[2][1] != shapes[0][0]:
-            raise ValueError(f"`control` has points, factor and values of shapes {shapes}; make it by fastsvgp.kriged_control")
-        model.posterior.check_size(model.basis.num_functions())
-        expected = 1 + model.posterior.columns.shape[1]
-        if self.values.shape[0] != expected:
-            came = self.values.shape[0] - 1
-            raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {expected - 1}; make it anew")
-
-    def renewed(self, model):
-        """The same points with exact values anew, without the rounding of many advances."""
-        W, _ = model.posterior.by_rows()
-        return replace(self, values=model.basis.products(self.points, W, None)[0])
-
-    def weights(self, covariance, X):
+    def carried(self, X):
         """K_PP^-1 K_PX (p, n): 2 p^2 n flops."""
-        K = covariance.Kff(self.points, X)
-        half = kernels.solve_triangular(self.factor, K, overwrite_b=True)
-        return kernels.solve_triangular(self.factor, half, transpose=True, overwrite_b=True)
+        return self._kriged(self.basis.covariance.Kff(self.points, X))
 
 
 @verdicts.retried
 @models.public(QSGP)
 def kriged_control(model, points, *, jitter=None) -> KrigedControl:
-    """A control variate for ``sampled_bound_and_grad``.
+    """A control variate for ``sampled_bound_and_grad``: errors at some points, carried over to the batch.
 
     Parameters
     ----------
@@ -74,7 +175,8 @@ def kriged_control(model, points, *, jitter=None) -> KrigedControl:
     Returns
     -------
     KrigedControl
-        Of this posterior: after it has moved, ``advance_control``, or make another.
+        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters may move under it; the
+        further, the less it is worth.
 
     Raises
     ------
@@ -86,28 +188,45 @@ def kriged_control(model, points, *, jitter=None) -> KrigedControl:
     """
     on_host("kriged_control", points)
     model, points, dtype = checked_inputs(model, points, "points")
+    factor = factor_at(model, points, check.jitter_amount(jitter, dtype))
+    return KrigedControl(points.copy(), factor, values_at(model, points), kept(model.basis))
+
+
+def factor_at(model, points, jitter):
+    """chol(K_PP + jitter I)."""
     with naming_repeated(points, "points"):
-        factor = kernels.cholesky(model.basis.covariance.Kff(points), check.jitter_amount(jitter, dtype))
-    control = KrigedControl(points.copy(), factor, None, basis=_name(model.basis)).renewed(model)
-    check.result(float(np.abs(control.values).sum()), model)
-    return control
+        return kernels.cholesky(model.basis.covariance.Kff(points), jitter)
+
+
+def values_at(model, points):
+    """The mean and the dense columns at points (1 + k, p), exactly."""
+    W, _ = model.posterior.by_rows()
+    values, _ = model.basis.products(points, W, None)
+    check.result(float(np.abs(values).sum()), model)
+    return values
+
+
+def kept(basis):
+    """A basis as it is now, whatever becomes of its arrays."""
+    return tree_map(lambda a: np.copy(a)[()], basis)
 
 
 @models.public(QSGP)
-def advance_control(model, control, change) -> KrigedControl:
+def advance_control(model, control, change) -> Control:
     """The control after the posterior has moved.
 
     Parameters
     ----------
     model : QSGP
-        Of the basis that the control is of.
-    control : KrigedControl
+        Of the basis that the control is of; its hyperparameters may have moved.
+    control : KrigedControl or PairedControl
+        With a running coefficient ``info.control`` of the step.
     change : ChevronWeights
         Of ``SparseRows``: what was added to ``mean`` and ``columns``; None where nothing was. ``diagonal`` is not looked at.
 
     Returns
     -------
-    KrigedControl
+    KrigedControl or PairedControl
 
     Raises
     ------
@@ -115,14 +234,13 @@ def advance_control(model, control, change) -> KrigedControl:
 
     Notes
     -----
-    2 (1 + k) p s flops for s functions, and their features.
+    2 (1 + k) p s flops for s functions, and their features. Source: Evans and Nair 2018, Proposition 3.
     """
-    if not isinstance(control, KrigedControl):
-        raise TypeError(f"`control` must be made by fastsvgp.kriged_control, got {type(control).__name__}")
+    _check_kind(control)
     checked_parts(model)
-    control.check_model(model)
     model, _ = lightly_checked(model)
-    check_columns(model.basis, control.points, "control.points")
+    model.posterior.check_size(model.basis.num_functions())
+    control = control.checked(model)
     parts = {name: getattr(change, name, None) for name in ("mean", "columns")}
     for name, part in parts.items():
         if part is not None and not isinstance(part, SparseRows):
@@ -130,7 +248,7 @@ def advance_control(model, control, change) -> KrigedControl:
     parts = {name: part for name, part in parts.items() if part is not None and len(part.rows)}
     if not parts:
         return control
-    basis, k = model.basis, model.posterior.columns.shape[1]
+    basis, k = control.basis, model.posterior.columns.shape[1]
     units = np.unique(np.concatenate([part.rows for part in parts.values()]) // basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():

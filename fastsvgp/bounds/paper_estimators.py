@@ -60,19 +60,21 @@ class DrawnColumns:
         j.w_rest = j.w * counted(j.functions, j.w, j.functions) * counted(self.numbers, self.times, j.functions) ** 2
 
     def data_term(self, likelihood, Y, i, j, scale):
-        """``(ell, likelihood_bar, (mean, var))``, estimates of the moments last; the sides get their cotangents."""
+        """``(data term, likelihood_bar, (mean, var))``, estimates of the moments last; the sides get their cotangents. Of Gaussian
+        noise it is what the data say of L_mu, L_Sigma and L_const.
+        """
         term = self._gaussian if isinstance(likelihood, Gaussian) else self._theorem_3
         return term(likelihood, Y, i, j, scale, self.times[: len(self.dense), None])
 
     def _gaussian(self, likelihood, Y, i, j, scale, u):
         noise = float(likelihood.variance)
         c, n, var = scale / noise, scale * len(Y), i.V + (u * i.X * j.X).sum(axis=0)
-        squares = _sum(Y * (Y - 2 * i.p) + i.p * j.p) + _sum(var)
+        of_mean, of_rest, known = _sum(i.p * j.p - 2 * Y * i.p), _sum(var), _sum(Y * Y)
         i.pull(c * (Y - 0.5 * j.p), -0.5 * c * u * j.X, np.full_like(Y, -0.5 * c))
         j.pull(-0.5 * c * i.p, -0.5 * c * u * i.X, None)
-        bar = Y.dtype.type(-0.5 * (n - c * squares) / noise)
-        ell = -0.5 * (n * np.log(2 * np.pi * noise) + c * squares)
-        return ell, Gaussian(bar), (0.5 * (i.p + j.p), var)
+        bar = Y.dtype.type(-0.5 * (n - c * (of_mean + of_rest + known)) / noise)
+        terms = np.array([c * of_mean, c * of_rest, n * np.log(2 * np.pi * noise) + c * known])
+        return terms, Gaussian(bar), (0.5 * (i.p + j.p), var)
 
     def _theorem_3(self, likelihood, Y, i, j, scale, u):
         var = np.square(u * j.X).sum(axis=0) + j.V
@@ -83,11 +85,14 @@ class DrawnColumns:
         j.pull(np.zeros_like(p_bar), 2 * var_bar * np.square(u) * j.X, var_bar)
         return scale * ell, tree_map(lambda bar: bar * scale, likelihood_bar), (i.p, var)
 
-    def prior(self, basis, q, i, j, need):
-        """``(KL, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the sides get theirs of the rest."""
+    def prior(self, basis, i, j, need):
+        """``(what the prior says of L_mu, L_Sigma, L_const, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the
+        sides get theirs of the rest.
+        """
         own, to_i, to_j = basis.sampled_precision(i, j)
         rows = np.concatenate([np.ones(1, self.times.dtype), self.times[: len(self.dense)]])[:, None]
-        products, squares = (rows * i.w * i.A * to_i).sum(axis=0), i.w_rest * np.square(i.d)
+        each, squares = rows * i.w * i.A * to_i, i.w_rest * np.square(i.d)
+        products = each.sum(axis=0)
         i.A_bar -= 0.5 * rows * i.w * to_i
         j.A_bar -= 0.5 * rows * j.w * to_j
         i.squares_bar -= 0.5 * i.w_rest * own
@@ -96,12 +101,14 @@ class DrawnColumns:
             log_det = _sum(i.w * np.log(own))
             if "precision" in basis.per_function and below(need, "precision"):
                 bars["precision"] = 0.5 * ((i.w - products) / own - squares)
-        quadratic = _sum(products) + _sum(squares * own)
+        of_mean = _sum(each[0])
+        quadratic = _sum(products) - of_mean + _sum(squares * own)
         R = len(self.dense)
         logs = _sum(self.times[:R] * np.log(self.pivots)) + _sum(self.times[R:] * np.log(self.diagonal))
         of_columns = self.dense, np.diag(self.times[:R] / self.pivots)
-        of_rest = self.rest - self.k, self.times[R:] / self.diagonal
-        return 0.5 * (quadratic - log_det - basis.num_functions()) - logs, bars, (of_columns, of_rest)
+        of_diagonal = self.rest - self.k, self.times[R:] / self.diagonal
+        terms = np.array([of_mean, quadratic - 2 * logs, -log_det - basis.num_functions()])
+        return terms, bars, (of_columns, of_diagonal)
 
     def widened(self, bar):
         """``SparseRows`` of all k dense columns, from those of the columns drawn."""

@@ -29,23 +29,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, kernels, models
-from ..bases.samples import BasisSample, checked_units, num_units, summed
+from .. import check, models
+from ..bases.samples import BasisSample, checked_units, num_units
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
-from ..posteriors.weights import ChevronWeights
-from ..records import Marginals, replace, restricted, tree_map
-from .controls import KrigedControl
+from ..records import replace, restricted
+from .controls import checked_control
+from .kriged_tangent import kriged_tangent
+from .kriged_tangent import tangent as tangent_at
 from .paper_estimators import DrawnColumns
+from .sides import Side, gathered, moves
 from .weight_space import QSGP, check_columns, checked_parts, lightly_checked, on_host
 
 
 class SampledInfo(NamedTuple):
-    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch, and its parts ``terms``: data term and KL."""
+    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch; ``terms``; and the ``control`` as the step leaves
+    it, with what that says of a running coefficient.
+
+    The terms are, for Gaussian noise, L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018,
+    equation 2); else the data term and the KL.
+    """
 
     mean: Any
     var: Any
     terms: tuple
+    control: Any = None
 
 
 @verdicts.retried
@@ -62,15 +70,16 @@ def sampled_bound_and_grad(
     X : (n, D) array
     Y : (n,) array
     sample : BasisSample
-        As of ``draw_basis_sample``. j may be None where there are no dense columns and the likelihood is not Gaussian. With
+        As of ``draw_basis_sample``. j may be None where there are no dense columns, no Gaussian noise, and no control. With
         ``columns`` the estimators are those of the paper's Theorems 1 and 2 and Proposition 2, and other likelihoods than
         Gaussian ones have the bound of its Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
     num_data : float, optional
         Size of the whole data set; default n.
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
-    control : KrigedControl, optional
-        Of this posterior, for Gaussian noise: ``kriged_control``. Value and gradient stay unbiased, and vary far less.
+    control : KrigedControl or PairedControl, optional
+        Of this posterior, for any likelihood: ``kriged_control``; for Gaussian noise: ``paired_control``. What is unbiased stays
+        so, and varies far less; the value of other likelihoods is nearer the bound.
     tangent : float or (n,) array, optional
         t above, for likelihoods that are not Gaussian: any positive guess of the standard deviations of f that did not see this
         sample, such as a running mean of ``info.var`` to the power 1/2; default the prior's. The gap it leaves is
@@ -82,9 +91,9 @@ def sampled_bound_and_grad(
         Gaussian noise: unbiased. Else below the bound on average, by less the nearer ``tangent`` is and the larger the sample.
         With an ``InducingBasis`` it lacks log|S| / 2, which no sample tells.
     grad : QSGP
-        Uphill: of the value, ``tangent`` held, or with ``control`` of the bound itself, unbiased. Those of ``posterior.mean``,
-        ``posterior.columns``, ``posterior.diagonal``, ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside
-        ``wrt``.
+        Uphill: of the value, ``tangent`` held, or with ``control`` unbiased: of the bound itself, and where the likelihood is not
+        Gaussian of the value's average. Those of ``posterior.mean``, ``posterior.columns``, ``posterior.diagonal``,
+        ``basis.inducing`` and ``basis.precision`` are ``SparseRows``; None outside ``wrt``.
     info : SampledInfo
 
     Raises
@@ -96,8 +105,10 @@ def sampled_bound_and_grad(
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features six times: neither num_data nor m counts. With a control
-    of p points 2 (k + 1) p s and the features there, and 2 p^2 n. With columns k is how many distinct dense ones were drawn.
+    4 (k + 2) n s flops for s functions on each side, and the features three times (four where the likelihood is not Gaussian):
+    neither num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, twice that where something
+    goes back through them (``controls``, ``kriged_tangent``), and 2 p^2 n for kriging. With columns k is how many distinct dense
+    ones were drawn.
     Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)
@@ -116,47 +127,45 @@ def sampled_bound_and_grad(
             f"sampled_bound_and_grad: log|S| of an {type(basis).__name__} has no gradient from a sample; leave `basis` out of "
             "`wrt` (weight_bound_and_grad has it)"
         )
+    control = control if control is None else checked_control(control, model, X, dtype)
     parts = checked_sample(model, sample, units, dtype, control, tangent)
-    scale = check.data_scale(num_data, len(X))
-    weights = None if control is None else _kriging(control, model, X, dtype)
-    value, bars, info = estimated(model, X, Y, parts, scale, wrt, tangent, control, weights)
+    value, bars, info = estimated(model, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control)
     return check.result(value, model), restricted(QSGP(*bars), wrt), info
 
 
-def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, weights=None):
+def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
     """``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of the parts of a sample; all of it checked."""
-    basis, q, gaussian = model.basis, model.posterior, isinstance(model.likelihood, Gaussian)
+    basis, likelihood, gaussian = model.basis, model.likelihood, isinstance(model.likelihood, Gaussian)
     i, j, drawn = _sides(model, gaussian, *parts)
-    for side in (i, j):
-        if side is not None:
-            side.see(X, control, weights)
+    seen = X, control, None if control is None else control.carried(X)
+    if j is not None:
+        j.see(*seen)
+    if gaussian and drawn is None:
+        _pull_by(j, i, Y, scale / float(likelihood.variance))
+        i.see(*seen, wrt)
+    else:
+        i.see(*seen)
     if drawn is not None:
-        ell, likelihood_bar, (mean, var) = drawn.data_term(model.likelihood, Y, i, j, scale)
-        kl, prior_bars, log_bars = drawn.prior(basis, q, i, j, wrt)
+        data, likelihood_bar, (mean, var) = drawn.data_term(likelihood, Y, i, j, scale)
+        prior, prior_bars, log_bars = drawn.prior(basis, i, j, wrt)
     else:
         if gaussian:
-            ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
+            data, likelihood_bar = _gaussian(likelihood, Y, i, j, scale, control)
+        elif control is not None:
+            data, likelihood_bar = kriged_tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X), seen[-1])
         else:
-            ell, likelihood_bar = _tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X))
-        kl, prior_bars, log_bars = _prior(basis, q, i, j, wrt)
+            data, likelihood_bar = _tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X))
+        prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control)
         mean, var = i.moments(j)
-    posterior_bar, basis_bar = _gathered(basis, i, j, X, wrt, prior_bars, log_bars)
-    if drawn is not None and posterior_bar is not None:
-        posterior_bar = replace(posterior_bar, columns=drawn.widened(posterior_bar.columns))
-    return ell - kl, (basis_bar, posterior_bar, likelihood_bar), SampledInfo(mean, var, (ell, float(kl)))
-
-
-def _kriging(control, model, X, dtype):
-    """How the control's points tell of the batch, checked."""
-    if not isinstance(control, KrigedControl):
-        raise TypeError(f"`control` must be made by fastsvgp.kriged_control, got {type(control).__name__}")
-    if not isinstance(model.likelihood, Gaussian):
-        kind = type(model.likelihood).__name__
-        raise TypeError(f"sampled_bound_and_grad: `control` is for Gaussian noise, not for a {kind} likelihood; leave it out")
-    control.check_model(model)
-    if control.values.dtype != dtype:
-        raise TypeError(f"`control` is {control.values.dtype}, and the model and data are {dtype}; make one of this model")
-    return control.weights(model.basis.covariance, X)
+    terms = data + prior if gaussian else np.array([data, 0.5 * prior.sum()])
+    value = -0.5 * terms.sum() if gaussian else terms[0] - terms[1]
+    sides, posterior_bar, basis_bar = [side for side in (i, j) if side is not None], None, None
+    if moves(wrt):
+        posterior_bar, basis_bar = gathered(basis, sides, X, wrt, control, prior_bars, log_bars)
+        control = control if control is None else control.learnt(sides)
+        if drawn is not None:
+            posterior_bar = replace(posterior_bar, columns=drawn.widened(posterior_bar.columns))
+    return value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo(mean, var, tuple(terms.tolist()), control)
 
 
 def checked_sample(model, sample, units, dtype, control=None, tangent=None):
@@ -168,8 +177,13 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
         kind = type(model.likelihood).__name__
         raise TypeError(f"sampled_bound_and_grad: a {kind} likelihood is not log-concave: its bound has no estimate from below")
     k, paper = q.columns.shape[1], sample.columns is not None
-    if sample.j is None and (gaussian or k or model.basis.dense_precision or paper):
-        why = "Gaussian noise" if gaussian else "dense columns" if k else "columns" if paper else "a dense precision S"
+    if control is not None and not (gaussian or control.serves_all):
+        kind = type(model.likelihood).__name__
+        raise TypeError(f"`control` of paired_control is for Gaussian noise, not for a {kind} likelihood: use kriged_control")
+    needs = ((gaussian, "Gaussian noise"), (k, "dense columns"), (paper, "columns"), (control is not None, "a control"),
+             (model.basis.dense_precision, "a dense precision S"))  # fmt: skip
+    why = next((what for wanted, what in needs if wanted), None)
+    if sample.j is None and why is not None:
         raise ValueError(f"`sample` has no j, which {why} need: draw_basis_sample(..., pair=True)")
     if paper and (control is not None or tangent is not None and not gaussian):
         name = "tangent" if control is None else "control"
@@ -192,65 +206,21 @@ def _sides(model, gaussian, of_i, of_j, of_columns):
     return i, j, drawn
 
 
-class Side:
-    """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
-
-    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names
-    squares (s,) : of the rest of the diagonal d
-    w, w_rest (s,) : how often each counts, and its square
-    p (n,), X_ (k, n), V (n,) : see above; V is None without ``rest``
-    """
-
-    def __init__(self, model, units, weights, rest, dense=None):
-        basis, q = model.basis, model.posterior
-        self.basis, self.units, self.rest = basis, units, rest
-        self.functions = f = basis.functions(units)
-        self.w = self.w_rest = np.repeat(weights, basis.width)
-        self.k = k = q.columns.shape[1]
-        self.dense, columns = (np.arange(k), q.columns[f]) if dense is None else (dense, q.columns[f[:, None], dense])
-        self.A = np.empty((1 + len(self.dense), len(f)), q.mean.dtype)
-        self.A[0] = q.mean[f]
-        self.A[1:] = np.where(f[:, None] >= self.dense, columns, 0).T
-        self.below = f >= k
-        self.d = np.zeros(len(f), q.mean.dtype)
-        self.d[self.below] = q.diagonal[f[self.below] - k]
-        for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
-            if not np.isfinite(values).all():
-                check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
-        check.positive("posterior.diagonal", self.d[self.below])
-        self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
-
-    def see(self, X, control=None, weights=None):
-        """Forward; with a control what its points show, carried over by weights (p, n), is taken off."""
-        out, self.V = self.basis.products(X, self.w * self.A, self.w_rest * self.d**2 if self.rest else None, self.units)
-        if control is not None:
-            there, _ = self.basis.products(control.points, self.w * self.A, None, self.units)
-            out = out - kernels.matmul(there - control.values, weights)
-        self.p, self.X = out[0], out[1:]
-
-    def moments(self, other):
-        """Estimates ``(mean, var)`` of f at the batch."""
-        if other is None:
-            return self.p, self.V
-        V = self.V if other.V is None else 0.5 * (self.V + other.V)
-        return 0.5 * (self.p + other.p), V + (self.X * other.X).sum(axis=0)
-
-    def pull(self, p_bar, X_bar, V_bar):
-        """Keep the cotangents of what was seen."""
-        self.seen = np.concatenate([p_bar[None], X_bar]), V_bar
+def _pull_by(other, side, Y, c):
+    """The cotangents of a side for Gaussian noise, which need the other side alone."""
+    side.pull(0.5 * c * (Y - other.p), -0.5 * c * other.X, np.full_like(Y, -0.5 * c) if side.rest else None)
 
 
-def _gaussian(likelihood, Y, i, j, scale):
-    """``(ell, likelihood_bar)``; the sides get their cotangents."""
-    noise = float(likelihood.variance)
-    c, residuals = scale / noise, (Y - i.p, Y - j.p)
-    squares = _sum(residuals[0] * residuals[1]) + _sum(i.X * j.X) + _sum(i.V)
-    n = scale * len(Y)
-    constant = np.full_like(Y, -0.5 * c)
-    i.pull(0.5 * c * residuals[1], -0.5 * c * j.X, constant)
-    j.pull(0.5 * c * residuals[0], -0.5 * c * i.X, None)
-    bar = -0.5 * (n - c * squares) / noise
-    return -0.5 * (n * np.log(2 * np.pi * noise) + c * squares), Gaussian(Y.dtype.type(bar))
+def _gaussian(likelihood, Y, i, j, scale, control):
+    """``(what the data say of L_mu, L_Sigma, L_const, likelihood_bar)``; j gets its cotangents."""
+    noise, n, known = float(likelihood.variance), scale * len(Y), _sum(Y * Y)
+    c = scale / noise
+    squares = np.array([_sum((Y - i.p) * (Y - j.p)), _sum(i.X * j.X) + _sum(i.V)])
+    if control is not None:
+        squares -= _of_rows(control.of_squares(i, j, c, len(Y)))
+    _pull_by(i, j, Y, c)
+    terms = np.array([c * (squares[0] - known), c * squares[1], n * np.log(2 * np.pi * noise) + c * known])
+    return terms, Gaussian(Y.dtype.type(-0.5 * (n - c * squares.sum()) / noise))
 
 
 def _guesses(tangent, model, X):
@@ -267,50 +237,33 @@ def _guesses(tangent, model, X):
 
 def _tangent(likelihood, Y, i, j, scale, t):
     mean, V = i.moments(j)
-    sd = 0.5 * (V / t + t)
-    var = np.maximum(sd * sd, np.finfo(sd.dtype).tiny ** 0.5)  # at 0 the derivative in sd is 0, whatever that in var is
-    ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, Marginals(mean, var), None)
-    p_bar, V_bar = scale * f_bar.mean, scale * f_bar.var * sd / t
+    ell, p_bar, V_bar, likelihood_bar = tangent_at(likelihood, Y, mean, V, scale, t)
     if j is None:
         i.pull(p_bar, i.X, V_bar)  # k = 0: there is no X, nor a cotangent of it
     else:
         i.pull(0.5 * p_bar, V_bar * j.X, 0.5 * V_bar)
         j.pull(0.5 * p_bar, V_bar * i.X, 0.5 * V_bar)
-    return scale * ell, tree_map(lambda bar: bar * scale, likelihood_bar)
+    return ell, likelihood_bar
 
 
-def _prior(basis, q, i, j, wrt):
-    """``(KL, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the sides get theirs of the rest."""
-    quadratic, log_det, bars = basis.sampled_energy(i, j, wrt)
+def _prior(basis, q, i, j, wrt, control):
+    """``(what the prior says of L_mu, L_Sigma, L_const, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the sides
+    get theirs of the rest.
+    """
+    quadratics, log_det, bars = basis.sampled_energy(i, j, wrt)
+    if control is not None and basis.dense_precision:
+        quadratics = quadratics - _of_rows(control.of_prior(i, j))
     logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
     logs += np.multiply(i.w[i.below], np.log(i.d[i.below], dtype=np.float64)).sum()
     of_columns = i.dense, np.diag(1 / q.columns.diagonal())
     of_rest = i.functions[i.below] - i.k, i.w[i.below] / i.d[i.below]
-    return 0.5 * (quadratic - log_det - basis.num_functions()) - logs, bars, (of_columns, of_rest)
+    terms = np.array([quadratics[0], quadratics[1] - 2 * logs, -log_det - basis.num_functions()])
+    return terms, bars, (of_columns, of_rest)
 
 
-def _gathered(basis, i, j, X, wrt, prior_bars, log_bars):
-    """``(posterior_bar, basis_bar)`` of all sides: sparse rows."""
-    if not any(name.partition(".")[0] in ("posterior", "basis") for name in wrt):
-        return None, None
-    sides, parts = [side for side in (i, j) if side is not None], [(i.functions, prior_bars)]
-    for side in sides:
-        out_bar, V_bar = side.seen
-        W_bar, v_bar, bars = basis.products_vjp(
-            out_bar, V_bar, X, side.w * side.A, side.w_rest * side.d**2 if side.rest else None, wrt, side.units
-        )
-        side.A_bar += side.w * W_bar
-        if side.rest:
-            side.squares_bar += side.w_rest * v_bar
-        parts.append((side.functions, bars))
-    columns = [(s.functions, np.where(s.functions[:, None] >= s.dense, s.A_bar[1:].T, 0)) for s in sides]
-    diagonal = [(s.functions[s.below] - s.k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
-    posterior_bar = ChevronWeights(
-        summed(*((side.functions, side.A_bar[0]) for side in sides)),
-        summed(*columns, log_bars[0]),
-        summed(*diagonal, log_bars[1]),
-    )
-    return posterior_bar, basis.sampled_gradient(parts)
+def _of_rows(terms):
+    """``(that of the mean, those of the dense columns together)``."""
+    return np.array([terms[0], terms[1:].sum()])
 
 
 def _sum(values):

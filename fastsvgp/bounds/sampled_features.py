@@ -97,12 +97,12 @@ class _Features(Basis):
         """``(name, features)`` of the side that these columns are."""
         return ("Phi_i", self.Phi_i) if units[0] == 0 else ("Phi_j", self.Phi_j)
 
-    def products(self, X, W, v, units=None):
+    def products(self, X, W, v, units=None, kept=None):
         _, phi = self._side(units)
         squares = None if v is None else kernels.matmul(v[None], np.square(phi), transpose_b=True)[0]
         return kernels.matmul(W, phi, transpose_b=True), squares
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
         name, phi = self._side(units)
         phi_bar, v_bar = kernels.matmul(out_bar, W, transpose_a=True), None
         if v is not None:

@@ -1,0 +1,102 @@
+"""One sample of basis functions: what a batch sees of them, and what comes back."""
+
+import numpy as np
+
+from .. import check, kernels
+from ..bases.samples import summed
+from ..posteriors.weights import ChevronWeights
+
+
+class Side:
+    """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
+
+    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names
+    squares (s,) : of the rest of the diagonal d
+    w, w_rest (s,) : how often each counts, and its square
+    p (n,), X_ (k, n), V (n,) : see ``sampled``; V is None without ``rest``
+    out_bar (1 + k, n), V_bar (n,) : cotangents of p and X_, and of V
+    """
+
+    def __init__(self, model, units, weights, rest, dense=None):
+        basis, q = model.basis, model.posterior
+        self.basis, self.units, self.rest = basis, units, rest
+        self.functions = f = basis.functions(units)
+        self.w = self.w_rest = np.repeat(weights, basis.width)
+        self.k = k = q.columns.shape[1]
+        self.dense, columns = (np.arange(k), q.columns[f]) if dense is None else (dense, q.columns[f[:, None], dense])
+        self.A = np.empty((1 + len(self.dense), len(f)), q.mean.dtype)
+        self.A[0] = q.mean[f]
+        self.A[1:] = np.where(f[:, None] >= self.dense, columns, 0).T
+        self.below = f >= k
+        self.d = np.zeros(len(f), q.mean.dtype)
+        self.d[self.below] = q.diagonal[f[self.below] - k]
+        for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
+            if not np.isfinite(values).all():
+                check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
+        check.positive("posterior.diagonal", self.d[self.below])
+        self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
+        self.out_bar = self._bars = None
+        self._kept = []
+
+    def _weighted(self):
+        """What the basis multiplies: rows and squares, as often as they count."""
+        return self.w * self.A, self.w_rest * self.d**2 if self.rest else None
+
+    def see(self, X, control, carried, wrt=None):
+        """Forward; what a control's points show to be wrong, carried over (p, n), is taken off.
+
+        With ``wrt`` back too, in the same sweep: the cotangents are there already.
+        """
+        if wrt is not None and moves(wrt):
+            bars = self.out_bar, self.V_bar, X, *self._weighted(), wrt, self.units, self._kept
+            (out, self.V), self._bars = self.basis.products_and_vjp(*bars)
+        else:
+            out, self.V = self.basis.products(X, *self._weighted(), self.units, self._kept)
+        if control is not None:
+            control.see(self)
+        if carried is not None:
+            out = out - kernels.matmul(self.errors, carried)
+        self.p, self.X = out[0], out[1:]
+
+    def moments(self, other):
+        """Estimates ``(mean, var)`` of f at the batch."""
+        if other is None:
+            return self.p, self.V
+        V = self.V if other.V is None else 0.5 * (self.V + other.V)
+        return 0.5 * (self.p + other.p), V + (self.X * other.X).sum(axis=0)
+
+    def pull(self, p_bar, X_bar, V_bar):
+        """Keep the cotangents of what the batch sees."""
+        self.out_bar, self.V_bar = np.concatenate([p_bar[None], X_bar]), V_bar
+
+    def back(self, X, wrt):
+        """Add to the cotangents of A and of the squares what comes from the batch; ``{field of the basis: cotangent}``."""
+        if self._bars is None:
+            self._bars = self.basis.products_vjp(self.out_bar, self.V_bar, X, *self._weighted(), wrt, self.units, self._kept)
+        W_bar, v_bar, bars = self._bars
+        self.A_bar += self.w * W_bar
+        if self.rest:
+            self.squares_bar += self.w_rest * v_bar
+        return bars
+
+
+def moves(wrt):
+    """Whether anything is differentiated that weights or features depend on."""
+    return any(name.partition(".")[0] in ("posterior", "basis") for name in wrt)
+
+
+def gathered(basis, sides, X, wrt, control, prior_bars, log_bars):
+    """``(posterior_bar, basis_bar)`` of all sides: sparse rows. The first side is the one that the prior's are of."""
+    parts = [(sides[0].functions, prior_bars)]
+    for side in sides:
+        parts.append((side.functions, side.back(X, wrt)))
+        if control is not None:
+            control.pull(side)
+    columns = [(s.functions, np.where(s.functions[:, None] >= s.dense, s.A_bar[1:].T, 0)) for s in sides]
+    diagonal = [(s.functions[s.below] - s.k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
+    posterior_bar = ChevronWeights(
+        summed(*((side.functions, side.A_bar[0]) for side in sides)),
+        summed(*columns, log_bars[0]),
+        summed(*diagonal, log_bars[1]),
+    )
+    return posterior_bar, basis.sampled_gradient(parts)
