@@ -62,7 +62,7 @@ class InducingBasis(Basis):
         size = max(1, PANEL_NUMBERS // max(1, len(X)))
         return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
 
-    def products(self, X, W, v, units=None):
+    def products(self, X, W, v, units=None, kept=None):
         out = np.zeros((len(W), len(X)), X.dtype, like=X)
         squares = None if v is None else np.zeros((1, len(X)), X.dtype, like=X)
         for at, Z in self._panels(X, units):
@@ -72,7 +72,7 @@ class InducingBasis(Basis):
                 squares += kernels.matmul(v[None, at], np.square(K, out=K))
         return out, None if v is None else squares[0]
 
-    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None):
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
         W_bar, v_bar, covariance_bars = np.empty_like(W), None if v is None else np.empty_like(v), []
         asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
         inducing_bar = np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None

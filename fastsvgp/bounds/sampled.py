@@ -91,8 +91,8 @@ def sampled_bound_and_grad(
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features six times: neither num_data nor m counts. With a control
-    of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
+    4 (k + 2) n s flops for s functions on each side, and the features four times, for Gaussian noise three times: neither num_data
+    nor m counts. With a control of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
     reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)
@@ -114,12 +114,14 @@ def sampled_bound_and_grad(
     i, j = _sides(model, sample, units, dtype)
     scale = check.data_scale(num_data, len(X))
     weights = None if control is None else _kriging(control, model, X, dtype)
-    for side in (i, j):
-        if side is not None:
-            side.see(X, control, weights)
+    if j is not None:
+        j.see(X, control, weights)
     if isinstance(model.likelihood, Gaussian):
+        _pull_by(j, i, model.likelihood, Y, scale)  # what j saw is enough: i is seen and pulled in one sweep
+        i.see(X, control, weights, wrt)
         ell, likelihood_bar = _gaussian(model.likelihood, Y, i, j, scale)
     else:
+        i.see(X)
         ell, likelihood_bar = _tangent(model.likelihood, Y, i, j, scale, _guesses(tangent, model, X))
     kl, prior_bars = _prior(basis, q, i, j, wrt)
     mean, var = i.moments(j)
@@ -182,14 +184,29 @@ class Side:
                 check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
         check.positive("posterior.diagonal", self.d[self.below])
         self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
+        self.weighted = self.w * self.A, self.w * self.d**2 if rest else None
+        self.seen = self.bars = None
+        self.kept = []
 
-    def see(self, X, control=None, weights=None):
-        """Forward; with a control what its points show, carried over by weights (p, n), is taken off."""
-        out, self.V = self.basis.products(X, self.w * self.A, self.w * self.d**2 if self.rest else None, self.units)
+    def see(self, X, control=None, weights=None, wrt=()):
+        """Forward, and back where cotangents are there already; with a control what its points show, carried over by weights
+        (p, n), is taken off.
+        """
+        if self.seen is not None and _moves(wrt):
+            bars = *self.seen, X, *self.weighted, wrt
+            (out, self.V), self.bars = self.basis.products_and_vjp(*bars, self.units, self.kept)
+        else:
+            out, self.V = self.basis.products(X, *self.weighted, self.units, self.kept)
         if control is not None:
-            there, _ = self.basis.products(control.points, self.w * self.A, None, self.units)
+            there, _ = self.basis.products(control.points, self.weighted[0], None, self.units)
             out = out - kernels.matmul(there - control.values, weights)
         self.p, self.X = out[0], out[1:]
+
+    def back(self, X, wrt):
+        """``(W_bar, v_bar, {field: cotangent})`` of what was seen."""
+        if self.bars is None:
+            self.bars = self.basis.products_vjp(*self.seen, X, *self.weighted, wrt, self.units, self.kept)
+        return self.bars
 
     def moments(self, other):
         """Estimates ``(mean, var)`` of f at the batch."""
@@ -203,15 +220,24 @@ class Side:
         self.seen = np.concatenate([p_bar[None], X_bar]), V_bar
 
 
+def _moves(wrt):
+    """Whether anything is differentiated that the functions' weights or features depend on."""
+    return any(name.partition(".")[0] in ("posterior", "basis") for name in wrt)
+
+
+def _pull_by(other, side, likelihood, Y, scale):
+    """The cotangents of a side for Gaussian noise, which need the other alone."""
+    c = scale / float(likelihood.variance)
+    side.pull(0.5 * c * (Y - other.p), -0.5 * c * other.X, np.full_like(Y, -0.5 * c) if side.rest else None)
+
+
 def _gaussian(likelihood, Y, i, j, scale):
-    """``(ell, likelihood_bar)``; the sides get their cotangents."""
+    """``(ell, likelihood_bar)``; j gets its cotangents."""
     noise = float(likelihood.variance)
     c, residuals = scale / noise, (Y - i.p, Y - j.p)
     squares = _sum(residuals[0] * residuals[1]) + _sum(i.X * j.X) + _sum(i.V)
     n = scale * len(Y)
-    constant = np.full_like(Y, -0.5 * c)
-    i.pull(0.5 * c * residuals[1], -0.5 * c * j.X, constant)
-    j.pull(0.5 * c * residuals[0], -0.5 * c * i.X, None)
+    _pull_by(i, j, likelihood, Y, scale)
     bar = -0.5 * (n - c * squares) / noise
     return -0.5 * (n * np.log(2 * np.pi * noise) + c * squares), Gaussian(Y.dtype.type(bar))
 
@@ -252,14 +278,11 @@ def _prior(basis, q, i, j, wrt):
 
 def _gathered(basis, q, i, j, X, wrt, prior_bars):
     """``(posterior_bar, basis_bar)`` of all sides: sparse rows."""
-    if not any(name.partition(".")[0] in ("posterior", "basis") for name in wrt):
+    if not _moves(wrt):
         return None, None
     sides, parts = [side for side in (i, j) if side is not None], [(i.functions, prior_bars)]
     for side in sides:
-        out_bar, V_bar = side.seen
-        W_bar, v_bar, bars = basis.products_vjp(
-            out_bar, V_bar, X, side.w * side.A, side.w * side.d**2 if side.rest else None, wrt, side.units
-        )
+        W_bar, v_bar, bars = side.back(X, wrt)
         side.A_bar += side.w * W_bar
         if side.rest:
             side.squares_bar += side.w * v_bar
