@@ -53,7 +53,8 @@ class Basis:
     def products(self, X, W, v, units=None, kept=None):
         """``(W phi' (R, N), (phi * phi) v (N,))``; phi is never whole. 2 (R + 1) m N flops, and what phi costs.
 
-        Without v, and without its cotangents on the way back, there are no squares but None.
+        Without v, and without its cotangents on the way back, there are no squares but None. In ``kept``, an empty list at first,
+        may be left what need not be made again for the same inputs and units.
         """
         raise NotImplementedError
 
@@ -62,6 +63,11 @@ class Basis:
         function have one for each function named.
         """
         raise NotImplementedError
+
+    def products_and_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
+        """``products`` and ``products_vjp``, for cotangents that do not depend on the products."""
+        products = self.products(X, W, v, units, kept)
+        return products, self.products_vjp(out_bar, squares_bar, X, W, v, need, units, kept)
 
     def energy(self, W, v, jitter):
         """``Energy`` of these weights."""

@@ -1,11 +1,8 @@
 """Random Fourier features of a stationary covariance (Rahimi and Recht 2007), none of which is ever stored.
 
 Cosine 2 p and sine 2 p + 1 of frequency p are scaled by s = sqrt(variance / num), num = m / 2 frequencies, so that the weights
-are N(0, I) and k(x, x) is exact. Squares need no kernel of their own: with c^2 = (1 + cos 2 theta) / 2, and the sine's,
-
-    (phi * phi) v = s^2 / 2 sum_i v_i + s / 2 [s sum_p (v_2p - v_2p+1) cos(2 theta_p)],
-
-and what is in brackets is a product with features of the inputs 2 X.
+are N(0, I) and k(x, x) is exact. One sweep over the pairs of point and frequency makes products with features and with their
+squares, forward and back: see ``kernels.fourier_sweep``.
 """
 
 from typing import Any
@@ -71,34 +68,26 @@ class RandomFourier(Basis):
         return kernels.fourier_multiply(X, identity, *self._arguments(X, units), transpose=True)
 
     def products(self, X, W, v, units=None, kept=None):
-        arguments = self._arguments(X, units)
-        out = kernels.fourier_multiply(X, W, *arguments)
-        if v is None:
-            return out, None
-        wave, scale = kernels.fourier_multiply(2 * X, _differences(v), *arguments), self._scale(X)
-        return out, scale / 2 * (scale * _sum(v) + wave)
-
-    def _scale(self, X):
-        return np.sqrt(self.covariance.variance / (self.num_features // 2)).astype(X.dtype)
+        need = ("out",) if v is None else ("out", "squares")
+        return kernels.fourier_sweep(X, *self._arguments(X, units), W=W, v=v, need=need, kept=kept)[:2]
 
     def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
-        arguments, scale, need = self._arguments(X, units), self._scale(X), below(need, "covariance")
+        return self._sweep((), out_bar, squares_bar, X, W, v, need, units, kept)[1]
+
+    def products_and_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
+        products = ("out",) if v is None else ("out", "squares")
+        return self._sweep(products, out_bar, squares_bar, X, W, v, need, units, kept)
+
+    def _sweep(self, products, out_bar, squares_bar, X, W, v, need, units, kept):
+        need = below(need, "covariance")
         fields = tuple(name for name in ("variance", "lengthscales") if "covariance" in need or f"covariance.{name}" in need)
-        asked = "w", *fields
-        _, W_bar, variance_bar, lengthscales_bar = kernels.fourier_multiply_vjp(out_bar, X, W, *arguments, need=asked)
-        v_bar = None
-        if v is not None:
-            wave_bar, u = scale / 2 * squares_bar, _differences(v)
-            _, u_bar, _, of_wave = kernels.fourier_multiply_vjp(wave_bar, 2 * X, u, *arguments, need=asked)
-            each = scale * scale / 2 * _sum(squares_bar)
-            v_bar = np.empty_like(v)
-            v_bar[::2], v_bar[1::2] = each + u_bar[::2], each - u_bar[::2]
-            if "variance" in fields:  # squares are linear in the variance, and in v
-                variance_bar = variance_bar + _sum(v * v_bar) / self.covariance.variance
-            if "lengthscales" in fields:
-                lengthscales_bar = lengthscales_bar + of_wave
+        asked = *products, "W", *(() if v is None else ("v",)), *fields
+        sides = {"W": W, "v": v, "U": out_bar, "u": None if v is None else squares_bar}
+        out, squares, W_bar, v_bar, _, variance_bar, lengthscales_bar = kernels.fourier_sweep(
+            X, *self._arguments(X, units), **sides, need=asked, kept=kept
+        )
         bars = {"covariance": type(self.covariance)(variance_bar, lengthscales_bar)} if fields else {}
-        return W_bar, v_bar, bars
+        return (out, squares), (W_bar, v_bar, bars)
 
     def precisions(self, functions):
         return np.ones(1)
@@ -111,15 +100,3 @@ class RandomFourier(Basis):
 
     def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
         return 2 * quadratic_bar * W, np.full_like(v, quadratic_bar), {}
-
-
-def _differences(v):
-    """Right-hand sides (m,) of the waves: those of cosines, zeros of sines."""
-    u = np.zeros_like(v)
-    u[::2] = v[::2] - v[1::2]
-    return u
-
-
-def _sum(v):
-    """Accumulated in float64, in the dtype that came."""
-    return v.sum(dtype=np.float64).astype(v.dtype)

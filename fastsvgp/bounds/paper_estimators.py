@@ -60,8 +60,8 @@ class DrawnColumns:
         j.w_rest = j.w * counted(j.functions, j.w, j.functions) * counted(self.numbers, self.times, j.functions) ** 2
 
     def data_term(self, likelihood, Y, i, j, scale):
-        """``(data term, likelihood_bar, (mean, var))``, estimates of the moments last; the sides get their cotangents. Of Gaussian
-        noise it is what the data say of L_mu, L_Sigma and L_const.
+        """``(data term, likelihood_bar, (mean, var))``, estimates of the moments last; the sides get their cotangents. For
+        Gaussian noise it is what the data say of L_mu, L_Sigma and L_const.
         """
         term = self._gaussian if isinstance(likelihood, Gaussian) else self._theorem_3
         return term(likelihood, Y, i, j, scale, self.times[: len(self.dense), None])
@@ -86,8 +86,8 @@ class DrawnColumns:
         return scale * ell, tree_map(lambda bar: bar * scale, likelihood_bar), (i.p, var)
 
     def prior(self, basis, i, j, need):
-        """``(what the prior says of L_mu, L_Sigma, L_const, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the
-        sides get theirs of the rest.
+        """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C)``;
+        the sides get theirs of the rest.
         """
         own, to_i, to_j = basis.sampled_precision(i, j)
         rows = np.concatenate([np.ones(1, self.times.dtype), self.times[: len(self.dense)]])[:, None]

@@ -43,8 +43,8 @@ from .weight_space import QSGP, check_columns, checked_parts, lightly_checked, o
 
 
 class SampledInfo(NamedTuple):
-    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch; ``terms``; and the ``control`` as the step leaves
-    it, with what that says of a running coefficient.
+    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch; ``terms``; and the ``control`` as the step
+    leaves it, with what that says of a running coefficient.
 
     The terms are, for Gaussian noise, L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018,
     equation 2); else the data term and the KL.
@@ -247,8 +247,8 @@ def _tangent(likelihood, Y, i, j, scale, t):
 
 
 def _prior(basis, q, i, j, wrt, control):
-    """``(what the prior says of L_mu, L_Sigma, L_const, {field of the basis: cotangent of -KL}, cotangents of log det C)``; the sides
-    get theirs of the rest.
+    """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C)``; the
+    sides get theirs of the rest.
     """
     quadratics, log_det, bars = basis.sampled_energy(i, j, wrt)
     if control is not None and basis.dense_precision:

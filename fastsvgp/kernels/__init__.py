@@ -851,8 +851,9 @@ def chevron_log_det_vjp(log_det_bar, dense, diagonal, rows=None):
 # covariance, made from Philox4x32-10 words with key ``seed`` and the index in the counter, so any of them is made again anywhere.
 # Both twins have the same words; float32 frequencies are those of float64 to rounding. The error of a phase is that of its dtype
 # times the phase, which matters for "matern12": its spectrum has no mean, so there are very fast waves among its features.
-# Squares need no kernel of their own: (Phi * Phi) v = s^2 / 2 (sum(v) + sum_p (v[2 p] - v[2 p + 1]) cos(2 theta_p)) with s^2 =
-# variance / num, which is a product with features of the inputs 2 X.
+# Squares follow from the cosines alone, sin^2 being 1 - cos^2: with s^2 = variance / num
+#     (Phi * Phi) v = s^2 sum_p v[2 p + 1] + s^2 sum_p (v[2 p] - v[2 p + 1]) cos^2(theta_p);
+# as cos(2 theta) = 2 cos^2(theta) - 1 they are a product with features of the inputs 2 X, too.
 #
 # seed : int, 0 ... 2^64 - 1.  indices : (n,) integers in 0 ... num - 1, repeats allowed. One out of range raises ``IndexError``
 # on the CPU, on a device only with FASTSVGP_CUDA_CHECK=1 in the environment.
@@ -937,3 +938,45 @@ def fourier_multiply_vjp(
     """
     module = twin("fourier", out_bar=out_bar, X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
     return module.multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscales, transpose, need)
+
+
+def fourier_sweep(
+    X, family, seed, indices, num, variance, lengthscales, *, W=None, v=None, U=None, u=None, need=("out",), kept=None
+):
+    """Products with the features and with their squares, forward and back, from one set of cosines and sines.
+
+    Parameters
+    ----------
+    X : (N, D)
+    family, seed, indices, num, variance, lengthscales : as in ``fourier_multiply``
+    W : (R, 2 n), optional
+        Weights.
+    v : (2 n,), optional
+        Weights of the squares.
+    U : (R, N), optional
+        Cotangents of W Phi'.
+    u : (N,), optional
+        Cotangents of (Phi * Phi) v.
+    need : names of the results that are wanted; the others are None
+    kept : list, optional
+        Empty, it may receive phases; a later sweep over the same points and frequencies, to which it is given again, need not make
+        them then. Up to 64 MiB in float64. Nothing is kept where there are few features, or on a device.
+
+    Returns
+    -------
+    out (R, N), squares (N,)
+        W Phi', (Phi * Phi) v.
+    W (R, 2 n), v (2 n,), X (N, D), variance (), lengthscales () or (D,)
+        Cotangents of these, in this order: the derivatives of sum(U * out) + sum(u * squares).
+
+    Notes
+    -----
+    A cosine, a sine and 2 D flops a pair of point and frequency; 4 R for each of "out", "W" and, together, "X" and
+    "lengthscales", to which 2 D more come; 3 for each part of the squares. From 16 right-hand sides on the products are gemm's.
+    With cos^2 as above the reverse rule of the squares is
+        v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
+        g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
+    beside that of ``fourier_multiply_vjp``. A device does this in passes of their own.
+    """
+    arrays = {"X": X, "indices": indices, "variance": variance, "lengthscales": lengthscales, "W": W, "v": v, "U": U, "u": u}
+    return twin("fourier", **arrays).sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept)

@@ -14,7 +14,7 @@ OTHERS = {  # parameters that are no arrays, and what they are here
     **dict.fromkeys(["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False),
     **dict.fromkeys(["jitter", "shift", "kl_bar", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
     **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "rng"], 1),
-    **{"need": (), "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
+    **{"need": (), "kept": None, "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
 }
 NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1}
 TUPLES = {("adam", "out"): 3}

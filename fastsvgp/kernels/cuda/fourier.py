@@ -210,3 +210,49 @@ def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscal
         columns = X.shape[1] if shape else 1
         lengthscales_bar = _column_products(_lines(X), X_bar, columns, -1.0, lengthscales).reshape(shape)
     return X_bar if "X" in need else None, w_bar if "w" in need else None, variance_bar, lengthscales_bar
+
+
+def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
+    """Products and squares go through passes of their own, for (Phi * Phi) v = s / 2 [s sum(v) + d Phi(2 X)'], d = v of cosines - v
+    of sines: the waves of squares are features of the inputs 2 X.
+    """
+    model, need, cotangents = (family, seed, indices, num, variance, lengthscales), {*need}, ("X", "variance", "lengthscales")
+    asked = [name for name in cotangents if name in need]
+    bars = {name: [] for name in cotangents}
+    out = multiply(X, W, *model, False) if "out" in need else None
+    squares = W_bar = v_bar = None
+    if "W" in need:
+        W_bar = multiply(X, U, *model, True)
+    if asked and W is not None and U is not None:
+        X_bar, _, *others = multiply_vjp(U, X, W, *model, False, asked)
+        _keep(bars, X_bar, *others)
+    half, d = (0.5 * np.sqrt(variance / num)).astype(X.dtype), None if v is None else _differences(v)
+    if "squares" in need:
+        squares = half * (2 * half * _sum(v) + multiply(2 * X, d, *model, False))
+    if u is not None and ("v" in need or asked and v is not None):
+        each, wave_bar = 2 * half * half * _sum(u), multiply(2 * X, half * u, *model, True)
+        v_bar = each + wave_bar
+        v_bar[1::2] = each - wave_bar[::2]
+    if asked and v is not None and u is not None:
+        X_bar, _, _, lengthscales_bar = multiply_vjp(half * u, 2 * X, d, *model, False, asked)
+        _keep(bars, None if X_bar is None else 2 * X_bar, (_sum(v * v_bar) / variance).astype(X.dtype), lengthscales_bar)
+    found = (sum(bars[name][1:], bars[name][0]) if name in need and bars[name] else None for name in cotangents)
+    return out, squares, W_bar, v_bar if "v" in need else None, *found
+
+
+def _keep(bars, *found):
+    for parts, bar in zip(bars.values(), found, strict=True):
+        if bar is not None:
+            parts.append(bar)
+
+
+def _differences(v):
+    """Right-hand sides (2 n,) of the waves: those of cosines, zeros of sines."""
+    d = loader.cupy().zeros_like(v)
+    d[::2] = v[::2] - v[1::2]
+    return d
+
+
+def _sum(v):
+    """Accumulated in float64, in the dtype that came."""
+    return v.sum(dtype=np.float64).astype(v.dtype)
