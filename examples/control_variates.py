@@ -21,10 +21,10 @@ DATA = weight_space.DATA
 TINY = 1e-8  # standard deviations of the weights, for the variance of the mean's terms alone
 KINDS = {
     "eq. 3": lambda model, points, targets: fs.paired_control(model, points),
-    "eq. 3, targets": lambda model, points, targets: fs.paired_control(model, points, "running", targets=targets),
+    "eq. 3, targets, running": lambda model, points, targets: fs.paired_control(model, points, "running", targets=targets),
     "kriged": lambda model, points, targets: fs.kriged_control(model, points),
 }
-COLOURS = {"eq. 3": "#c9762c", "eq. 3, targets": "#a03b6a", "kriged": "#2c6fbb"}
+COLOURS = {"eq. 3": "#c9762c", "eq. 3, targets, running": "#a03b6a", "kriged": "#2c6fbb"}
 
 
 def spread(model, X, Y, control, args):
@@ -96,8 +96,8 @@ def picture(path, panels):
     figure.savefig(path, dpi=110)
 
 
-def logistic(m, n=300):
-    """Two inputs, labels, and the best mean: what the exact bound has its maximum at."""
+def logistic(m, iterations, n=300):
+    """A model of labels at two inputs, its mean near the maximum of the exact bound; and these."""
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(0)
@@ -112,13 +112,13 @@ def logistic(m, n=300):
         value, grad = fs.weight_bound_and_grad(unravel(vector), X, Y, wrt="posterior.mean")
         return -value, -unravel.pullback(vector, grad)
 
-    return unravel(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 60}).x), X, Y
+    return unravel(minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": iterations}).x), X, Y
 
 
 def classes(args):
     """Rows of a table: the tangent bound with its best t, from the mean of both samples and kriged."""
     m = args.features // 5
-    model, X, Y = logistic(m)
+    model, X, Y = logistic(m, args.iterations)
     t = np.sqrt(fs.predict_f(model, X)[1])
     everything = fs.BasisSample(*[np.arange(m // 2)] * 2)
     exact = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=(), tangent=t)[2].terms[0]
@@ -151,7 +151,7 @@ def main(arguments):
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--points", type=int, nargs="+", default=[10, 30, 100, 300, 1000])
     parser.add_argument("--evaluations", type=int, default=1000)
-    parser.add_argument("--iterations", type=int, default=30, help="of the conjugate gradients that fit the mean")
+    parser.add_argument("--iterations", type=int, default=30, help="of what fits the mean")
     parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
     parser.add_argument("--out", default=".")
     args = parser.parse_args(arguments)

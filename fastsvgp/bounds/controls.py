@@ -47,7 +47,7 @@ class Control:
         """What the arrays must be, for p points, and rows of the mean and the dense columns."""
         return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
 
-    def checked(self, model):
+    def checked(self, model, dtype):
         """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
         ours, theirs = (_name(basis) if isinstance(basis, Basis) else None for basis in (self.basis, model.basis))
         if ours != theirs:
@@ -66,6 +66,9 @@ class Control:
             if name in arrays:
                 if arrays[name].shape != shape:
                     raise ValueError(f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make the control anew")
+                if arrays[name].dtype != dtype and name not in ("coefficient", "moments"):
+                    came = arrays[name].dtype
+                    raise TypeError(f"`control.{name}` is {came}, and the model and data are {dtype}; make one of this model")
                 check.finite(f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name])
         basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
         check_columns(basis, control.points, "control.points")
@@ -128,9 +131,7 @@ def checked_control(control, model, X, dtype):
     """The control, checked; O(its size)."""
     _check_kind(control)
     model.posterior.check_size(model.basis.num_functions())
-    control = control.checked(model)
-    if control.values.dtype != dtype:
-        raise TypeError(f"`control` is {control.values.dtype}, and the model and data are {dtype}; make one of this model")
+    control = control.checked(model, dtype)
     if control.points.shape[1] != X.shape[1]:
         raise ValueError(f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}")
     return control
@@ -238,9 +239,9 @@ def advance_control(model, control, change) -> Control:
     """
     _check_kind(control)
     checked_parts(model)
-    model, _ = lightly_checked(model)
+    model, dtype = lightly_checked(model)
     model.posterior.check_size(model.basis.num_functions())
-    control = control.checked(model)
+    control = control.checked(model, dtype)
     parts = {name: getattr(change, name, None) for name in ("mean", "columns")}
     for name, part in parts.items():
         if part is not None and not isinstance(part, SparseRows):
@@ -264,5 +265,6 @@ def advance_control(model, control, change) -> Control:
 
 
 def _name(basis):
+    basis.check_settings()
     seed = f", seed {basis.seed}" if hasattr(basis, "seed") else ""
     return f"{type(basis).__name__} of {basis.num_functions()} functions{seed}"

@@ -115,7 +115,7 @@ def sampled_bound_and_grad(
     on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     model, dtype = lightly_checked(model, X=X, Y=Y)
-    basis = model.basis
+    basis, q = model.basis, model.posterior
     X, units = X.astype(dtype, copy=False), num_units(basis)
     check_columns(basis, X)
     outputs = q.check_size(basis.num_functions())

@@ -173,7 +173,8 @@ def lightly_checked(model, **data):
     of_dtype = np.empty(0, dtype)
     covariance, _ = check.parameters(model.basis.covariance, of_dtype, prefix="basis.covariance.")
     likelihood, _ = check.parameters(model.likelihood, of_dtype, prefix="likelihood.")
-    return QSGP(replace(model.basis, covariance=covariance), model.posterior, likelihood), dtype
+    basis, posterior = (tree_map(lambda a: check.as_array("model", a), part) for part in (model.basis, model.posterior))
+    return QSGP(replace(basis, covariance=covariance), posterior, likelihood), dtype
 
 
 def on_host(name, *arrays):

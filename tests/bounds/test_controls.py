@@ -152,7 +152,7 @@ def test_a_paired_control_that_is_advanced_or_stored(rng, tmp_path, name, k):
     again = fs.load(tmp_path / "control.npz")
     for (path, _, a), (_, _, b) in zip(fs.leaves(again), fs.leaves(advanced), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=path)
-    again.checked(moved)
+    again.checked(moved, np.float64)
 
 
 def test_float32(rng):

@@ -159,7 +159,7 @@ def test_bad_controls(rng):
     with pytest.raises(TypeError, match="`control` must be made by"):
         fs.advance_control(model, X, model.posterior)
     single = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
-    with pytest.raises(TypeError, match="`control` is float64, and the model and data are float32"):
+    with pytest.raises(TypeError, match="`control.points` is float64, and the model and data are float32"):
         fs.sampled_bound_and_grad(single, X.astype(np.float32), Y.astype(np.float32), sample, control=control)
     with pytest.raises(ValueError, match="`points`"):
         fs.kriged_control(model, X[:, 0])
