@@ -145,7 +145,7 @@ def _data_of(model, augmented, dtype):
 def _gain(model, X, data):
     """k(x, x)^2 c^2 (N,) of the derivation above."""
     count = data.num_functions()
-    nothing, ones = np.zeros((1, count), X.dtype, like=X), np.ones(count, X.dtype, like=X)
+    nothing, ones = np.zeros((1, count), X.dtype, like=X), kernels.full(count, 1.0, X)
     own, (_, squares) = data.covariance.kff(X), data.products(X, nothing, ones)
     precision = own + squares / model.likelihood.variance
     return own * own / np.maximum(precision, np.finfo(precision.dtype).tiny)  # a linear covariance may be 0 at x
