@@ -74,6 +74,11 @@ class Control:
         check_columns(basis, control.points, "control.points")
         return replace(control, basis=basis)
 
+    def renewed(self, model, jitter):
+        """The control at the same points of a model as it is now: without the rounding of many advances, and of its basis."""
+        factor = None if self.factor is None else factor_at(model, self.points, jitter)
+        return replace(self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor)
+
     def carried(self, X):
         """How errors at the points are taken off at the batch (p, n), or None."""
         return None

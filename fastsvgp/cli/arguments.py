@@ -198,8 +198,8 @@ def _add_fit(commands):
         "--control-points",
         metavar="P",
         type=_number(int, 0, MOST),
-        help=f"qsgp, gaussian: training rows at which the exact mean is kept, which takes noise off the steps (default {POINTS}; "
-        "0: none)",
+        help=f"qsgp: training rows at which the exact mean is kept, which takes noise off the steps (default {POINTS} for "
+        "gaussian, else 0: none)",
     )
     training.add_argument(
         "--learn-hyperparameters",

@@ -134,11 +134,8 @@ def _settle_basis(args, task, rows):
     for option, value in (("--dense-columns", args.dense_columns), ("--basis-batch", args.basis_batch)):
         if value > args.features:
             raise UsageError(f"{option} {value} is more than the {args.features} of --features; give at most that")
-    possible = task.likelihood == "gaussian" and not args.learn_hyperparameters
     if args.control_points is None:
-        args.control_points = min(POINTS, rows) if possible else 0
-    elif args.control_points and not possible:
-        raise UsageError("--control-points: a control needs the gaussian likelihood and hyperparameters that stay; leave it out")
+        args.control_points = min(POINTS, rows) if task.likelihood == "gaussian" else 0
     elif args.control_points > rows:
         raise UsageError(f"--control-points {args.control_points} is more than the {rows} training rows; give at most that")
 

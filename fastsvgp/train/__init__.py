@@ -83,9 +83,9 @@ def fit(
         on the last of these batches, others on new ones (algorithm E of Adam et al. 2021); default 1 and 1.
     basis_size : int
         Basis functions a step on each side, for a QSGP; default 10,000, or all.
-    control : int, KrigedControl, optional
-        Control variate of a QSGP with Gaussian noise: at so many rows of the data, drawn at random, or one of your own
-        (``fs.kriged_control``) for this model. Default min(500, N), and none (0) where covariance or inducing inputs are learned.
+    control : int, KrigedControl or PairedControl, optional
+        Control variate of a QSGP: kriged, at so many rows of the data, drawn at random; or one of your own for this model.
+        Default min(500, N) with Gaussian noise, else none (0).
     closed_form_every : int, optional
         For a QSGP with Gaussian noise: set the diagonal of the factor beyond its dense columns to its optimum
         (``fs.optimal_diagonal``, on at most 4096 rows) before the first step and every so many; the optimiser leaves it alone.

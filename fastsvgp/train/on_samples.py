@@ -44,13 +44,12 @@ def sampled_training(
     optimiser = _optimiser(model, optimiser, fixed)
     closed_form_every, optimiser = _closed_forms(model, optimiser, count("closed_form_every", closed_form_every, 0))
     moved = optimiser.paths(model)
-    frozen = not any(path.startswith(("basis.covariance", "basis.inducing")) for path in moved)
     _warn_of_hyperparameters(model, moved)
     units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
     units = min(units, num_units(model.basis))
     gaussian = isinstance(model.likelihood, Gaussian)
-    pair = gaussian or np.shape(model.posterior.columns)[-1] > 0
-    points = _points(control, gaussian and frozen, len(X))
+    points = _points(control, gaussian, len(X))
+    pair = gaussian or np.shape(model.posterior.columns)[-1] > 0 or points > 0 or is_record(control)
     fresh = TrainingState(
         model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X)), seed=batches.seed,
         num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, **about,
@@ -116,15 +115,13 @@ def _warn_of_hyperparameters(model, moved):
         )  # fmt: skip
 
 
-def _points(control, possible, num_data):
+def _points(control, gaussian, num_data):
     """How many points the kriged control has that is to be made."""
     if control is None:
-        return min(POINTS, num_data) if possible else 0
+        return min(POINTS, num_data) if gaussian else 0
     if is_record(control):
         return 0
     points = count("control", control, 0)
-    if points and not possible:
-        raise ValueError("fit: a `control` needs Gaussian noise and a basis whose covariance and inducing inputs are fixed")
     if points > num_data:
         raise ValueError(f"fit: `control` asks for {points} points, but there are {num_data} rows")
     return points

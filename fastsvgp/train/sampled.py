@@ -96,7 +96,7 @@ class SampledSteps(Steps):
             self._torn.clear()
             raise
         if before is not None:
-            control = advance_control(model, control, _change(before, model.posterior))
+            control = advance_control(model, info.control, _change(before, model.posterior))
         if self._spread is not None:
             var = np.maximum(info.var, LEAST * prior)
             self._spread[rows] = np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var)
@@ -113,7 +113,7 @@ class SampledSteps(Steps):
             rows = np.sort(self._rng(3).choice(self._batches.num_data, count, replace=False))
             model = optimal_diagonal(model, self._batches.inputs(rows), num_data=self._batches.num_data, jitter=self._jitter)
         if control is not None and self._step and self._step % self._choices.renewal == 0:
-            control = control.renewed(model)
+            control = control.renewed(model, self._jitter)
         return model, control
 
     def _rng(self, stream):

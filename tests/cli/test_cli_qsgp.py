@@ -111,7 +111,6 @@ def test_learning_hyperparameters_moves_them_late(capsys, monkeypatch):
         (["--method", "qsgp", "--features", "8", "--dense-columns", "9"], ["--dense-columns 9", "8 of --features"]),
         (["--method", "qsgp", "--features", "8", "--basis-batch", "9"], ["--basis-batch 9", "8 of --features"]),
         (["--method", "qsgp", "--control-points", "999"], ["--control-points 999", "135 training rows"]),
-        (["--method", "qsgp", "--control-points", "9", "--learn-hyperparameters"], ["--control-points", "leave it out"]),
         (["--method", "qsgp", "--likelihood", "student-t"], ["log-concave", "student-t", "--method svgp"]),
         (["--method", "qsgp", "--natural-step", "0.1"], ["--natural-step", "AdaGrad"]),
         (["--method", "svgp", "--features", "8"], ["--features is for --method qsgp; with svgp"]),
