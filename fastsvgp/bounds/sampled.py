@@ -100,8 +100,9 @@ def sampled_bound_and_grad(
     ------
     ValueError, TypeError
         As ``weight_bound``; units out of range, weights or ``tangent`` not positive, mixed dtypes, no j where it is needed, a
-        likelihood that is not log-concave, hyperparameters of an ``InducingBasis``, whose log|S| has no gradient here; columns
-        and ``control`` or ``tangent``.
+        likelihood that is not log-concave, hyperparameters of an ``InducingBasis``, whose log|S| has no gradient here, a control
+        of another basis or number of dense columns, one of ``paired_control`` where the likelihood is not Gaussian; columns and
+        ``control`` or ``tangent``.
 
     Notes
     -----
