@@ -246,7 +246,7 @@ def advance_control(model, control, change) -> Control:
     checked_parts(model)
     model, dtype = lightly_checked(model)
     model.posterior.check_size(model.basis.num_functions())
-    control = control.checked(model, dtype)
+    checked = control.checked(model, dtype)
     parts = {name: getattr(change, name, None) for name in ("mean", "columns")}
     for name, part in parts.items():
         if part is not None and not isinstance(part, SparseRows):
@@ -254,19 +254,19 @@ def advance_control(model, control, change) -> Control:
     parts = {name: part for name, part in parts.items() if part is not None and len(part.rows)}
     if not parts:
         return control
-    basis, k = control.basis, model.posterior.columns.shape[1]
+    basis, k = checked.basis, model.posterior.columns.shape[1]
     units = np.unique(np.concatenate([part.rows for part in parts.values()]) // basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():
         raise ValueError(f"`change` names functions beyond the {basis.num_functions()} of the basis")
-    W = np.zeros((1 + k, len(functions)), control.values.dtype)
+    W = np.zeros((1 + k, len(functions)), dtype)
     if "mean" in parts:
         W[0, np.searchsorted(functions, parts["mean"].rows)] = parts["mean"].values
     if "columns" in parts:
         rows = parts["columns"].rows
         W[1:, np.searchsorted(functions, rows)] = np.where(rows[:, None] >= np.arange(k), parts["columns"].values, 0).T
-    moved, _ = basis.products(control.points, W, None, units)
-    return replace(control, values=control.values + moved)
+    moved, _ = basis.products(checked.points, W, None, units)
+    return replace(checked, values=checked.values + moved)
 
 
 def _name(basis):
