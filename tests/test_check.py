@@ -484,7 +484,7 @@ def test_keywords_that_nobody_knows(rng):
             call(*arguments, probes=3)
         call(*arguments, probes=None)  # is not given
     for unknown in ("step", "plan", "checked", "about"):  # some are arguments of what fit calls
-        with pytest.raises(TypeError, match=f"fit: `{unknown}` is no option for SVGP; it takes `batch_size`, .*`steps`"):
+        with pytest.raises(TypeError, match=f"fit: `{unknown}` is no option for SVGP; it takes `basis_size`, .*`steps`"):
             fs.fit(m, X, Y, steps=1, **{unknown: 10})
     for call in (fs.predict_y, fs.natural_step, fs.likelihood_direction):
         with pytest.raises(TypeError, match=f"{call.__name__}: `jiter` is no option for SVGP; it takes .*`jitter`"):

@@ -50,6 +50,12 @@ def weight_space(monkeypatch):
 
 
 @pytest.fixture
+def control_variates(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("control_variates")
+
+
+@pytest.fixture
 def odd_even(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     return importlib.import_module("odd_even")
@@ -306,11 +312,6 @@ def test_the_pictures_of_relevance(relevance, tmp_path):
     relevance.main(["--rows", "40", "--turns", "10", "--steps", "20", "--out", str(tmp_path)])
     for name in ("relevance.png", "augmented.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-
-
-def test_steps_from_samples_against_the_number_of_functions(weight_space, capsys):
-    ((m, middle),) = weight_space.main(["steps", "--features", "1000"])
-    assert m == 1000 and middle > 0 and "| 1,000 |" in capsys.readouterr().out
 
 
 def test_what_control_variates_leave(control_variates, tmp_path, capsys):
