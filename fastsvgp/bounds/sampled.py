@@ -175,8 +175,11 @@ class Side:
         self.k = k = q.columns.shape[1]
         self.A = np.empty((1 + k, len(f)), q.mean.dtype)
         self.A[0] = q.mean[f]
-        self.A[1:] = np.where(f[:, None] >= np.arange(k), q.columns[f], 0).T
         self.below = f >= k
+        if k:
+            kernels.gather_rows(q.columns, f, self.A[1:])
+            head = np.flatnonzero(~self.below)
+            self.A[1:, head] = np.where(f[head] >= np.arange(k)[:, None], self.A[1:, head], 0)
         self.d = np.zeros(len(f), q.mean.dtype)
         self.d[self.below] = q.diagonal[f[self.below] - k]
         for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
@@ -288,16 +291,16 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
             side.squares_bar += side.w * v_bar
         parts.append((side.functions, bars))
     k = side.k
-    columns = [(side.functions, np.where(side.functions[:, None] >= np.arange(k), side.A_bar[1:].T, 0)) for side in sides]
+    columns = [(side.functions, side.A_bar[1:].T) for side in sides if k]
     diagonal = [(s.functions[s.below] - k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
     diagonal.append((i.functions[i.below] - k, i.w[i.below] / i.d[i.below]))
     pivots = np.zeros((k, k), q.mean.dtype)
     pivots.reshape(-1)[:: k + 1] = 1 / q.columns.diagonal()
-    posterior_bar = ChevronWeights(
-        summed(*((side.functions, side.A_bar[0]) for side in sides)),
-        summed(*columns, (np.arange(k), pivots)),
-        summed(*diagonal),
-    )
+    columns = summed(*columns, (np.arange(k), pivots))
+    head = columns.rows[: np.searchsorted(columns.rows, k)]
+    columns.values[: len(head)][head[:, None] < np.arange(k)] = 0
+    mean = summed(*((side.functions, side.A_bar[0]) for side in sides))
+    posterior_bar = ChevronWeights(mean, columns, summed(*diagonal))
     return posterior_bar, basis.sampled_gradient(parts)
 
 
