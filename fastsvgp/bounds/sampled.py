@@ -292,8 +292,7 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
         parts.append((side.functions, bars))
     k = side.k
     columns = [(side.functions, side.A_bar[1:].T) for side in sides if k]
-    diagonal = [(s.functions[s.below] - k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
-    diagonal.append((i.functions[i.below] - k, i.w[i.below] / i.d[i.below]))
+    diagonal = [_of_diagonal(side, side is i) for side in sides if side.rest]
     pivots = np.zeros((k, k), q.mean.dtype)
     pivots.reshape(-1)[:: k + 1] = 1 / q.columns.diagonal()
     columns = summed(*columns, (np.arange(k), pivots))
@@ -302,6 +301,13 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
     mean = summed(*((side.functions, side.A_bar[0]) for side in sides))
     posterior_bar = ChevronWeights(mean, columns, summed(*diagonal))
     return posterior_bar, basis.sampled_gradient(parts)
+
+
+def _of_diagonal(side, log_det):
+    """What a side adds to the gradient in the diagonal beyond the dense columns, of log det C too if it is the side to tell."""
+    d = side.d[side.below]
+    bar = 2 * d * side.squares_bar[side.below]
+    return side.functions[side.below] - side.k, bar + side.w[side.below] / d if log_det else bar
 
 
 def _sum(values):

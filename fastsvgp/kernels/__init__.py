@@ -643,9 +643,10 @@ def gather_rows(A, rows, out):
 
 
 def sum_rows(rows, values):
-    """``(distinct (u,), sums (u, ...))``: the rows that are named, increasing, and what they come to; ``values`` may have any strides.
+    """``(distinct (u,), sums (u, ...))``: the rows that are named, increasing, and what the values of each add up to.
 
-    rows : tuple of (r,) int64.  values : tuple of as many (r, ...), of one dtype and width. What comes in order is only merged.
+    rows : tuple of (r,) integers.  values : tuple of as many (r, ...), of one dtype and width and of any strides. Rows that come in
+    order are merged in O(r).
     """
     named = {f"rows[{i}]": part for i, part in enumerate(rows)} | {f"values[{i}]": part for i, part in enumerate(values)}
     return twin("sparse_rows", **named).sum_rows(rows, values)
@@ -654,8 +655,8 @@ def sum_rows(rows, values):
 def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, period=0):
     """A step of AdaGrad uphill (Duchi, Hazan and Singer 2011) for some rows of an array, in place, in one pass.
 
-    ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) + epsilon)``; positive numbers move in the coordinate log x, where g
-    is x g and x <- x exp(...).
+    ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) + epsilon)``; positive numbers move in the coordinate log x, where
+    x g takes the place of g, and x is multiplied by the exponential.
 
     Parameters
     ----------
@@ -1012,7 +1013,7 @@ def fourier_sweep(
     Notes
     -----
     A cosine, a sine and 2 D flops a pair of point and frequency; 4 R for each of "out", "W" and, together, "X" and
-    "lengthscales", to which 2 D more come; 3 for each part of the squares. From 16 right-hand sides on the products are gemm's.
+    "lengthscales", which take 2 D more; 3 for each part of the squares. From 16 right-hand sides on the products are gemm's.
     With cos^2 as above the reverse rule of the squares is
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin

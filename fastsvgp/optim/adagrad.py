@@ -142,7 +142,8 @@ def _lines(path, array, rows, bar):
     shape, dtype = np.shape(array), _dtype(array)
     if rows is not None:
         if len(rows) and (rows.min() < 0 or rows.max() >= shape[0]):
-            raise IndexError(f"the gradient of {path!r} names rows {rows.min()} to {rows.max()}, but there are {shape[0]}, from 0")
+            named = f"rows {rows.min()} to {rows.max()}"
+            raise IndexError(f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0")
         shape = (len(rows), *shape[1:])
     bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype)
     columns = shape[-1] if len(shape) > 1 else 1

@@ -35,7 +35,9 @@ def gather_rows(A, rows, out):
 
 @njit(**PLAIN)
 def _places(rows, order, where, first, distinct):
-    """``distinct`` receives the rows, ``where`` the place of each among them, ``first`` whether it is the first there; how many."""
+    """How many distinct rows there are. ``distinct`` receives them, ``where`` the place of each row among them, and ``first`` whether
+    it is the first there.
+    """
     count = 0
     for i in order:
         first[i] = count == 0 or rows[i] != distinct[count - 1]
@@ -87,14 +89,14 @@ def _moved(x, total, g, size, epsilon, positive):
 @njit(**PLAIN)
 def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
     k = array.shape[1]
-    x, total, g = np.empty(LANES, array.dtype), np.empty(LANES, array.dtype), np.empty(LANES, array.dtype)
-    if k == 1:
+    if k == 1 and not period:
+        x, total, g = np.empty(LANES, array.dtype), np.empty(LANES, array.dtype), np.empty(LANES, array.dtype)
         for at in range(start, stop, LANES):
             count = min(LANES, stop - at)
             for i in range(count):
                 row = rows[at + i]
                 x[i], total[i], g[i] = array[row, 0], sums[row, 0], bar[at + i, 0]
-            if positive or period == 1:
+            if positive:
                 for i in range(count):
                     x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, True)
             else:
