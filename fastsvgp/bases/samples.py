@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check
+from .. import check, kernels
 
 SCHEMES = "stratified", "without", "with"
 
@@ -44,11 +44,7 @@ class SparseRows:
 
 def summed(*parts):
     """``SparseRows`` of the sum of (rows, values), rows repeated or not."""
-    rows, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-    unique, where = np.unique(rows, return_inverse=True)
-    out = np.zeros((len(unique), *values.shape[1:]), values.dtype)
-    np.add.at(out, where, values)
-    return SparseRows(unique, out)
+    return SparseRows(*kernels.sum_rows(*zip(*parts, strict=True)))
 
 
 def counted(numbers, weights, at):

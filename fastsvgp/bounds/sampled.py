@@ -248,8 +248,8 @@ def _tangent(likelihood, Y, i, j, scale, t):
 
 
 def _prior(basis, q, i, j, wrt, control):
-    """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C)``; the
-    sides get theirs of the rest.
+    """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C in the
+    dense columns)``; the sides get theirs of the rest.
     """
     quadratics, log_det, bars = basis.sampled_energy(i, j, wrt)
     if control is not None and basis.dense_precision:
@@ -257,9 +257,9 @@ def _prior(basis, q, i, j, wrt, control):
     logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
     logs += np.multiply(i.w[i.below], np.log(i.d[i.below], dtype=np.float64)).sum()
     of_columns = i.dense, np.diag(1 / q.columns.diagonal())
-    of_rest = i.functions[i.below] - i.k, i.w[i.below] / i.d[i.below]
+    i.log_bar = i.w[i.below] / i.d[i.below]
     terms = np.array([quadratics[0], quadratics[1] - 2 * logs, -log_det - basis.num_functions()])
-    return terms, bars, (of_columns, of_rest)
+    return terms, bars, (of_columns,)
 
 
 def _of_rows(terms):

@@ -11,7 +11,7 @@ class Side:
     """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
 
     A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names
-    squares (s,) : of the rest of the diagonal d
+    squares (s,) : of the rest of the diagonal d; log_bar : cotangents of what there is of d in log det C
     w, w_rest (s,) : how often each counts, and its square
     p (n,), X_ (k, n), V (n,) : see ``sampled``; V is None without ``rest``
     out_bar (1 + k, n), V_bar (n,) : cotangents of p and X_, and of V
@@ -23,18 +23,23 @@ class Side:
         self.functions = f = basis.functions(units)
         self.w = self.w_rest = np.repeat(weights, basis.width)
         self.k = k = q.columns.shape[1]
-        self.dense, columns = (np.arange(k), q.columns[f]) if dense is None else (dense, q.columns[f[:, None], dense])
+        self.dense = np.arange(k) if dense is None else dense
         self.A = np.empty((1 + len(self.dense), len(f)), q.mean.dtype)
         self.A[0] = q.mean[f]
-        self.A[1:] = np.where(f[:, None] >= self.dense, columns, 0).T
+        if dense is None:
+            kernels.gather_rows(q.columns, f, self.A[1:])
+        else:
+            self.A[1:] = q.columns[f, dense[:, None]]
         self.below = f >= k
+        head = np.flatnonzero(~self.below)
+        self.A[1:, head] = np.where(f[head] >= self.dense[:, None], self.A[1:, head], 0)
         self.d = np.zeros(len(f), q.mean.dtype)
         self.d[self.below] = q.diagonal[f[self.below] - k]
         for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
             if not np.isfinite(values).all():
                 check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
         check.positive("posterior.diagonal", self.d[self.below])
-        self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
+        self.A_bar, self.squares_bar, self.log_bar = np.zeros_like(self.A), np.zeros_like(self.d), 0.0
         self.out_bar = self._bars = None
         self._kept = []
 
@@ -79,6 +84,10 @@ class Side:
             self.squares_bar += self.w_rest * v_bar
         return bars
 
+    def of_diagonal(self):
+        """``(rows, cotangents)`` of the diagonal beyond the dense columns."""
+        return self.functions[self.below] - self.k, 2 * self.d[self.below] * self.squares_bar[self.below] + self.log_bar
+
 
 def moves(wrt):
     """Whether anything is differentiated that weights or features depend on."""
@@ -86,17 +95,19 @@ def moves(wrt):
 
 
 def gathered(basis, sides, X, wrt, control, prior_bars, log_bars):
-    """``(posterior_bar, basis_bar)`` of all sides: sparse rows. The first side is the one that the prior's are of."""
+    """``(posterior_bar, basis_bar)`` of all sides: sparse rows. The first side is the one that the prior's are of; ``log_bars``
+    what log det C has besides: rows of the dense columns, and perhaps of the diagonal.
+    """
     parts = [(sides[0].functions, prior_bars)]
     for side in sides:
         parts.append((side.functions, side.back(X, wrt)))
         if control is not None:
             control.pull(side)
-    columns = [(s.functions, np.where(s.functions[:, None] >= s.dense, s.A_bar[1:].T, 0)) for s in sides]
-    diagonal = [(s.functions[s.below] - s.k, (2 * s.d * s.squares_bar)[s.below]) for s in sides]
-    posterior_bar = ChevronWeights(
-        summed(*((side.functions, side.A_bar[0]) for side in sides)),
-        summed(*columns, log_bars[0]),
-        summed(*diagonal, log_bars[1]),
-    )
+    first = sides[0]
+    mean = summed(*((side.functions, side.A_bar[0]) for side in sides))
+    columns = summed(*((side.functions, side.A_bar[1:].T) for side in sides if len(first.dense)), log_bars[0])
+    head = columns.rows[: np.searchsorted(columns.rows, first.k)]
+    columns.values[: len(head)][head[:, None] < first.dense] = 0
+    diagonal = [side.of_diagonal() for side in sides if side.rest or side is first]
+    posterior_bar = ChevronWeights(mean, columns, summed(*diagonal, *log_bars[1:]))
     return posterior_bar, basis.sampled_gradient(parts)

@@ -634,6 +634,47 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     return module.adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
 
 
+# --- sparse_rows: some rows of arrays that may have millions. On the CPU only ----------------------------------------------------
+
+
+def gather_rows(A, rows, out):
+    """``A[rows]'`` into ``out`` (k, r), C-contiguous: the rows of A (m, k), of any strides, as columns. Indices are trusted."""
+    return twin("sparse_rows", A=A, rows=rows, out=out).gather_rows(A, rows, out)
+
+
+def sum_rows(rows, values):
+    """``(distinct (u,), sums (u, ...))``: the rows that are named, increasing, and what the values of each add up to.
+
+    rows : tuple of (r,) integers.  values : tuple of as many (r, ...), of one dtype and width and of any strides. Rows that come in
+    order are merged in O(r).
+    """
+    named = {f"rows[{i}]": part for i, part in enumerate(rows)} | {f"values[{i}]": part for i, part in enumerate(values)}
+    return twin("sparse_rows", **named).sum_rows(rows, values)
+
+
+def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, period=0):
+    """A step of AdaGrad uphill (Duchi, Hazan and Singer 2011) for some rows of an array, in place, in one pass.
+
+    ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) + epsilon)``; positive numbers move in the coordinate log x, where
+    x g takes the place of g, and x is multiplied by the exponential.
+
+    Parameters
+    ----------
+    array, sums : (m, k), C-contiguous
+    rows : (r,) integers, none twice
+        Trusted.
+    bar : (r, k) C-contiguous
+    positive : bool
+        Whether all numbers are.
+    period : int
+        The entry ``i % period`` of row i, if there is one, is positive: M for the diagonals of factors (M, M). 0: none.
+
+    Cost: 6 flops, one square root and one division an entry; an exponential for positive ones.
+    """
+    module = twin("sparse_rows", array=array, sums=sums, rows=rows, bar=bar)
+    module.adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period)
+
+
 # --- whitened: all of the algebra of a small whitened posterior between two compiled calls. On the CPU only ---------------------
 
 
@@ -972,7 +1013,7 @@ def fourier_sweep(
     Notes
     -----
     A cosine, a sine and 2 D flops a pair of point and frequency; 4 R for each of "out", "W" and, together, "X" and
-    "lengthscales", to which 2 D more come; 3 for each part of the squares. From 16 right-hand sides on the products are gemm's.
+    "lengthscales", which take 2 D more; 3 for each part of the squares. From 16 right-hand sides on the products are gemm's.
     With cos^2 as above the reverse rule of the squares is
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin

@@ -1,11 +1,12 @@
 """AdaGrad for gradients that may have rows for some of the parameters alone: a step costs what the rows cost."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .. import check
+from .. import check, kernels
 from ..bases.samples import SparseRows
 from ..errors import Diverged
 from ..records import leaves, record, static
@@ -76,22 +77,23 @@ class AdaGrad(Fixing):
             bar = bars.get(path)
             if bar is None:
                 raise ValueError(f"field {path!r} is free here, but None came for it: fix it, or ask for its gradient in `wrt=`")
-            rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (..., np.asarray(bar))
-            if not np.isfinite(bar).all():
+            rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
+            if not _all_finite(bar):
                 raise Diverged(
                     f"the gradient has NaN or infinity in {path!r} at step {state.count + 1}. Likely causes, in order: a step "
                     "size that is too large; targets or inputs on a wild scale (standardise them); float32"
                 )
-            moves.append((path, kind, array, rows, bar))
+            moves.append((path, kind, array, *_lines(path, array, rows, bar)))
         values, totals = {}, {}
         for path, kind, array, rows, bar in moves:
-            whole = np.array(array, _dtype(array)) if state.count == 0 or np.ndim(array) == 0 else array
-            total = sums[path] if whole.ndim else np.array(sums[path])
-            old, positive = whole[rows], _positive(kind, rows, whole.shape)
-            slope = np.where(positive, bar * old, bar)
-            total[rows] += slope * slope
-            change = size * slope / (np.sqrt(total[rows]) + self.epsilon)
-            whole[rows] = np.where(positive, old * np.exp(np.where(positive, change, 0)), old + change)
+            fresh = state.count == 0 or np.ndim(array) == 0
+            whole = np.array(array, _dtype(array), order="C") if fresh else np.ascontiguousarray(array)
+            total = np.array(sums[path]) if whole.ndim == 0 else np.ascontiguousarray(sums[path])
+            if bar.size:
+                lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
+                positive, period = kind == "positive", whole.shape[-2] if kind in ("tril", "columns") else 0
+                sizes = {"step_size": size, "epsilon": self.epsilon}
+                kernels.adagrad_rows(*lines, rows, bar, **sizes, positive=positive, period=period)
             values[path], totals[path] = (whole, total) if whole.ndim else (whole[()], total[()])
         schedule = (self.step_size.observe(state.schedule[0], value),)
         return replaced(model, values), AdaGradState(state.count + 1, replaced(state.sums, totals), schedule)
@@ -131,11 +133,19 @@ def _dtype(value):
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
-def _positive(kind, rows, shape):
-    """Which entries of these rows are positive numbers."""
-    if kind == "positive":
-        return True
-    if kind not in ("tril", "columns"):
-        return False
-    numbers = np.arange(shape[-2]) if rows is ... else rows
-    return numbers[:, None] == np.arange(shape[-1])
+def _all_finite(bar):
+    return bool(np.isfinite(np.sum(bar))) or bool(np.isfinite(bar).all())
+
+
+def _lines(path, array, rows, bar):
+    """``(rows, bar (r, k))``, checked: which lines of an array, seen as (..., k), move, and along what."""
+    shape, dtype = np.shape(array), _dtype(array)
+    if rows is not None:
+        if len(rows) and (rows.min() < 0 or rows.max() >= shape[0]):
+            named = f"rows {rows.min()} to {rows.max()}"
+            raise IndexError(f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0")
+        shape = (len(rows), *shape[1:])
+    bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype)
+    columns = shape[-1] if len(shape) > 1 else 1
+    bar = bar.reshape(math.prod(shape) // max(1, columns), columns)
+    return np.arange(len(bar)) if rows is None else rows, bar

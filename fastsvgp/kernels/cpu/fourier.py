@@ -55,8 +55,8 @@ def _draw(family, seed, indices, D, dtype):
 
 
 def _pass(X, W, v, U, u, family, seed, indices, lengthscales, scale, total, back, cosines, X_bar, kept):
-    """Fill ``total (N, R + S)``, ``back (R, 2 n)``, ``cosines (S, n)`` and ``X_bar (N, D)``, float64, as ``fourier_rows.sweep`` says;
-    what is of size 0 is not wanted.
+    """Fill ``total (N, R + S)``, ``back (R, 2 n)``, ``cosines (S, n)``, ``X_bar (N, D)``, float64, as ``fourier_rows.sweep`` says; what
+    is of size 0 is not wanted.
     """
     (N, D), n, dtype = X.shape, len(indices), X.dtype
     back[...] = 0
@@ -91,7 +91,7 @@ def _pass(X, W, v, U, u, family, seed, indices, lengthscales, scale, total, back
 
 
 def _phases(kept, D, shape, dtype):
-    """``(phases, whether they are there)``: those that the list ``kept`` holds, or memory for them, which it then holds, or none."""
+    """``(phases, whether they are there)``: those that ``kept`` holds, or memory for them, which it then holds, or none."""
     if kept is None or D <= rows.LOOPS or math.prod(shape) > KEPT:
         return np.empty((0, 0, 0, 0), dtype), False
     filled = len(kept) > 0 and kept[0].shape == shape

@@ -200,10 +200,10 @@ def _product(A, B, C, trans_a, trans_b):
     k = A.shape[0] if trans_a == blas.T else A.shape[1]
     rows, columns, depth = -(-m // -(-m // SIDE)), -(-n // -(-n // SIDE)), -(-k // -(-k // SIDE))
     for i in range(0, m, rows):
-        for l in range(0, k, depth):
-            a = A[l : l + depth, i : i + rows] if trans_a == blas.T else A[i : i + rows, l : l + depth]
+        for t in range(0, k, depth):
+            a = A[t : t + depth, i : i + rows] if trans_a == blas.T else A[i : i + rows, t : t + depth]
             for j in range(0, n, columns):
-                b = B[j : j + columns, l : l + depth] if trans_b == blas.T else B[l : l + depth, j : j + columns]
+                b = B[j : j + columns, t : t + depth] if trans_b == blas.T else B[t : t + depth, j : j + columns]
                 blas.gemm(a, b, C[i : i + rows, j : j + columns], trans_a, trans_b, 1.0, 1.0)
 
 

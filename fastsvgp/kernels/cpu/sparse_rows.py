@@ -1,0 +1,126 @@
+"""Some rows of long arrays: read, added up, and moved by AdaGrad, each in one pass. On the CPU only.
+
+The reads of a gather do not wait for each other, so that several cache misses are under way at once: one loop fetches some rows
+into a buffer, another computes there, a third writes back.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from . import scratch
+from .threads import over_rows
+from .vmath import exp
+
+PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
+LANES, COLUMNS = 64, 16  # rows of a buffer; columns that a thread does at once
+
+
+@njit(**PLAIN)
+def _gather(start, stop, A, rows, out):
+    """out (k, r) = A[rows]', for some of the rows."""
+    for c in range(0, A.shape[1], COLUMNS):
+        last = min(A.shape[1], c + COLUMNS)
+        for i in range(start, stop):
+            row = A[rows[i]]
+            for j in range(c, last):
+                out[j, i] = row[j]
+
+
+def gather_rows(A, rows, out):
+    over_rows(_gather, len(rows), 4.0 * out.size, A, np.ascontiguousarray(rows, np.int64), out)
+    return out
+
+
+@njit(**PLAIN)
+def _places(rows, order, where, first, distinct):
+    """How many distinct rows there are. ``distinct`` receives them, ``where`` the place of each row among them, and ``first`` whether
+    it is the first there.
+    """
+    count = 0
+    for i in order:
+        first[i] = count == 0 or rows[i] != distinct[count - 1]
+        if first[i]:
+            distinct[count] = rows[i]
+            count += 1
+        where[i] = count - 1
+    return count
+
+
+@njit(**PLAIN)
+def _add(start, stop, values, where, first, out):
+    """out[where] = values, or += where these are not the first, for some of the columns."""
+    for c in range(start, stop, COLUMNS):
+        last = min(stop, c + COLUMNS)
+        for i in range(where.size):
+            row = out[where[i]]
+            if first[i]:
+                for j in range(c, last):
+                    row[j] = values[i, j]
+            else:
+                for j in range(c, last):
+                    row[j] += values[i, j]
+
+
+def sum_rows(rows, values):
+    numbers = np.concatenate(rows).astype(np.int64, copy=False)
+    order = np.argsort(numbers, kind="stable")  # merges what is in order already
+    where, first, distinct = np.empty_like(order), np.empty(order.size, bool), np.empty_like(numbers)
+    count = _places(numbers, order, where, first, distinct)
+    shape, at = values[0].shape[1:], 0
+    out, width = scratch.empty((count, *shape), values[0].dtype), math.prod(shape)
+    for part in values:
+        here = slice(at, at := at + len(part))
+        columns = part.reshape(len(part), width), where[here], first[here], out.reshape(count, width)
+        over_rows(_add, width, 4.0 * part.size, *columns)
+    return distinct[:count].copy(), out
+
+
+@njit(**PLAIN)
+def _moved(x, total, g, size, epsilon, positive):
+    """(x, total) after a step along g, for x in place; in the coordinate log x where it is positive."""
+    slope = g * x if positive else g
+    total += slope * slope
+    change = size * slope / (np.sqrt(total) + epsilon)
+    return (x * exp(change) if positive else x + change), total
+
+
+@njit(**PLAIN)
+def _adagrad(start, stop, array, sums, rows, bar, size, epsilon, positive, period):
+    k = array.shape[1]
+    if k == 1 and not period:
+        x, total, g = np.empty(LANES, array.dtype), np.empty(LANES, array.dtype), np.empty(LANES, array.dtype)
+        for at in range(start, stop, LANES):
+            count = min(LANES, stop - at)
+            for i in range(count):
+                row = rows[at + i]
+                x[i], total[i], g[i] = array[row, 0], sums[row, 0], bar[at + i, 0]
+            if positive:
+                for i in range(count):
+                    x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, True)
+            else:
+                for i in range(count):
+                    x[i], total[i] = _moved(x[i], total[i], g[i], size, epsilon, False)
+            for i in range(count):
+                row = rows[at + i]
+                array[row, 0], sums[row, 0] = x[i], total[i]
+        return
+    for i in range(start, stop):
+        row = rows[i]
+        x, total, g = array[row], sums[row], bar[i]
+        place = row % period if period else k
+        if positive:
+            for c in range(k):
+                x[c], total[c] = _moved(x[c], total[c], g[c], size, epsilon, True)
+            continue
+        pivot, its_sum = x[min(place, k - 1)], total[min(place, k - 1)]
+        for c in range(k):
+            x[c], total[c] = _moved(x[c], total[c], g[c], size, epsilon, False)
+        if place < k:
+            x[place], total[place] = _moved(pivot, its_sum, g[place], size, epsilon, True)
+
+
+def adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period):
+    arguments = np.ascontiguousarray(rows, np.int64), bar, array.dtype.type(step_size), array.dtype.type(epsilon)
+    over_rows(_adagrad, len(rows), 30.0 * bar.size, array, sums, *arguments, positive, period)
