@@ -67,11 +67,6 @@ def relevance(monkeypatch):
     return importlib.import_module("relevance")
 
 
-def control_variates(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("control_variates")
-
-
 @pytest.fixture
 def dual(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)

@@ -79,9 +79,13 @@ class Control:
         factor = None if self.factor is None else factor_at(model, self.points, jitter)
         return replace(self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor)
 
-    def carried(self, X):
-        """How errors at the points are taken off at the batch (p, n), or None."""
+    def near(self, X):
+        """What errors at the points are carried over to the batch by (p, n), or None where they are not."""
         return None
+
+    def weighed(self, rows):
+        """K_PP^-1 of rows (r, p), which then are carried over: 2 r p^2 flops."""
+        return self._kriged(rows.T).T
 
     def see(self, side):
         """What a side gets wrong at the points: 2 (1 + k) p s flops, and the features there."""
@@ -160,9 +164,8 @@ class KrigedControl(Control):
     values: Any = leaf()
     basis: Any
 
-    def carried(self, X):
-        """K_PP^-1 K_PX (p, n): 2 p^2 n flops."""
-        return self._kriged(self.basis.covariance.Kff(self.points, X))
+    def near(self, X):
+        return self.basis.covariance.Kff(self.points, X)
 
 
 @verdicts.retried
@@ -255,7 +258,7 @@ def advance_control(model, control, change) -> Control:
     if not parts:
         return control
     basis, k = checked.basis, model.posterior.columns.shape[1]
-    units = np.unique(np.concatenate([part.rows for part in parts.values()]) // basis.width)
+    units = _units([part.rows for part in parts.values()], basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():
         raise ValueError(f"`change` names functions beyond the {basis.num_functions()} of the basis")
@@ -267,6 +270,16 @@ def advance_control(model, control, change) -> Control:
         W[1:, np.searchsorted(functions, rows)] = np.where(rows[:, None] >= np.arange(k), parts["columns"].values, 0).T
     moved, _ = basis.products(checked.points, W, None, units)
     return replace(checked, values=checked.values + moved)
+
+
+def _units(lists, width):
+    """The distinct units of increasing numbers of functions."""
+    found = []
+    for rows in lists:
+        units = rows // width
+        found.append(units[np.append(True, units[1:] != units[:-1])])
+    same = all(np.array_equal(units, found[0]) for units in found)
+    return found[0] if same else np.unique(np.concatenate(found))
 
 
 def _name(basis):

@@ -37,7 +37,7 @@ def tangent(likelihood, Y, mean, V, scale, t):
     return scale * ell, scale * f_bar.mean, scale * f_bar.var * sd / t, tree_map(lambda bar: bar * scale, likelihood_bar)
 
 
-def kriged_tangent(likelihood, Y, i, j, scale, t, carried):
+def kriged_tangent(likelihood, Y, i, j, scale, t, control, near):
     """``(ell, likelihood_bar)``; the sides get their cotangents."""
     ell, bars, rows = 0.0, None, []
     for side in (i, j):
@@ -46,7 +46,7 @@ def kriged_tangent(likelihood, Y, i, j, scale, t, carried):
         side.pull(p_bar, 2 * V_bar * side.X, V_bar)
         ell, bars = ell + value, plus(bar, bars)
         rows.append(side.out_bar)
-    apart = kernels.matmul(rows[1] - rows[0], carried, transpose_b=True)
+    apart = control.weighed(kernels.matmul(rows[1] - rows[0], near, transpose_b=True))
     add_there(i, apart)
     add_there(j, -apart)
     return ell, bars

@@ -108,7 +108,7 @@ def sampled_bound_and_grad(
     -----
     4 (k + 2) n s flops for s functions on each side, and the features three times (four where the likelihood is not Gaussian):
     neither num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, twice that where something
-    goes back through them (``controls``, ``kriged_tangent``), and 2 p^2 n for kriging. With columns k is how many distinct dense
+    goes back through them (``controls``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct dense
     ones were drawn.
     Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
@@ -138,7 +138,7 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
     """``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of the parts of a sample; all of it checked."""
     basis, likelihood, gaussian = model.basis, model.likelihood, isinstance(model.likelihood, Gaussian)
     i, j, drawn = _sides(model, gaussian, *parts)
-    seen = X, control, None if control is None else control.carried(X)
+    seen = X, control, None if control is None else control.near(X)
     if j is not None:
         j.see(*seen)
     if gaussian and drawn is None:
@@ -153,7 +153,7 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
         if gaussian:
             data, likelihood_bar = _gaussian(likelihood, Y, i, j, scale, control)
         elif control is not None:
-            data, likelihood_bar = kriged_tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X), seen[-1])
+            data, likelihood_bar = kriged_tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X), *seen[1:])
         else:
             data, likelihood_bar = _tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X))
         prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control)

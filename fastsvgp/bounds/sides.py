@@ -47,8 +47,8 @@ class Side:
         """What the basis multiplies: rows and squares, as often as they count."""
         return self.w * self.A, self.w_rest * self.d**2 if self.rest else None
 
-    def see(self, X, control, carried, wrt=None):
-        """Forward; what a control's points show to be wrong, carried over (p, n), is taken off.
+    def see(self, X, control, near, wrt=None):
+        """Forward; what a control's points show to be wrong, carried over by ``near`` (p, n), is taken off.
 
         With ``wrt`` back too, in the same sweep: the cotangents are there already.
         """
@@ -59,8 +59,8 @@ class Side:
             out, self.V = self.basis.products(X, *self._weighted(), self.units, self._kept)
         if control is not None:
             control.see(self)
-        if carried is not None:
-            out = out - kernels.matmul(self.errors, carried)
+        if near is not None:
+            out = out - kernels.matmul(control.weighed(self.errors), near)
         self.p, self.X = out[0], out[1:]
 
     def moments(self, other):
