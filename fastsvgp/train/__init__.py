@@ -88,8 +88,9 @@ def fit(
         Default min(500, N) with Gaussian noise, else none (0).
     closed_form_every : int, optional
         For a QSGP with Gaussian noise: set the diagonal of the factor beyond its dense columns to its optimum
-        (``fs.optimal_diagonal``, on at most 4096 rows) before the first step and every so many; the optimiser leaves it alone.
-        Default: before the first step, where nothing but the posterior moves; else, and with 0, the optimiser moves it.
+        (``fs.optimal_diagonal``, on at most 4096 rows), and then the precisions of a ``RelevanceBasis`` that are not fixed
+        (``fs.optimal_precision``), before the first step and every so many; the optimiser leaves them alone. Default: before the
+        first step, where nothing but the posterior moves; else, and with 0, the optimiser moves them.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
         Default none; for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with few dense

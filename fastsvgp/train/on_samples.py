@@ -42,7 +42,7 @@ def sampled_training(
     steps, every = total_steps(plan.steps, epochs, batches, 1), plan.validate_every or batches.per_epoch
     plan = replace(plan, steps=steps, validate_every=every)
     optimiser = _optimiser(model, optimiser, fixed)
-    closed_form_every, optimiser = _closed_forms(model, optimiser, count("closed_form_every", closed_form_every, 0))
+    closed_form_every, precision, optimiser = _closed_forms(model, optimiser, count("closed_form_every", closed_form_every, 0))
     moved = optimiser.paths(model)
     _warn_of_hyperparameters(model, moved)
     units = -(-(count("basis_size", basis_size) or FUNCTIONS) // model.basis.width)
@@ -69,7 +69,7 @@ def sampled_training(
         state = replace(state, control=control if is_record(control) else None)
     elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):
         raise ValueError(f"fit: {resume} was made with another `control`; give the same again")
-    choices = Choices(units, pair, closed_form_every, renewal(model.basis.num_functions(), units * model.basis.width))
+    choices = Choices(units, pair, closed_form_every, precision, renewal(model.basis.num_functions(), units * model.basis.width))
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 
 
@@ -88,19 +88,20 @@ def _optimiser(model, optimiser, fixed):
 
 
 def _closed_forms(model, optimiser, every):
-    """``(steps between closed forms or None, what they leave to the optimiser)``; 1e15 steps apart is once."""
+    """``(steps between closed forms or None, whether of precisions too, the optimiser of the rest)``; ``MOST`` apart is once."""
     moved = optimiser.paths(model)
     gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
     if every is None:
         settled_rest = not any(path.startswith(("basis.", "likelihood.")) for path in moved)
         every = MOST if gaussian and possible and settled_rest else 0
     if every == 0:
-        return None, optimiser
+        return None, False, optimiser
     if not gaussian or not possible:
         kind = type(model.likelihood).__name__
         why = "`posterior.diagonal` is fixed" if gaussian else f"the optimum is not known for a {kind} likelihood"
         raise ValueError(f"fit: `closed_form_every` asks for an optimal diagonal, but {why}; leave it out")
-    return every, optimiser.fixing(["posterior.diagonal"])
+    closed = [path for path in ("posterior.diagonal", "basis.precision") if path in moved]
+    return every, "basis.precision" in closed, optimiser.fixing(closed)
 
 
 def _warn_of_hyperparameters(model, moved):

@@ -8,6 +8,7 @@ import numpy as np
 from ..bases.samples import SparseRows, draw_basis_sample
 from ..bounds.controls import advance_control
 from ..bounds.optimal_weights import optimal_diagonal
+from ..bounds.relevance import optimal_precision
 from ..bounds.sampled import sampled_bound_and_grad
 from ..errors import BadEntry, Diverged
 from ..posteriors.weights import ChevronWeights
@@ -22,13 +23,14 @@ SHARE = 20  # so that it costs this part of a step
 
 
 class Choices(NamedTuple):
-    """What does not change: ``units`` of the basis on each side of a step, whether there are two sides, and how many steps there
-    are from one closed form, and one exact control, to the next.
+    """What does not change: ``units`` of the basis on each side of a step, whether there are two sides, how many steps there are
+    from one closed form, and one exact control, to the next, and whether a ``precision`` has one.
     """
 
     units: int
     pair: bool
     closed_form_every: int | None
+    precision: bool
     renewal: int
 
 
@@ -112,6 +114,8 @@ class SampledSteps(Steps):
             count = min(max(few, self._batches.size), self._batches.num_data)
             rows = np.sort(self._rng(3).choice(self._batches.num_data, count, replace=False))
             model = optimal_diagonal(model, self._batches.inputs(rows), num_data=self._batches.num_data, jitter=self._jitter)
+            if self._choices.precision:
+                model = optimal_precision(model)
         if control is not None and self._step and self._step % self._choices.renewal == 0:
             control = control.renewed(model, self._jitter)
         return model, control

@@ -36,6 +36,7 @@ RUNS = {
     "float32": ({"dtype": np.float32, "k": 1}, {"control": 5}),
     "closed form": ({}, {"closed_form_every": 2, "control": 5}),
     "relevance": ({"name": "relevance"}, {"control": 5}),
+    "relevance by closed forms": ({"name": "relevance", "k": 1}, {"closed_form_every": 3}),
     "inducing": ({"name": "inducing", "k": 1}, {"control": 5}),
     "probit": ({"likelihood": fs.BernoulliProbit(), "k": 1}, {}),
     "kriged logit": ({"likelihood": fs.BernoulliLogit()}, {"control": 12}),
@@ -149,6 +150,16 @@ def test_the_default_diagonal_is_the_closed_form_and_the_bound_rises(rng):
     exact, _ = fs.optimal_weights(model, X, Y)
     gap = fs.weight_bound(exact, X, Y) - fs.weight_bound(found, X, Y)
     assert 0 <= gap < 0.2 * (fs.weight_bound(exact, X, Y) - fs.weight_bound(fs.optimal_diagonal(model, X), X, Y))
+
+
+def test_closed_forms_of_precisions_too(rng):
+    model, X, Y = problem(rng, "relevance", k=1)
+    found, _ = fs.fit(model, X, Y, steps=1, closed_form_every=1, optimiser=fs.adagrad(1e-12), rng=0)
+    diagonal = fs.optimal_diagonal(model, X)
+    np.testing.assert_allclose(found.posterior.diagonal, diagonal.posterior.diagonal, rtol=1e-9)
+    np.testing.assert_allclose(found.basis.precision, fs.optimal_precision(diagonal).basis.precision, rtol=1e-9)
+    held, _ = fs.fit(model, X, Y, steps=1, closed_form_every=1, fixed=("basis", "likelihood"), rng=0)
+    np.testing.assert_array_equal(held.basis.precision, model.basis.precision)
 
 
 def test_the_spread_of_f_is_followed_where_the_tangent_bound_needs_it(rng, tmp_path):
