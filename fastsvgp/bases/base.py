@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from .. import kernels
 from ..records import plus
 from .samples import summed
 
@@ -92,8 +93,9 @@ class Basis:
         of (log_det - quadratic) / 2.
         """
         s = self.precisions(i.functions)
-        sizes = np.square(i.A).sum(axis=0) + np.square(i.d)
-        i.A_bar -= i.w * s * i.A
+        _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype))
+        sizes += np.square(i.d)
+        i.A_bar -= i.weighted[0] if np.size(s) == 1 and s == 1 else s * i.weighted[0]
         i.squares_bar -= 0.5 * i.w * s
         bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
         return _sum(i.w * s * sizes), _sum(i.w * np.log(s)), bars

@@ -91,9 +91,9 @@ def sampled_bound_and_grad(
 
     Notes
     -----
-    4 (k + 2) n s flops for s functions on each side, and the features four times, for Gaussian noise three times: neither num_data
-    nor m counts. With a control of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and
-    reduced as in the derivation above the code.
+    4 (k + 2) n s flops for s functions on each side, and the features four times, for Gaussian noise three times: neither
+    num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018,
+    Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)
     on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
@@ -163,6 +163,7 @@ def _sides(model, sample, units, dtype):
 class Side:
     """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
 
+    weighted : w A, and w d^2 or without ``rest`` None
     A (1 + k, s) : mean and dense columns as rows; squares (s,) : of the rest of the diagonal; w (s,) : how often each counts
     p (n,), X_ (k, n), V (n,) : see above; V is None without ``rest``
     """
@@ -173,7 +174,7 @@ class Side:
         self.functions = f = basis.functions(units)
         self.w = np.repeat(weights, basis.width)
         self.k = k = q.columns.shape[1]
-        self.A = np.empty((1 + k, len(f)), q.mean.dtype)
+        self.A = kernels.empty((1 + k, len(f)), q.mean)
         self.A[0] = q.mean[f]
         self.below = f >= k
         if k:
@@ -186,8 +187,9 @@ class Side:
             if not np.isfinite(values).all():
                 check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
         check.positive("posterior.diagonal", self.d[self.below])
-        self.A_bar, self.squares_bar = np.zeros_like(self.A), np.zeros_like(self.d)
-        self.weighted = self.w * self.A, self.w * self.d**2 if rest else None
+        self.A_bar, self.squares_bar = kernels.empty(self.A.shape, self.A), np.zeros_like(self.d)
+        self.A_bar[...] = 0
+        self.weighted = np.multiply(self.w, self.A, out=kernels.empty(self.A.shape, self.A)), self.w * self.d**2 if rest else None
         self.seen = self.bars = None
         self.kept = []
 
@@ -286,7 +288,7 @@ def _gathered(basis, q, i, j, X, wrt, prior_bars):
     sides, parts = [side for side in (i, j) if side is not None], [(i.functions, prior_bars)]
     for side in sides:
         W_bar, v_bar, bars = side.back(X, wrt)
-        side.A_bar += side.w * W_bar
+        side.A_bar += np.multiply(side.w, W_bar, out=W_bar)
         if side.rest:
             side.squares_bar += side.w * v_bar
         parts.append((side.functions, bars))
