@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from .. import kernels
 from ..records import plus
 from .samples import counted, summed
 
@@ -92,8 +93,9 @@ class Basis:
         mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The fields' are those of (log_det - both quadratics) / 2.
         """
         s = self.precisions(i.functions)
-        sizes = np.square(i.A).sum(axis=0) + np.square(i.d)
-        i.A_bar -= i.w * s * i.A
+        _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype))
+        sizes += np.square(i.d)
+        i.A_bar -= i.weighted if np.size(s) == 1 and s == 1 else s * i.weighted
         i.squares_bar -= 0.5 * i.w * s
         bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
         of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)

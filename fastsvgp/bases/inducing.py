@@ -120,12 +120,12 @@ class InducingBasis(Basis):
         i.A_bar -= 0.5 * i.w * to_i
         j.A_bar -= 0.5 * j.w * to_j
         i.squares_bar -= 0.5 * i.w * own
-        products = to_j * j.w * j.A
+        products = to_j * j.weighted
         return (_sum(products[0]), _sum(products[1:]) + _sum(i.w * own * np.square(i.d))), 0.0, {}
 
     def sampled_precision(self, i, j):
-        to_i, _ = self.products(self.inducing[i.units], j.w * j.A, None, j.units)
-        to_j, _ = self.products(self.inducing[j.units], i.w * i.A, None, i.units)
+        to_i, _ = self.products(self.inducing[i.units], j.weighted, None, j.units)
+        to_j, _ = self.products(self.inducing[j.units], i.weighted, None, i.units)
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j
 
 

@@ -89,7 +89,7 @@ class Control:
 
     def see(self, side):
         """What a side gets wrong at the points: 2 (1 + k) p s flops, and the features there."""
-        there, _ = self.basis.products(self.points, side.w * side.A, None, side.units)
+        there, _ = self.basis.products(self.points, side.weighted, None, side.units)
         side.errors, side.there_bar = there - self.values, None
 
     def of_squares(self, i, j, c, count):
@@ -119,7 +119,7 @@ class Control:
 
     def on_rows(self, side):
         """The cotangent of a side's rows, by way of the points, before the coefficient."""
-        bar, _, _ = self.basis.products_vjp(side.there_bar, None, self.points, side.w * side.A, None, (), side.units)
+        bar, _, _ = self.basis.products_vjp(side.there_bar, None, self.points, side.weighted, None, (), side.units)
         return side.w * bar
 
     def scaled(self, rows):

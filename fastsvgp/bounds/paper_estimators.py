@@ -91,7 +91,7 @@ class DrawnColumns:
         """
         own, to_i, to_j = basis.sampled_precision(i, j)
         rows = np.concatenate([np.ones(1, self.times.dtype), self.times[: len(self.dense)]])[:, None]
-        each, squares = rows * i.w * i.A * to_i, i.w_rest * np.square(i.d)
+        each, squares = rows * i.weighted * to_i, i.w_rest * np.square(i.d)
         products = each.sum(axis=0)
         i.A_bar -= 0.5 * rows * i.w * to_i
         j.A_bar -= 0.5 * rows * j.w * to_j

@@ -108,8 +108,8 @@ def sampled_bound_and_grad(
     -----
     4 (k + 2) n s flops for s functions on each side, and the features three times (four where the likelihood is not Gaussian):
     neither num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, twice that where something
-    goes back through them (``controls``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct dense
-    ones were drawn.
+    goes back through them (``controls``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct
+    dense ones were drawn.
     Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)

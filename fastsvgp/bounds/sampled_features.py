@@ -129,7 +129,7 @@ class _FeaturesWithDenseS(_Features):
     def sampled_precision(self, i, j):
         S_ij = self.precision[np.ix_(i.functions, j.functions)]
         check.finite("precision", S_ij)
-        to_i, to_j = kernels.matmul(j.w * j.A, S_ij, transpose_b=True), kernels.matmul(i.w * i.A, S_ij)
+        to_i, to_j = kernels.matmul(j.weighted, S_ij, transpose_b=True), kernels.matmul(i.weighted, S_ij)
         return _positive(self.precision[i.functions, i.functions]), to_i, to_j
 
 

@@ -10,7 +10,7 @@ from ..posteriors.weights import ChevronWeights
 class Side:
     """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
 
-    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names
+    A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names; ``weighted`` w A
     squares (s,) : of the rest of the diagonal d; log_bar : cotangents of what there is of d in log det C
     w, w_rest (s,) : how often each counts, and its square
     p (n,), X_ (k, n), V (n,) : see ``sampled``; V is None without ``rest``
@@ -24,7 +24,7 @@ class Side:
         self.w = self.w_rest = np.repeat(weights, basis.width)
         self.k = k = q.columns.shape[1]
         self.dense = np.arange(k) if dense is None else dense
-        self.A = np.empty((1 + len(self.dense), len(f)), q.mean.dtype)
+        self.A = kernels.empty((1 + len(self.dense), len(f)), q.mean)
         self.A[0] = q.mean[f]
         if dense is None:
             kernels.gather_rows(q.columns, f, self.A[1:])
@@ -39,13 +39,15 @@ class Side:
             if not np.isfinite(values).all():
                 check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
         check.positive("posterior.diagonal", self.d[self.below])
-        self.A_bar, self.squares_bar, self.log_bar = np.zeros_like(self.A), np.zeros_like(self.d), 0.0
+        self.A_bar, self.squares_bar, self.log_bar = kernels.empty(self.A.shape, self.A), np.zeros_like(self.d), 0.0
+        self.A_bar[...] = 0
+        self.weighted = np.multiply(self.w, self.A, out=kernels.empty(self.A.shape, self.A))
         self.out_bar = self._bars = None
         self._kept = []
 
-    def _weighted(self):
+    def _multiplied(self):
         """What the basis multiplies: rows and squares, as often as they count."""
-        return self.w * self.A, self.w_rest * self.d**2 if self.rest else None
+        return self.weighted, self.w_rest * self.d**2 if self.rest else None
 
     def see(self, X, control, near, wrt=None):
         """Forward; what a control's points show to be wrong, carried over by ``near`` (p, n), is taken off.
@@ -53,10 +55,10 @@ class Side:
         With ``wrt`` back too, in the same sweep: the cotangents are there already.
         """
         if wrt is not None and moves(wrt):
-            bars = self.out_bar, self.V_bar, X, *self._weighted(), wrt, self.units, self._kept
+            bars = self.out_bar, self.V_bar, X, *self._multiplied(), wrt, self.units, self._kept
             (out, self.V), self._bars = self.basis.products_and_vjp(*bars)
         else:
-            out, self.V = self.basis.products(X, *self._weighted(), self.units, self._kept)
+            out, self.V = self.basis.products(X, *self._multiplied(), self.units, self._kept)
         if control is not None:
             control.see(self)
         if near is not None:
@@ -77,9 +79,9 @@ class Side:
     def back(self, X, wrt):
         """Add to the cotangents of A and of the squares what comes from the batch; ``{field of the basis: cotangent}``."""
         if self._bars is None:
-            self._bars = self.basis.products_vjp(self.out_bar, self.V_bar, X, *self._weighted(), wrt, self.units, self._kept)
+            self._bars = self.basis.products_vjp(self.out_bar, self.V_bar, X, *self._multiplied(), wrt, self.units, self._kept)
         W_bar, v_bar, bars = self._bars
-        self.A_bar += self.w * W_bar
+        self.A_bar += np.multiply(self.w, W_bar, out=W_bar)
         if self.rest:
             self.squares_bar += self.w_rest * v_bar
         return bars

@@ -634,7 +634,7 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     return module.adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
 
 
-# --- sparse_rows: some rows of arrays that may have millions. On the CPU only ----------------------------------------------------
+# --- sparse_rows: some rows of arrays that may have millions. On the CPU only --------------------------------------------
 
 
 def gather_rows(A, rows, out):
@@ -645,8 +645,8 @@ def gather_rows(A, rows, out):
 def sum_rows(rows, values):
     """``(distinct (u,), sums (u, ...))``: the rows that are named, increasing, and what the values of each add up to.
 
-    rows : tuple of (r,) integers.  values : tuple of as many (r, ...), of one dtype and width and of any strides. Rows that come in
-    order are merged in O(r).
+    rows : tuple of (r,) integers.  values : tuple of as many (r, ...), of one dtype and width, and of any strides. Rows in order
+    are merged in O(r).
     """
     named = {f"rows[{i}]": part for i, part in enumerate(rows)} | {f"values[{i}]": part for i, part in enumerate(values)}
     return twin("sparse_rows", **named).sum_rows(rows, values)
@@ -655,8 +655,8 @@ def sum_rows(rows, values):
 def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, period=0):
     """A step of AdaGrad uphill (Duchi, Hazan and Singer 2011) for some rows of an array, in place, in one pass.
 
-    ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) + epsilon)``; positive numbers move in the coordinate log x, where
-    x g takes the place of g, and x is multiplied by the exponential.
+    ``sums <- sums + g^2``, ``x <- x + step_size g / (sqrt(sums) + epsilon)``. Positive numbers move in the coordinate log x,
+    where x g takes the place of g, and x is multiplied by the exponential.
 
     Parameters
     ----------
@@ -1000,8 +1000,8 @@ def fourier_sweep(
         Cotangents of (Phi * Phi) v.
     need : names of the results that are wanted; the others are None
     kept : list, optional
-        Empty, it may receive phases; a later sweep over the same points and frequencies, to which it is given again, need not make
-        them then. Up to 64 MiB in float64. Nothing is kept where there are few features, or on a device.
+        Empty, it may receive phases; a later sweep over the same points and frequencies that is given it, too, need not make them
+        again. Up to 64 MiB in float64. Nothing is kept where there are few features, or on a device.
 
     Returns
     -------

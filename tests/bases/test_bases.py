@@ -131,6 +131,23 @@ def test_some_functions_are_some_of_all(rng, name):
         np.testing.assert_allclose(a, b, rtol=1e-9, err_msg=path)
 
 
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("squares", [True, False])
+def test_forward_and_back_at_once(rng, name, squares):
+    """And with what one leaves to the other."""
+    basis, X, W, v = problem(rng, name)
+    v, squares_bar = (v, rng.standard_normal(N)) if squares else (None, None)
+    out_bar, need, kept = rng.standard_normal((3, N)), ("basis",), []
+    products, found = basis.products_and_vjp(out_bar, squares_bar, X, W, v, need, None, kept)
+    separate = basis.products(X, W, v, None, kept), basis.products_vjp(out_bar, squares_bar, X, W, v, need, None, kept)
+    for a, b in zip(products + found[:2], separate[0] + separate[1][:2], strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+    for a, b in zip(*(fs.leaves(basis.gradient(bars)) for bars in (found[2], separate[1][2])), strict=True):
+        np.testing.assert_allclose(a[2], b[2], rtol=1e-11) if a[2] is not None else None
+
+
 def test_seeds_are_other_functions():
     X = np.linspace(-1, 1, 5)[:, None]
     one, same, other = (fs.RandomFourier(COVARIANCE[1], 8, seed=seed).features(X) for seed in (1, 1, 2**64 - 1))

@@ -8,6 +8,7 @@ from numerics import nine_point
 from weight_problems import BASES, basis_of, dense, weights
 
 import fastsvgp as fs
+from fastsvgp import kernels
 from fastsvgp.bases.samples import num_units
 
 UNITS = 3
@@ -103,6 +104,21 @@ def test_kriged_estimates_are_unbiased(rng, name, k, scheme):
     np.testing.assert_allclose(
         np.mean([info.mean for *_, info in found], axis=0), model.basis.features(X) @ model.posterior.mean, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("likelihood, k, wrt, control, sweeps", [
+    (fs.Gaussian(variance=0.2), 0, "posterior", False, 3), (fs.Gaussian(variance=0.2), 2, None, False, 3),
+    (fs.Gaussian(variance=0.2), 2, None, True, 5), (fs.Gaussian(variance=0.2), 0, "likelihood", False, 2),
+    (fs.BernoulliLogit(), 0, None, False, 4),
+])  # fmt: skip
+def test_how_often_features_are_made(rng, likelihood, k, wrt, control, sweeps, monkeypatch):
+    """With a control twice more, at its points, which go no way back."""
+    model, X, Y = problem(rng, "fourier", k, likelihood)
+    control, count = fs.kriged_control(model, X[:4]) if control else None, []
+    once = kernels.fourier_sweep
+    monkeypatch.setattr(kernels, "fourier_sweep", lambda *a, **kw: count.append(len(a[0])) or once(*a, **kw))
+    fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST, SECOND), wrt=wrt, control=control)
+    assert len(count) == sweeps
 
 
 def test_kriging_shrinks_the_variance_of_smooth_functions(rng):

@@ -105,6 +105,25 @@ def test_equals_the_cpu_twin(twin_of, rng, N, D, n, count, dtype):
             close(one, other)
 
 
+@every_dtype
+@pytest.mark.parametrize("N, D, n, count", [(65, 3, 33, 5), (70, 20, 33, 1)])
+@pytest.mark.parametrize("given", ["W v", "W U", "v u", "W v U u"])
+def test_sweeps_equal_those_of_the_cpu(twin_of, rng, N, D, n, count, given, dtype):
+    cuda, names = twin_of("fourier"), ("out", "squares", "W", "v", "X", "variance", "lengthscales")
+    X, U, W, indices, *scales = problems.problem(rng, N, D, n, count, dtype)
+    sides = {"W": W, "v": rng.standard_normal(2 * n).astype(dtype), "U": U, "u": rng.standard_normal(N).astype(dtype)}
+    arguments = X, *(side if name in given.split() else None for name, side in sides.items())
+    model = "matern32", 5, indices, problems.NUM, *scales
+    sources = {"out": "W", "squares": "v", "W": "U", "v": "u", "X": "U" if "W" in given else "u"}
+    have = [name for name in names if sources.get(name, sources["X"]) in given.split()]
+    for need in (have, have[:1], have[1:]):
+        results = [twin.sweep(*arguments, *model, need, None) for twin in (cuda, cpu)]
+        for name, one, other in zip(names, *results, strict=True):
+            assert (one is not None) == (other is not None) == (name in need)
+            if one is not None:
+                close(one, other)
+
+
 def close(one, other):
     assert one.dtype == other.dtype and one.shape == other.shape
     np.testing.assert_allclose(one, other, rtol=0, atol=128 * np.finfo(one.dtype).eps * np.abs(other).max())
@@ -166,6 +185,8 @@ def test_nothing_waits(rng, D):
         for w, out_bar, transpose in ((W, U, False), (U, W, True)):
             model = "rbf", 1, indices, problems.NUM, *scales, transpose
             results = [kernels.fourier_multiply(X, w, *model), *kernels.fourier_multiply_vjp(out_bar, X, w, *model)]
+            sides, need = {"W": W, "v": W[0], "U": U, "u": U[0]}, ("out", "squares", "W", "v", "X", "variance", "lengthscales")
+            results += kernels.fourier_sweep(X, *model[:-1], **sides, need=need)
             assert all(isinstance(a, cupy.ndarray) for a in results)
         assert (copies.to_host, copies.to_device) == before
 

@@ -87,7 +87,8 @@ def test_every_combination_of_parts(rng, D, R):
 
 @pytest.mark.parametrize("given, need", [
     (("W",), ("out",)), (("v",), ("squares",)), (("U",), ("W",)), (("u",), ("v",)), (("W", "v"), ("out", "squares")),
-    (("U", "u"), ("W", "v")), (("W", "U", "v"), ("out", "squares", "W", "X", "variance")), (("W", "v", "u"), ("v", "lengthscales")),
+    (("U", "u"), ("W", "v")), (("W", "U", "v"), ("out", "squares", "W", "X", "variance")),
+    (("W", "v", "u"), ("v", "lengthscales")),
     (("U", "v", "u"), ("W", "squares", "v", "X", "variance", "lengthscales")),
 ])  # fmt: skip
 def test_sides_that_are_missing_are_zero(rng, given, need):

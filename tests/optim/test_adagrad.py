@@ -86,6 +86,29 @@ def test_in_place_after_one_copy_and_only_where_the_rows_are(rng):
         optimiser.step(second, fs.QSGP(None, fs.ChevronWeights(None, None, None), None), state)
 
 
+def test_rows_that_are_not_there(rng):
+    """And arrays that are not contiguous."""
+    model = model_of(rng, 2)
+    model = fs.replace_at(model, "posterior.columns", np.asfortranarray(model.posterior.columns))
+    optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.mean", "posterior.diagonal"))
+    state = optimiser.init(model)
+
+    def grad(*rows):
+        return fs.QSGP(None, fs.ChevronWeights(None, fs.SparseRows(np.array(rows), np.ones((len(rows), 2))), None), None)
+
+    for rows in ((-1, 2), (2, 8)):
+        with pytest.raises(IndexError, match=f"in 'posterior.columns' names rows {rows[0]} to {rows[1]}, but there are 8"):
+            optimiser.step(model, grad(*rows), state)
+    there, state = optimiser.step(model, grad(3, 7), state)
+    odd = fs.replace_at(there, "posterior.columns", np.asfortranarray(there.posterior.columns))
+    before = there.posterior.columns.copy()
+    for one in (there, odd):
+        moved, _ = optimiser.step(one, grad(5), fs.tree_map(np.copy, state))
+        expected = before.copy()
+        expected[5] += 0.1
+        np.testing.assert_allclose(np.tril(moved.posterior.columns), np.tril(expected), rtol=1e-9)
+
+
 def test_what_the_rows_do_not_name_may_hold_anything(rng):
     model = model_of(rng, 0)
     optimiser = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns"))

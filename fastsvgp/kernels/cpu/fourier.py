@@ -55,8 +55,9 @@ def _draw(family, seed, indices, D, dtype):
 
 
 def _pass(X, W, v, U, u, family, seed, indices, lengthscales, scale, total, back, cosines, X_bar, kept):
-    """Fill ``total (N, R + S)``, ``back (R, 2 n)``, ``cosines (S, n)``, ``X_bar (N, D)``, float64, as ``fourier_rows.sweep`` says; what
-    is of size 0 is not wanted.
+    """Fill ``total (N, R + S)``, ``back (R, 2 n)``, ``cosines (S, n)`` and ``X_bar (N, D)``, float64: see ``fourier_rows.sweep``.
+
+    What is of size 0 is not wanted.
     """
     (N, D), n, dtype = X.shape, len(indices), X.dtype
     back[...] = 0

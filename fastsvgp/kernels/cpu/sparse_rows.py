@@ -35,8 +35,8 @@ def gather_rows(A, rows, out):
 
 @njit(**PLAIN)
 def _places(rows, order, where, first, distinct):
-    """How many distinct rows there are. ``distinct`` receives them, ``where`` the place of each row among them, and ``first`` whether
-    it is the first there.
+    """How many distinct rows there are. ``distinct`` receives them, ``where`` the place of each row among them, and ``first``
+    whether it is the first there.
     """
     count = 0
     for i in order:

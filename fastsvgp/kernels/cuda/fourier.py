@@ -213,8 +213,8 @@ def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscal
 
 
 def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
-    """Products and squares go through passes of their own: (Phi * Phi) v = s / 2 [s sum(v) + d Phi(2 X)'], where d is v of cosines
-    less v of sines, for cosines 1 and sines 0 of it.
+    """Products and squares go through passes of their own: (Phi * Phi) v = s / 2 [s sum(v) + Phi(2 X) d], where d has v of
+    cosines less v of sines for the cosines, and zeros for the sines.
     """
     model, need, cotangents = (family, seed, indices, num, variance, lengthscales), {*need}, ("X", "variance", "lengthscales")
     asked = [name for name in cotangents if name in need]
