@@ -92,8 +92,8 @@ def sampled_bound_and_grad(
     Notes
     -----
     4 (k + 2) n s flops for s functions on each side, and the features four times, for Gaussian noise three times: neither
-    num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair 2018,
-    Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
+    num_data nor m counts. With a control of p points 2 (k + 1) p s and the features there, and 2 p^2 n. Source: Evans and Nair
+    2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)
     on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
@@ -189,7 +189,8 @@ class Side:
         check.positive("posterior.diagonal", self.d[self.below])
         self.A_bar, self.squares_bar = kernels.empty(self.A.shape, self.A), np.zeros_like(self.d)
         self.A_bar[...] = 0
-        self.weighted = np.multiply(self.w, self.A, out=kernels.empty(self.A.shape, self.A)), self.w * self.d**2 if rest else None
+        weighted = np.multiply(self.w, self.A, out=kernels.empty(self.A.shape, self.A))
+        self.weighted = weighted, self.w * self.d**2 if rest else None
         self.seen = self.bars = None
         self.kept = []
 
