@@ -87,12 +87,13 @@ def test_every_combination_of_parts(rng, D, R):
 
 @pytest.mark.parametrize("given, need", [
     (("W",), ("out",)), (("v",), ("squares",)), (("U",), ("W",)), (("u",), ("v",)), (("W", "v"), ("out", "squares")),
-    (("U", "u"), ("W", "v")), (("W", "U", "v"), ("out", "squares", "W", "X", "variance")),
+    (("U", "u"), ("W", "v")), (("U", "v"), ("squares", "W")), (("W", "U", "v"), ("out", "squares", "W", "X", "variance")),
     (("W", "v", "u"), ("v", "lengthscales")),
     (("U", "v", "u"), ("W", "squares", "v", "X", "variance", "lengthscales")),
 ])  # fmt: skip
-def test_sides_that_are_missing_are_zero(rng, given, need):
-    X, model, sides = problem(rng, 33, 3, 13, 2)
+@pytest.mark.parametrize("R", [2, 17])
+def test_sides_that_are_missing_are_zero(rng, R, given, need):
+    X, model, sides = problem(rng, 33, 3, 13, R)
     whole = {name: side if name in given else np.zeros_like(side) for name, side in sides.items()}
     truth = dict(zip(NAMES, by_definition(X, model, whole), strict=True))
     found = kernels.fourier_sweep(X, *model, **{name: sides[name] for name in given}, need=need)

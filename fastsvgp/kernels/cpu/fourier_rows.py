@@ -194,11 +194,20 @@ def _turned(of_s, of_c, c, s, g):
 
 
 @njit(nogil=True, cache=True)
+def _even(size, most):
+    """The size of the fewest equal parts that are no larger than ``most``."""
+    return -(-size // -(-size // most))
+
+
+@njit(nogil=True, cache=True)
 def _product(A, B, C, trans_a, trans_b):
-    """C += op(A) op(B), in cubes of SIDE^3."""
+    """C += op(A) op(B), in parts of SERIAL multiply-adds at most."""
+    if C.size == 0:
+        return
     m, n = C.shape
     k = A.shape[0] if trans_a == blas.T else A.shape[1]
-    rows, columns, depth = -(-m // -(-m // SIDE)), -(-n // -(-n // SIDE)), -(-k // -(-k // SIDE))
+    rows, columns = _even(m, SIDE), _even(n, SIDE)
+    depth = _even(k, SERIAL // (rows * columns))
     for i in range(0, m, rows):
         for t in range(0, k, depth):
             a = A[t : t + depth, i : i + rows] if trans_a == blas.T else A[i : i + rows, t : t + depth]
@@ -290,7 +299,7 @@ def sweep(start, stop, seed, indices, degrees, width, x, W, v, U, u, scale, tota
     shares, panels, (tiles, D, points), R = total.shape[0], indices.size // width, x.shape, W.shape[0]
     forward, backward, slopes = total.size > 0, back.size + squares_back.size > 0, X_bar.size > 0
     squares, many, dtype = v.shape[0] > 0, max(R, U.shape[1]) >= MANY, x.dtype
-    block, lines = BLOCK if many or D > LOOPS else GROUP, back.shape[0]
+    block, lines = 2 * BLOCK if many else BLOCK if D > LOOPS else GROUP, back.shape[0]
     omega, theta = np.empty((D, width), dtype), np.empty((block, points), dtype)
     wave = block if many else GROUP
     c, s = np.empty((wave, points), dtype), np.empty((wave, points), dtype)
