@@ -131,7 +131,7 @@ def renewal(functions, sampled):
 
 def _sampled_rows(q, q_bar):
     """The rows of q that a step is about to move: those of its sparse gradient."""
-    parts = {name: getattr(q_bar, name) for name in ("mean", "columns")}
+    parts = {name: getattr(q_bar, name, None) for name in ("mean", "columns")}  # there is no q_bar where q stays as it is
     return {name: SparseRows(bar.rows, getattr(q, name)[bar.rows]) for name, bar in parts.items() if bar is not None}
 
 
