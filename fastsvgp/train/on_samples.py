@@ -15,7 +15,7 @@ from ..optim.adagrad import adagrad
 from ..optim.base import begun, check_offered
 from ..records import is_record, leaves, matches, replace
 from .arguments import MOST, count
-from .batches import Batches
+from .batches import Batches, locate_inputs
 from .on_minibatches import seed_of, total_steps
 from .recorder import Recorder
 from .sampled import Choices, SampledSteps, renewal
@@ -65,7 +65,12 @@ def sampled_training(
     state, jitter = replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
     if resume is None and points:
         rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
-        state = replace(state, control=kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter))
+        try:
+            control = kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter)
+        except BadEntry as error:
+            locate_inputs(error, "points", rows)
+            raise
+        state = replace(state, control=control)
     elif resume is None:
         state = replace(state, control=control if is_record(control) else None)
     elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):

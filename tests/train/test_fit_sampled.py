@@ -236,6 +236,17 @@ def test_bad_arguments(rng, options, error, said):
         fs.fit(model, X, Y, steps=1, **options)
 
 
+@pytest.mark.parametrize("control", [0, N - 5])
+def test_an_odd_input_is_named_by_its_row_of_the_data(rng, control, monkeypatch):
+    """Whether a batch, a closed form or a control sees it first."""
+    monkeypatch.setattr(sampled, "ROWS", N - 5)
+    model, X, Y = problem(rng)
+    X[-1, 1] = np.nan
+    for seed in range(4):
+        with pytest.raises(ValueError, match=rf"`X` contains nan at index \({N - 1}, 1\)"):
+            fs.fit(model, X, Y, epochs=1, batch_size=7, basis_size=10, rng=seed, control=control)
+
+
 def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_path):
     model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
     with pytest.raises(ValueError, match="not known for a BernoulliLogit"):
