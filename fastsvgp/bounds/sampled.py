@@ -185,7 +185,7 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
              (model.basis.dense_precision, "a dense precision S"))  # fmt: skip
     why = next((what for wanted, what in needs if wanted), None)
     if sample.j is None and why is not None:
-        raise ValueError(f"`sample` has no j, which {why} need: draw_basis_sample(..., pair=True)")
+        raise ValueError(f"`sample` has no j, needed for {why}: draw_basis_sample(..., pair=True)")
     if paper and (control is not None or tangent is not None and not gaussian):
         name = "tangent" if control is None else "control"
         raise ValueError(f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one or the other")

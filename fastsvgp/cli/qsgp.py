@@ -17,29 +17,37 @@ CLOSED_FORMS = 20  # of the diagonal, while they are learned
 def build(X, y, covariance, likelihood, args):
     """The model to start from: at its prior, with the hyperparameters of an exact GP on at most ``EXACT`` rows."""
     if not args.resume:  # the checkpoint has them
-        covariance, likelihood = hyperparameters(X, y, covariance, likelihood, args.seed)
+        covariance, likelihood = hyperparameters(X, y, covariance, likelihood, args.seed, args.jitter)
     m, k = args.features, args.dense_columns
     posterior = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
     model = fs.QSGP(fs.RandomFourier(covariance, m, seed=args.seed), posterior, likelihood)
     return fs.tree_map(lambda value: np.asarray(value, args.dtype)[()], model)
 
 
-def hyperparameters(X, y, covariance, likelihood, seed):
-    """``(covariance, likelihood)`` of a Gaussian process with all of some rows as inducing inputs."""
+def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
+    """``(covariance, likelihood)`` of a Gaussian process with all of some rows as inducing inputs. Ctrl-C ends it with nothing."""
     some = np.random.default_rng([seed, 2]).permutation(len(X))[:EXACT]
     X, y = X[some].astype(np.float64), y[some]
     inducing = np.unique(X, axis=0)
     covariance = fs.tree_map(np.float64, covariance)
     if isinstance(likelihood, fs.Gaussian):
         start = fs.SGPR(covariance, inducing, noise_variance=float(likelihood.variance))
-        found, _ = fs.fit(start, X, y, steps=ITERATIONS, fixed="inducing")
+        found, info = fs.fit(start, X, y, steps=ITERATIONS, fixed="inducing", jitter=jitter)
+        _heed(info)
         return found.covariance, fs.Gaussian(found.noise_variance)
     start = fs.SVGP(covariance, inducing, fs.at_prior(fs.Whitened, covariance, inducing), likelihood)
-    found, _ = fs.fit(
+    found, info = fs.fit(
         start, X, y, steps=ITERATIONS, batch_size=len(X), rng=seed, fixed="inducing", optimiser=fs.adam(ADAM, transform="log"),
-        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5),
+        natural_step_size=fs.schedules.log_linear(1e-3, NATURAL_STEP, ITERATIONS // 5), jitter=jitter,
     )  # fmt: skip
+    _heed(info)
     return found.covariance, found.likelihood
+
+
+def _heed(info):
+    """``fit`` takes the first Ctrl-C for its own end; here it is that of the command."""
+    if info.interrupted:
+        raise KeyboardInterrupt
 
 
 def training(args, model, total):

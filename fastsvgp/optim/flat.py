@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from .. import check, kernels, records, transforms
+from ..bases.samples import SparseRows
 from ..kernels.verdicts import on_device
 
 _HOST = np.empty(0)
@@ -238,6 +239,8 @@ class _Leaf:
         return (np.arange(0, self.size, self.packed[-1], like=home)[:, None] + diagonal).ravel()
 
     def flatten(self, value, part):
+        if isinstance(value, SparseRows):
+            raise TypeError(f"field {self.path!r} has a gradient for some of its rows alone, which fastsvgp.adagrad takes: use that")
         if np.shape(value) != self.shape:
             raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
         if self.kind in ("tril", "symmetric"):

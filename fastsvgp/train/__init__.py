@@ -67,9 +67,9 @@ def fit(
         Rows a step, without replacement in shuffled epochs; default min(1024, N), for a QSGP min(500, N).
     optimiser : Optimiser
         ``fs.adam(...)`` or ``fs.sgd(...)``; default ``adam(0.01)``, for a QSGP ``adagrad(0.1)``. ``fs.by_field(...)`` is several
-        of them, each with fields of its own, and ``fs.gentle_inducing(...)`` the one of R-SVGP's authors. One of your own has to
-        offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed`` and ``step_size_at``, as ``fastsvgp.optim.base``
-        documents them.
+        of them, each with fields of its own (the posterior of a QSGP takes ``adagrad`` alone), and ``fs.gentle_inducing(...)``
+        the one of R-SVGP's authors. One of your own has to offer ``init``, ``step``, ``paths``, ``moving``, ``fixing``, ``fixed``
+        and ``step_size_at``, as ``fastsvgp.optim.base`` documents them.
     natural_step_size : float, schedule, or function ``step -> size``, optional
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
@@ -94,7 +94,8 @@ def fit(
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
         Default none; for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with few dense
-        columns its bound is no guide to them: ``fixed=()`` learns them all the same.
+        columns its bound is no guide to them: ``fixed=()`` learns them all the same, but for an ``InducingBasis``, whose log|S|
+        no sample tells.
     jitter : float, optional
         As in ``elbo``. A step whose factorisation fails is tried again with ten times as much, at most three times, each logged
         as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts from ``jitter``

@@ -84,6 +84,13 @@ def whole(name, data):
     return check.as_array(name, data if on_device(data) else np.asanyarray(data))
 
 
+def locate_inputs(error, name, rows):
+    """Have a ``BadEntry`` about ``name``, which are these rows of X, say so."""
+    if error.name == name:
+        error.args, error.name = ("X", *error.args[1:]), "X"
+        error.index = (int(rows[error.index[0]]), *error.index[1:])
+
+
 def read_rows(name, data, rows):
     """The rows with these increasing numbers, as ``whole`` gives all of them."""
     return whole(name, data[devices.like(rows, data)])

@@ -15,7 +15,7 @@ from ..optim.adagrad import adagrad
 from ..optim.base import begun, check_offered
 from ..records import is_record, leaves, matches, replace
 from .arguments import MOST, count
-from .batches import Batches
+from .batches import Batches, locate_inputs
 from .on_minibatches import seed_of, total_steps
 from .recorder import Recorder
 from .sampled import Choices, SampledSteps, renewal
@@ -49,7 +49,8 @@ def sampled_training(
     units = min(units, num_units(model.basis))
     gaussian = isinstance(model.likelihood, Gaussian)
     points = _points(control, gaussian, len(X))
-    pair = gaussian or np.shape(model.posterior.columns)[-1] > 0 or points > 0 or is_record(control)
+    dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
+    pair = gaussian or dense or points > 0 or is_record(control)
     fresh = TrainingState(
         model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X)), seed=batches.seed,
         num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, **about,
@@ -64,7 +65,12 @@ def sampled_training(
     state, jitter = replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
     if resume is None and points:
         rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
-        state = replace(state, control=kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter))
+        try:
+            control = kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter)
+        except BadEntry as error:
+            locate_inputs(error, "points", rows)
+            raise
+        state = replace(state, control=control)
     elif resume is None:
         state = replace(state, control=control if is_record(control) else None)
     elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):
@@ -82,8 +88,14 @@ def _optimiser(model, optimiser, fixed):
         check_offered("fit: `optimiser`", optimiser)
     held = [name for name in HELD if any(matches(path, (name,)) for path, _, _ in leaves(model))]
     optimiser = (adagrad() if optimiser is None else optimiser).fixing(held if fixed is None else fixed)
-    if not optimiser.paths(model):
+    moved = optimiser.paths(model)
+    if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
+    if model.basis.dense_precision and any(path.startswith("basis.") for path in moved):
+        raise ValueError(
+            f"fit: samples do not tell log|S| of a dense S, so that an {type(model.basis).__name__} cannot be trained on them; "
+            "name 'basis' in `fixed` too, or learn it by weight_bound_and_grad"
+        )
     return optimiser
 
 

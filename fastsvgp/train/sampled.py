@@ -13,6 +13,7 @@ from ..bounds.sampled import sampled_bound_and_grad
 from ..errors import BadEntry, Diverged
 from ..posteriors.weights import ChevronWeights
 from ..records import tree_map
+from .batches import locate_inputs
 from .steps import Snapshot, Steps
 
 ROWS, LOOKS = 4096, 2**32  # data that closed forms look at, or fewer: so many features are enough
@@ -113,7 +114,11 @@ class SampledSteps(Steps):
             few = max(1, min(ROWS, LOOKS // model.basis.num_functions()))
             count = min(max(few, self._batches.size), self._batches.num_data)
             rows = np.sort(self._rng(3).choice(self._batches.num_data, count, replace=False))
-            model = optimal_diagonal(model, self._batches.inputs(rows), num_data=self._batches.num_data, jitter=self._jitter)
+            try:
+                model = optimal_diagonal(model, self._batches.inputs(rows), num_data=self._batches.num_data, jitter=self._jitter)
+            except BadEntry as error:
+                locate_inputs(error, "X", rows)
+                raise
             if self._choices.precision:
                 model = optimal_precision(model)
         if control is not None and self._step and self._step % self._choices.renewal == 0:
@@ -131,7 +136,7 @@ def renewal(functions, sampled):
 
 def _sampled_rows(q, q_bar):
     """The rows of q that a step is about to move: those of its sparse gradient."""
-    parts = {name: getattr(q_bar, name) for name in ("mean", "columns")}
+    parts = {name: getattr(q_bar, name, None) for name in ("mean", "columns")}  # there is no q_bar where q stays as it is
     return {name: SparseRows(bar.rows, getattr(q, name)[bar.rows]) for name, bar in parts.items() if bar is not None}
 
 

@@ -191,7 +191,7 @@ def test_bad_paired_controls(rng):
     with pytest.raises(TypeError, match="paired_control is for Gaussian noise, not for a BernoulliLogit .*use kriged_control"):
         fs.sampled_bound_and_grad(classes, X, labels, sample, control=control)
     mean_field = fs.replace(classes, posterior=weights(rng, 6, 0))
-    with pytest.raises(ValueError, match="`sample` has no j, which a control need"):
+    with pytest.raises(ValueError, match="`sample` has no j, needed for a control"):
         fs.sampled_bound_and_grad(mean_field, X, labels, fs.BasisSample(FIRST), control=fs.kriged_control(mean_field, X[:3]))
     for path, value, said in (
         ("values", control.values[:, :2], r"`control.values` must have shape \(2, 3\), got \(2, 2\)"),

@@ -259,9 +259,9 @@ def test_bad_draws_and_bad_samples(rng):
         (model, {"columns": np.array([6])}, {}, ValueError, "`sample.columns` names 6, but C has 6 columns, from 0"),
         (model, {"columns": np.array([0.0])}, {}, TypeError, "`sample.columns` must hold one or more whole numbers"),
         (model, {"weight_columns": -1.0}, {}, ValueError, "`sample.weight_columns` must be positive"),
-        (model, {"j": None}, {}, ValueError, "`sample` has no j, which Gaussian noise"),
+        (model, {"j": None}, {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
         (fs.replace(logit, posterior=problem(rng, "fourier", 0, fs.Gaussian(0.2))[0].posterior), {"j": None}, {}, ValueError,
-         "`sample` has no j, which columns need"),
+         "`sample` has no j, needed for columns"),
         (logit, {}, {"tangent": 1.0}, ValueError, "`tangent` is for the reduced estimators, and `sample` has columns"),
         (model, {}, {"control": fs.kriged_control(model, X[:3])}, ValueError, "`control` is for the reduced estimators"),
     ):  # fmt: skip

@@ -358,7 +358,7 @@ def test_bad_draws(rng):
     (fs.BasisSample(np.array([], int), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
     (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive"),
     (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError, "`sample.weight_j`"),
-    (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, which Gaussian noise need"),
+    (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
     (FIRST, {}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
     (fs.BasisSample(FIRST, SECOND), {"wrt": "basis.nothing"}, ValueError, "`wrt` names"),
     (fs.BasisSample(FIRST, SECOND), {"num_data": 2}, ValueError, "`num_data` is 2"),
@@ -375,7 +375,7 @@ def test_bad_models(rng):
     for wrt in (None, "basis", "basis.covariance.variance"):
         with pytest.raises(ValueError, match=r"log\|S\| of an InducingBasis has no gradient from a sample"):
             fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt)
-    with pytest.raises(ValueError, match="`sample` has no j, which dense columns need"):
+    with pytest.raises(ValueError, match="`sample` has no j, needed for dense columns"):
         fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST), wrt="posterior")
     for tangent, said in ((0.0, "positive"), (np.ones(3), "one for each row"), (np.nan, "nan")):
         with pytest.raises(ValueError, match=f"`tangent`.*{said}"):

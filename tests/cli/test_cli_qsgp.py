@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import signal
 
 import numpy as np
 import pytest
@@ -91,6 +92,20 @@ def test_resume_ends_where_an_uninterrupted_run_ends(capsys, monkeypatch, option
     assert run(capsys, "predict", "half", "wave.csv")[0] == run(capsys, "predict", "whole", "wave.csv")[0]
     models = [fs.load_fitted(folder).model for folder in ("half", "whole")]
     assert models[0].basis.covariance.variance == models[1].basis.covariance.variance
+
+
+@pytest.mark.parametrize("file", ["wave.csv", "kind.csv"])
+def test_one_interrupt_ends_the_search_for_hyperparameters_too(monkeypatch, file):
+    plain, trained = fs.fit, []
+
+    def interrupted(model, *data, **options):
+        trained.append(type(model))
+        return plain(model, *data, **options, callback=lambda *_: signal.raise_signal(signal.SIGINT))
+
+    monkeypatch.setattr(fs, "fit", interrupted)
+    assert main(["fit", file, *FEW, "--out", "out"]) == 130
+    assert len(trained) == 1 and trained != [fs.QSGP]
+    assert not pathlib.Path("out").exists()
 
 
 def test_learning_hyperparameters_moves_them_late(capsys, monkeypatch):

@@ -39,6 +39,7 @@ RUNS = {
     "relevance by closed forms": ({"name": "relevance", "k": 1}, {"closed_form_every": 3}),
     "inducing": ({"name": "inducing", "k": 1}, {"control": 5}),
     "probit": ({"likelihood": fs.BernoulliProbit(), "k": 1}, {}),
+    "inducing logit": ({"name": "inducing", "likelihood": fs.BernoulliLogit()}, {}),
     "kriged logit": ({"likelihood": fs.BernoulliLogit()}, {"control": 12}),
     "logit": ({"likelihood": fs.BernoulliLogit()}, {}),
     "hyperparameters": (
@@ -48,6 +49,7 @@ RUNS = {
             "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(fs.schedules.exponential(0.1, 0.9))}, after={"basis": 3}),
         },
     ),
+    "posterior fixed": ({}, {"fixed": "posterior", "control": 5}),
 }
 
 
@@ -66,7 +68,8 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     np.testing.assert_array_equal(info.values, also.values)
     assert_same(fs.tree_map(np.asarray, model), fs.tree_map(np.asarray, given))  # what came is not written to
     moved = {path for (path, _, x), (_, _, y) in zip(leaves(model), leaves(whole), strict=True) if not np.array_equal(x, y, True)}
-    assert "posterior.mean" in moved and ("basis.covariance.lengthscales" in moved) == (run == "hyperparameters")
+    assert ("posterior.mean" in moved) != (run == "posterior fixed")
+    assert ("basis.covariance.lengthscales" in moved) == (run in ("hyperparameters", "posterior fixed"))
     assert all(np.asarray(value).dtype == X.dtype for _, _, value in leaves(whole))
 
 
@@ -222,6 +225,7 @@ CASES = [
     ({"closed_form_every": 5, "fixed": "posterior.diagonal"}, ValueError, "`posterior.diagonal` is fixed"),
     ({"fixed": ("basis", "posterior", "likelihood")}, ValueError, "all fields are fixed"),
     ({"optimiser": "adam"}, TypeError, "`optimiser` must be an optimiser"),
+    ({"optimiser": fs.adam()}, TypeError, "'posterior.mean' has a gradient for some of its rows alone, which fastsvgp.adagrad"),
 ]
 
 
@@ -232,10 +236,25 @@ def test_bad_arguments(rng, options, error, said):
         fs.fit(model, X, Y, steps=1, **options)
 
 
+@pytest.mark.parametrize("control", [0, N - 5])
+def test_an_odd_input_is_named_by_its_row_of_the_data(rng, control, monkeypatch):
+    """Whether a batch, a closed form or a control sees it first."""
+    monkeypatch.setattr(sampled, "ROWS", N - 5)
+    model, X, Y = problem(rng)
+    X[-1, 1] = np.nan
+    for seed in range(4):
+        with pytest.raises(ValueError, match=rf"`X` contains nan at index \({N - 1}, 1\)"):
+            fs.fit(model, X, Y, epochs=1, batch_size=7, basis_size=10, rng=seed, control=control)
+
+
 def test_what_only_samples_of_a_basis_have_and_what_must_stay_the_same(rng, tmp_path):
     model, X, Y = problem(rng, likelihood=fs.BernoulliLogit())
     with pytest.raises(ValueError, match="not known for a BernoulliLogit"):
         fs.fit(model, X, Y, steps=1, closed_form_every=5)
+    model, X, Y = problem(rng, "inducing")
+    for fixed in ((), "posterior.mean", ("basis.covariance", "likelihood")):
+        with pytest.raises(ValueError, match=r"samples do not tell log\|S\|.*name 'basis' in `fixed`"):
+            fs.fit(model, X, Y, steps=1, fixed=fixed)
     model, X, Y = problem(rng)
     bad = Y.copy()
     bad[17] = np.nan
