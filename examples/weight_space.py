@@ -93,7 +93,7 @@ def from_samples(model, data, steps, kind, points):
     return table.rows
 
 
-HELD = "basis", "likelihood", "posterior.columns", "posterior.diagonal"
+HELD = "basis", "likelihood", "posterior.diagonal"
 
 
 def start(name, args, m=None):
@@ -107,7 +107,8 @@ def start(name, args, m=None):
         basis, m = fs.InducingBasis(covariance, inducing), len(inducing)
     else:
         basis = fs.RandomFourier(covariance, m, seed=0)
-    q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
+    k = args.dense_columns
+    q = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
     return fs.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X), data
 
 
@@ -185,6 +186,7 @@ def main(arguments):
     parser.add_argument("task", choices=("kin40k", "picture", "features", "collapse"))
     parser.add_argument("--features", type=int, default=100_000)
     parser.add_argument("--basis", choices=("fourier", "inducing"), default="fourier")
+    parser.add_argument("--dense-columns", type=int, default=0, help="trained from samples")
     parser.add_argument("--iterations", type=int, default=150)
     parser.add_argument("--steps", type=int, help="train from samples, so many steps, in place of conjugate gradients")
     parser.add_argument("--control", choices=("none", "paired", "kriged"), default="kriged")

@@ -253,6 +253,7 @@ def test_random_features_by_conjugate_gradients(weight_space, capsys):
     for control in ("kriged", "paired", "none"):
         scores = weight_space.main([*few, "--control", control, "--points", "20"])
         assert [score[0] for score in scores] == [1, 2, 3, 4, 6, 8, 10] and scores[-1][2] < scores[0][2] + 0.1
+    assert len(weight_space.main([*few, "--dense-columns", "3", "--points", "20"])) == 7
 
 
 @pytest.mark.parametrize("options", [["--features", "2000", "--basis-size", "200"], ["--svgp", "20"]])
