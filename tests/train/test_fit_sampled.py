@@ -225,7 +225,7 @@ CASES = [
     ({"closed_form_every": 5, "fixed": "posterior.diagonal"}, ValueError, "`posterior.diagonal` is fixed"),
     ({"fixed": ("basis", "posterior", "likelihood")}, ValueError, "all fields are fixed"),
     ({"optimiser": "adam"}, TypeError, "`optimiser` must be an optimiser"),
-    ({"optimiser": fs.adam()}, TypeError, "'posterior.mean' has a gradient for some of its rows alone, which fastsvgp.adagrad"),
+    ({"optimiser": fs.adam()}, TypeError, "'posterior.mean' has a gradient for some rows alone, which fastsvgp.adagrad"),
 ]
 
 
