@@ -232,7 +232,7 @@ def _guesses(tangent, model, X):
     if tangent.shape not in ((), (len(X),)):
         raise ValueError(f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got {tangent.shape}")
     check.finite("tangent", tangent)
-    check.positive("tangent", tangent)
+    check.positive("tangent", tangent, "")
     return np.broadcast_to(tangent, (len(X),)).astype(X.dtype)
 
 

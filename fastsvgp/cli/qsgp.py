@@ -25,7 +25,7 @@ def build(X, y, covariance, likelihood, args):
 
 
 def hyperparameters(X, y, covariance, likelihood, seed, jitter=None):
-    """``(covariance, likelihood)`` of a Gaussian process with all of some rows as inducing inputs. Ctrl-C ends it with nothing."""
+    """``(covariance, likelihood)`` of a Gaussian process with all of some rows as inducing inputs. Ctrl-C leaves nothing."""
     some = np.random.default_rng([seed, 2]).permutation(len(X))[:EXACT]
     X, y = X[some].astype(np.float64), y[some]
     inducing = np.unique(X, axis=0)

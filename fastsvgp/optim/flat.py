@@ -240,7 +240,7 @@ class _Leaf:
 
     def flatten(self, value, part):
         if isinstance(value, SparseRows):
-            raise TypeError(f"field {self.path!r} has a gradient for some of its rows alone, which fastsvgp.adagrad takes: use that")
+            raise TypeError(f"field {self.path!r} has a gradient for some of its rows alone, which fastsvgp.adagrad takes")
         if np.shape(value) != self.shape:
             raise ValueError(f"field {self.path!r} must have shape {self.shape} here, got {np.shape(value)}")
         if self.kind in ("tril", "symmetric"):
