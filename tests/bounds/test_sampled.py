@@ -371,6 +371,14 @@ def test_bad_samples(rng, sample, options, error, said):
         fs.sampled_bound_and_grad(model, X, Y, sample, **options)
 
 
+@pytest.mark.parametrize("value, said", [(np.nan, "contains nan at"), (0.0, "must be positive, got 0"), (-1.0, "must be")])
+def test_pivots_are_looked_at_whatever_is_sampled(rng, value, said):
+    model, X, Y = problem(rng, "inducing", 2, fs.Gaussian(variance=0.2))
+    model.posterior.columns[1, 1] = value
+    with pytest.raises(ValueError, match=f"`diagonal of posterior.columns` {said}"):
+        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([2]), np.array([2])), wrt="posterior")
+
+
 def test_bad_models(rng):
     sample = fs.BasisSample(FIRST, SECOND)
     model, X, Y = problem(rng, "inducing", 1, fs.BernoulliLogit())
