@@ -55,14 +55,17 @@ class Scores:
         print("| seconds | steps | accuracy | NLPD at the median | NLPD |\n| --- | --- | --- | --- | --- |", flush=True)
 
     def __call__(self, step, value, info):
-        now = time.perf_counter()
-        spent = now - self._begun - self._aside
+        now, spent = time.perf_counter(), self.spent()
         if spent < self._next:
             return False
         self._next = self._every * (spent // self._every + 1)
         self.take(info.model, step, spent)
         self._aside += time.perf_counter() - now
         return spent >= self._limit
+
+    def spent(self):
+        """Seconds of training so far."""
+        return time.perf_counter() - self._begun - self._aside
 
     def take(self, model, step, spent):
         """A row of the table."""
@@ -98,7 +101,7 @@ def main(arguments=None):
     scores = Scores(test, y_test, limit / args.rows, limit)
     model, info = fs.fit(model, X, y, steps=args.steps, batch_size=args.batch_size, rng=0, callback=scores, **options)
     if info.reason == "steps":
-        scores.take(model, info.steps, info.seconds)
+        scores.take(model, info.steps, scores.spent())
     return scores.rows
 
 

@@ -100,10 +100,10 @@ def _all(conditions):
     return np.count_nonzero(conditions) == conditions.size  # for small arrays half the time of the method ``all``
 
 
-def positive(name, array):
+def positive(name, array, advice="; give variances and lengthscales in natural space"):
     if not (array > 0 if isinstance(array, (float, int)) else _all_positive(array)):
         least = np.min(_host(array))
-        raise ValueError(f"`{name}` must be positive, got {least:g}; give variances and lengthscales in natural space")
+        raise ValueError(f"`{name}` must be positive, got {least:g}{advice}")
 
 
 def _all_positive(array):

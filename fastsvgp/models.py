@@ -14,7 +14,7 @@ OFFERED = (
     "predict_quantiles", "sample_f", "natural_step", "natural_step_and_grad", "natural_steps", "refresh_inverse", "convert",
     "site_bound", "site_bound_and_grad", "site_bound_terms", "tied", "dual_parameters", "leave_one_out", "em", "fit",
     "weight_bound", "weight_bound_and_grad", "sampled_bound_and_grad", "optimal_weights", "optimal_diagonal",
-    "kriged_control", "advance_control", "optimal_precision", "relevance_vectors", "prune",
+    "optimal_precision", "relevance_vectors", "prune",
     "kriged_control", "paired_control", "advance_control",
 )  # fmt: skip
 RANDOM_QUANTITIES: set[str] = set()  # of all posteriors that are known: options that ``**random`` of a bound passes on

@@ -113,7 +113,6 @@ class InducingBasis(Basis):
         covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(kernels.symmetrise(K_bar), K, self.inducing, None, asked)
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
 
-
     def sampled_energy(self, i, j, need):
         """sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2; log|S|, which no sample tells, counts 0, and fields have no bars."""
         own, to_i, to_j = self.sampled_precision(i, j)

@@ -107,8 +107,9 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, 
 
 def num_units(basis):
     """How many there are to draw from."""
-    if not hasattr(basis, "functions"):
-        raise TypeError(f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {type(basis).__name__}")
+    if isinstance(basis, type) or not hasattr(basis, "functions"):
+        came = f"{basis.__name__}, a class" if isinstance(basis, type) else type(basis).__name__
+        raise TypeError(f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {came}")
     basis.check_settings()
     return int(basis.num_functions()) // basis.width
 
@@ -133,7 +134,10 @@ def checked_units(name, indices, weights, units, dtype, there="the basis has {} 
         raise ValueError(f"`sample.{name}` names {wrong}, but {there.format(units)}, from 0")
     if weights is None:
         return indices, np.full(len(indices), units / len(indices), dtype)
-    weights = np.broadcast_to(check.as_array(f"sample.weight_{name}", weights), indices.shape).astype(dtype)
-    check.finite(f"sample.weight_{name}", weights)
-    check.positive(f"sample.weight_{name}", weights)
-    return indices, weights
+    called, s = f"sample.weight_{name}", len(indices)
+    weights = check.as_array(called, weights)
+    if weights.shape not in ((), (s,)):
+        raise ValueError(f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got {weights.shape}")
+    check.finite(called, weights)
+    check.positive(called, weights, "")
+    return indices, np.broadcast_to(weights, (s,)).astype(dtype)

@@ -30,6 +30,7 @@ from ..bases import Basis
 from ..bases.samples import SparseRows
 from ..inducing import naming_repeated
 from ..kernels import verdicts
+from ..posteriors.weights import ChevronWeights
 from ..records import leaf, plus, record, replace, tree_map
 from .weight_space import QSGP, check_columns, checked_inputs, checked_parts, lightly_checked, on_host
 
@@ -250,14 +251,10 @@ def advance_control(model, control, change) -> Control:
     model, dtype = lightly_checked(model)
     model.posterior.check_size(model.basis.num_functions())
     checked = control.checked(model, dtype)
-    parts = {name: getattr(change, name, None) for name in ("mean", "columns")}
-    for name, part in parts.items():
-        if part is not None and not isinstance(part, SparseRows):
-            raise TypeError(f"`change.{name}` must be a fastsvgp.SparseRows or None, got {type(part).__name__}")
-    parts = {name: part for name, part in parts.items() if part is not None and len(part.rows)}
+    basis, k = checked.basis, model.posterior.columns.shape[1]
+    parts = _changed(change, k)
     if not parts:
         return control
-    basis, k = checked.basis, model.posterior.columns.shape[1]
     units = _units([part.rows for part in parts.values()], basis.width)
     functions = basis.functions(units)
     if functions[0] < 0 or functions[-1] >= basis.num_functions():
@@ -270,6 +267,22 @@ def advance_control(model, control, change) -> Control:
         W[1:, np.searchsorted(functions, rows)] = np.where(rows[:, None] >= np.arange(k), parts["columns"].values, 0).T
     moved, _ = basis.products(checked.points, W, None, units)
     return replace(checked, values=checked.values + moved)
+
+
+def _changed(change, k):
+    """What there is of a change, by name."""
+    if not isinstance(change, ChevronWeights):
+        raise TypeError(f"`change` must be a fastsvgp.ChevronWeights of SparseRows, got {type(change).__name__}")
+    parts = {name: getattr(change, name) for name in ("mean", "columns") if getattr(change, name) is not None}
+    for name, part in parts.items():
+        if not isinstance(part, SparseRows):
+            raise TypeError(f"`change.{name}` must be a fastsvgp.SparseRows or None, got {type(part).__name__}")
+        shape = (len(part.rows),) if name == "mean" else (len(part.rows), k)
+        if np.shape(part.values) != shape:
+            raise ValueError(f"`change.{name}` must have values {shape}, one for each of its rows, got {np.shape(part.values)}")
+        if not (np.diff(part.rows) > 0).all():
+            raise ValueError(f"`change.{name}` must have rows that increase, each once; fastsvgp.SparseRows of a gradient has them")
+    return {name: part for name, part in parts.items() if len(part.rows)}
 
 
 def _units(lists, width):

@@ -137,9 +137,9 @@ def _data_of(model, augmented, dtype):
         return basis
     if not hasattr(augmented, "shape"):
         raise TypeError(f"`augmented` must be True, False or the inputs of the data (n, D), got {augmented!r:.200}")
-    data = replace(basis, inducing=check.inputs("augmented", augmented).astype(dtype, copy=False))
-    check_columns(data, augmented, "augmented")
-    return data
+    inputs = check.inputs("augmented", augmented)
+    check_columns(basis, inputs, "augmented")
+    return replace(basis, inducing=inputs.astype(dtype, copy=False))
 
 
 def _gain(model, X, data):

@@ -67,7 +67,7 @@ def relevance_vectors(model, threshold=1e4) -> np.ndarray:
         As ``optimal_precision``; a threshold that is not positive.
     """
     threshold = check.scalar("threshold", threshold)
-    check.positive("threshold", threshold)
+    check.positive("threshold", threshold, "")
     model, _ = _checked("relevance_vectors", model)
     return np.flatnonzero(model.basis.precision < threshold)
 

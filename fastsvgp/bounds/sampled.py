@@ -200,6 +200,9 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
 def _sides(model, gaussian, of_i, of_j, of_columns):
     """``(i, j or None, DrawnColumns or None)``."""
     if of_columns is None:
+        pivots = model.posterior.columns.diagonal()
+        check.finite("diagonal of posterior.columns", pivots)
+        check.positive("diagonal of posterior.columns", pivots)
         return Side(model, *of_i, rest=True), None if of_j is None else Side(model, *of_j, rest=not gaussian), None
     drawn = DrawnColumns(model.posterior, *of_columns)
     i, j = Side(model, *of_i, gaussian, drawn.dense), Side(model, *of_j, not gaussian, drawn.dense)
@@ -232,7 +235,7 @@ def _guesses(tangent, model, X):
     if tangent.shape not in ((), (len(X),)):
         raise ValueError(f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got {tangent.shape}")
     check.finite("tangent", tangent)
-    check.positive("tangent", tangent)
+    check.positive("tangent", tangent, "")
     return np.broadcast_to(tangent, (len(X),)).astype(X.dtype)
 
 

@@ -146,7 +146,8 @@ def train(fitted, task, args, folder):
             there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
             natural = " or --natural-step" if args.method in NATURAL else ""
             steps = "" if args.method == "sgpr" else f"a smaller --learning-rate{natural}, or "
-            error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
+            if args.method != "qsgp":  # which factorises nothing on its way
+                error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
     if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
         raise KeyboardInterrupt

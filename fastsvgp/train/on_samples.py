@@ -105,7 +105,7 @@ def _closed_forms(model, optimiser, every):
     gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
     if every is None:
         settled_rest = not any(path.startswith(("basis.", "likelihood.")) for path in moved)
-        every = MOST if gaussian and possible and settled_rest else 0
+        every = MOST if gaussian and possible and settled_rest and np.size(model.posterior.diagonal) else 0
     if every == 0:
         return None, False, optimiser
     if not gaussian or not possible:

@@ -101,5 +101,8 @@ def test_where_it_is_refused(rng):
     ):
         with pytest.raises(error, match=said):
             call()
+    one_lengthscale = fs.replace_at(model, "basis.covariance", fs.RBF(1.3, 0.8))
+    with pytest.raises(ValueError, match="`augmented` has 1 columns"):
+        fs.predict_f(one_lengthscale, X, augmented=np.zeros((3, 1)))
     for value in (False, np.False_):
         np.testing.assert_array_equal(fs.predict_y(logit, X, augmented=value), fs.predict_y(logit, X))

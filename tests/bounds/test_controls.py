@@ -187,6 +187,15 @@ def test_bad_paired_controls(rng):
     with pytest.raises(ValueError, match="`points`"):
         fs.paired_control(model, X[:, 0])
     sample, control = fs.BasisSample(FIRST, SECOND), fs.paired_control(model, X[:3])
+    rows = np.array([1, 4])
+    for change, error, said in (
+        (None, TypeError, "`change` must be a fastsvgp.ChevronWeights of SparseRows, got NoneType"),
+        (fs.ChevronWeights(np.ones(6), None, None), TypeError, "`change.mean` must be a fastsvgp.SparseRows or None"),
+        (fs.ChevronWeights(fs.SparseRows(rows, np.ones(3)), None, None), ValueError, r"`change.mean` must have values \(2,\)"),
+        (fs.ChevronWeights(None, fs.SparseRows(rows, np.ones((2, 2))), None), ValueError, r"`change.columns` .* values \(2, 1\)"),
+    ):
+        with pytest.raises(error, match=said):
+            fs.advance_control(model, control, change)
     classes, labels = fs.replace(model, likelihood=fs.BernoulliLogit()), (Y > 0) * 1.0
     with pytest.raises(TypeError, match="paired_control is for Gaussian noise, not for a BernoulliLogit .*use kriged_control"):
         fs.sampled_bound_and_grad(classes, X, labels, sample, control=control)

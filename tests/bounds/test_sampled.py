@@ -345,6 +345,7 @@ def test_bad_draws(rng):
         (lambda: fs.draw_basis_sample(basis, 0), ValueError, "`size`"),
         (lambda: fs.draw_basis_sample(basis, 2, scheme="some"), ValueError, "`scheme` must be one of 'stratified'"),
         (lambda: fs.draw_basis_sample(fs.RBF(), 2), TypeError, "`basis` must be a fastsvgp.RandomFourier"),
+        (lambda: fs.draw_basis_sample(fs.RandomFourier, 2), TypeError, "`basis` must be .*, got RandomFourier, a class"),
         (lambda: fs.draw_basis_sample(basis, 2, pair=1), TypeError, "`pair`"),
     ):
         with pytest.raises(error, match=said):
@@ -356,7 +357,8 @@ def test_bad_draws(rng):
     (fs.BasisSample(FIRST, np.array([-1])), {}, ValueError, "`sample.j` names -1"),
     (fs.BasisSample(np.array([0.0]), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
     (fs.BasisSample(np.array([], int), SECOND), {}, TypeError, "`sample.i` must hold one or more whole numbers"),
-    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive"),
+    (fs.BasisSample(FIRST, SECOND, weight_i=np.array([1.0, 0.0])), {}, ValueError, "`sample.weight_i` must be positive, got 0$"),
+    (fs.BasisSample(FIRST, SECOND, weight_j=np.ones((1, 2))), {}, ValueError, r"`sample.weight_j` must be a number or have"),
     (fs.BasisSample(FIRST, SECOND, weight_i=1.0, weight_j=np.nan), {}, ValueError, "`sample.weight_j`"),
     (fs.BasisSample(FIRST), {}, ValueError, "`sample` has no j, needed for Gaussian noise"),
     (FIRST, {}, TypeError, "`sample` must be a fastsvgp.BasisSample"),
@@ -367,6 +369,14 @@ def test_bad_samples(rng, sample, options, error, said):
     model, X, Y = problem(rng, "fourier", 2, fs.Gaussian(variance=0.2))
     with pytest.raises(error, match=said):
         fs.sampled_bound_and_grad(model, X, Y, sample, **options)
+
+
+@pytest.mark.parametrize("value, said", [(np.nan, "contains nan at"), (0.0, "must be positive, got 0"), (-1.0, "must be")])
+def test_pivots_are_looked_at_whatever_is_sampled(rng, value, said):
+    model, X, Y = problem(rng, "inducing", 2, fs.Gaussian(variance=0.2))
+    model.posterior.columns[1, 1] = value
+    with pytest.raises(ValueError, match=f"`diagonal of posterior.columns` {said}"):
+        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(np.array([2]), np.array([2])), wrt="posterior")
 
 
 def test_bad_models(rng):
