@@ -281,7 +281,7 @@ def _changed(change, k):
         if np.shape(part.values) != shape:
             raise ValueError(f"`change.{name}` must have values {shape}, one for each of its rows, got {np.shape(part.values)}")
         if not (np.diff(part.rows) > 0).all():
-            raise ValueError(f"`change.{name}` must have rows that increase, each once; fastsvgp.SparseRows of a gradient has them")
+            raise ValueError(f"`change.{name}` must have rows that increase, each once, as those of a gradient do")
     return {name: part for name, part in parts.items() if len(part.rows)}
 
 

@@ -118,7 +118,8 @@ def _settle_basis(args, task, rows):
     given = [f"--{name.replace('_', '-')}" for name in own if getattr(args, name) not in (None, False)]
     if args.method != "qsgp":
         if given:
-            raise UsageError(f"{given[0]} is for --method qsgp; {f'with {args.method}' if args.method else 'ask for it, or'} leave it out")
+            here = f"with {args.method}" if args.method else "ask for it, or"
+            raise UsageError(f"{given[0]} is for --method qsgp; {here} leave it out")
         return
     if task.likelihood not in LOG_CONCAVE:
         names = ", ".join(LOG_CONCAVE)

@@ -145,7 +145,7 @@ def test_a_control_that_is_advanced_is_one_made_anew(rng, name, k):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     m, points = len(model.posterior.mean), rng.standard_normal((4, 2))
     control = fs.kriged_control(model, points)
-    rows = np.array([0, 2, m - 1])
+    rows = np.array([0, 1, m - 1])
     in_mean, in_columns = fs.SparseRows(rows, rng.standard_normal(3)), fs.SparseRows(rows[1:], rng.standard_normal((2, k)))
     change = fs.ChevronWeights(in_mean, in_columns, None)
     q = model.posterior
@@ -156,6 +156,8 @@ def test_a_control_that_is_advanced_is_one_made_anew(rng, name, k):
     np.testing.assert_array_equal(advanced.factor, control.factor)
     still = fs.advance_control(moved, control, fs.ChevronWeights(None, None, None))
     np.testing.assert_array_equal(still.values, control.values)
+    with pytest.raises(ValueError, match="`change.mean` must have rows that increase"):
+        fs.advance_control(moved, control, fs.ChevronWeights(fs.SparseRows(np.array([2, 1]), np.ones(2)), None, None))
     with pytest.raises(ValueError, match="names functions beyond"):
         fs.advance_control(moved, control, fs.ChevronWeights(fs.SparseRows(np.array([m]), np.ones(1)), None, None))
     with pytest.raises(TypeError, match="`change.mean` must be a fastsvgp.SparseRows or None"):
