@@ -145,8 +145,9 @@ def test_a_control_that_is_advanced_is_one_made_anew(rng, name, k):
     model, X, Y = problem(rng, name, k, fs.Gaussian(variance=0.2))
     m, points = len(model.posterior.mean), rng.standard_normal((4, 2))
     control = fs.kriged_control(model, points)
-    rows = np.array([0, 1, m - 1])
-    in_mean, in_columns = fs.SparseRows(rows, rng.standard_normal(3)), fs.SparseRows(rows[1:], rng.standard_normal((2, k)))
+    rows = np.unique([0, 2, m - 1])
+    in_mean = fs.SparseRows(rows, rng.standard_normal(len(rows)))
+    in_columns = fs.SparseRows(rows[1:], rng.standard_normal((len(rows) - 1, k)))
     change = fs.ChevronWeights(in_mean, in_columns, None)
     q = model.posterior
     columns = np.nan_to_num(q.columns) + change.columns.dense(m)
