@@ -40,7 +40,7 @@ class Basis:
 
     def functions(self, units):
         """The numbers of the functions that units name."""
-        return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width)).ravel()
+        return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width, like=units)).ravel()
 
     def check_columns(self, D):
         """Raise ``ValueError`` unless inputs with D columns, and the fields, fit together."""

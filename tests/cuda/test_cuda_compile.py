@@ -79,6 +79,16 @@ BUDGET = {
         "weigh": 80,
         "add_near": 128,
     },
+    "sparse_rows": {
+        "gather": 40,
+        "sort_runs": 40,
+        "merge_runs": 40,
+        "mark_first": 40,
+        "list_distinct": 40,
+        "add_rows": 40,
+        "adagrad": 40,
+    },
+    "strata": {"draw_units": 64},
     "tiled": {  # blocks of 128 threads: two fit in float64, three in float32
         "multiply": 208,
         "finish": 160,
