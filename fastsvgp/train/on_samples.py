@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from .. import check, models
+from .. import check, devices, models
 from ..bases.samples import num_units
 from ..bounds import weight_space
 from ..bounds.controls import kriged_control
@@ -15,7 +15,7 @@ from ..optim.adagrad import adagrad
 from ..optim.base import begun, check_offered
 from ..records import is_record, leaves, matches, replace
 from .arguments import MOST, count
-from .batches import Batches
+from .batches import Batches, OnDevice
 from .on_minibatches import seed_of, total_steps
 from .recorder import Recorder
 from .sampled import Choices, SampledSteps, renewal
@@ -50,12 +50,13 @@ def sampled_training(
     gaussian = isinstance(model.likelihood, Gaussian)
     points = _points(control, gaussian, len(X))
     pair = gaussian or np.shape(model.posterior.columns)[-1] > 0 or points > 0 or is_record(control)
+    home = devices.home_of(model)
     fresh = TrainingState(
-        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X)), seed=batches.seed,
+        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X), like=home), seed=batches.seed,
         num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, **about,
     )  # fmt: skip
     state = started(fresh, resume)
-    batches = batches.reseeded(state.seed)
+    batches = batches.reseeded(state.seed) if home is None else OnDevice(batches.reseeded(state.seed), home)
     try:
         checked, _, _, dtype = weight_space.checked(state.model, *batches.at(state.step))
     except BadEntry as error:
@@ -64,7 +65,7 @@ def sampled_training(
     state, jitter = replace(state, model=settled(checked, dtype)), check.jitter_amount(jitter, dtype)
     if resume is None and points:
         rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
-        state = replace(state, control=kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter))
+        state = replace(state, control=kriged_control(state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter))
     elif resume is None:
         state = replace(state, control=control if is_record(control) else None)
     elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):
