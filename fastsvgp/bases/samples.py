@@ -169,7 +169,7 @@ def _drawn(units, size, rng, scheme):
 
 
 def checked_units(name, indices, weights, units, dtype, like=HERE, known="the basis has {} units"):
-    """``(units, weights)`` of one side of a sample as arrays where ``like`` is; O(their number). ``known`` says how many there are."""
+    """``(units, weights)`` of one side of a sample, where ``like`` is; O(their number). ``known`` says how many there are."""
     indices = indices if on_device(indices) else np.asarray(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
         raise TypeError(f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype} {indices.shape}")

@@ -47,7 +47,7 @@ class SampledInfo(NamedTuple):
     leaves it, with what that says of a running coefficient.
 
     The terms are, for Gaussian noise, L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018,
-    equation 2); else the data term and the KL.
+    equation 2); else the data term and the KL. On a device they are there, 0-d.
     """
 
     mean: Any
@@ -191,7 +191,7 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
         name = "tangent" if control is None else "control"
         raise ValueError(f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one or the other")
     if paper and verdicts.on_device(q.mean):
-        raise TypeError("estimators that draw columns work on NumPy arrays: leave `columns` out of `sample`, or use to_host(model)")
+        raise TypeError("estimators that draw columns work on NumPy arrays: leave `columns` out of `sample`, or use to_host")
     i = checked_units("i", sample.i, sample.weight_i, units, dtype, q.mean)
     j = None if sample.j is None else checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
     if not paper:

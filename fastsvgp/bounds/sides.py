@@ -94,9 +94,7 @@ class Side:
         return bars
 
     def of_diagonal(self):
-        """``(rows, cotangents)`` of the diagonal beyond the dense columns; on a device zeros for the first of them where a function
-        has none.
-        """
+        """``(rows, cotangents)`` of the diagonal beyond the dense columns; on a device zeros for the first where none is."""
         rows, bars = self.functions - self.k, 2 * self.d * self.squares_bar + self.log_bar
         if not on_device(rows):
             return rows[self.below], bars[self.below]
@@ -122,7 +120,8 @@ def gathered(basis, sides, X, wrt, control, prior_bars, log_bars):
     mean = summed(*((side.functions, side.A_bar[0]) for side in sides))
     columns = summed(*((side.functions, side.A_bar[1:].T) for side in sides if len(first.dense)), log_bars[0])
     if on_device(columns.rows):
-        columns = SparseRows(columns.rows, np.where(columns.rows[:, None] >= first.dense, columns.values, columns.values.dtype.type(0)))
+        nothing = columns.values.dtype.type(0)
+        columns = SparseRows(columns.rows, np.where(columns.rows[:, None] >= first.dense, columns.values, nothing))
     else:
         head = columns.rows[: np.searchsorted(columns.rows, first.k)]
         columns.values[: len(head)][head[:, None] < first.dense] = 0

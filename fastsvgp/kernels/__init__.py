@@ -634,7 +634,7 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     return module.adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
 
 
-# --- sparse_rows: some rows of arrays that may have millions ---------------------------------------------------------------------
+# --- sparse_rows: some rows of arrays that may have millions -----------------------------------------------------------------
 
 
 def gather_rows(A, rows, out):
@@ -676,14 +676,14 @@ def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, 
     module.adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period)
 
 
-# --- strata: which units a step looks at ------------------------------------------------------------------------------------------
+# --- strata: which units a step looks at ----------------------------------------------------------------------------------------
 
 
 def stratified_units(num, size, seed, step, stream, like):
-    """``(units (size,), widths (size,))``: one of each of ``size`` blocks of neighbours among ``num`` units, and how many there were.
+    """``(units (size,), widths (size,))``: one of each of ``size`` blocks of neighbours, and how many there were to draw from.
 
-    Block b is [b num // size, (b + 1) num // size), of int64 and float64. A pure function of seed and step, of 64 bits, and of
-    ``stream``, of 32: the same on a device. ``like``: an array that lives where these are to be.
+    Block b is [b num // size, (b + 1) num // size) of ``num`` units; of int64 and float64. A pure function of seed and step, of
+    64 bits, and of ``stream``, of 32: the same on a device. ``like``: an array that lives where these are to be.
     """
     return twin("strata", like=like).stratified_units(num, size, seed, step, stream, like)
 

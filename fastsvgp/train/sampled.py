@@ -123,7 +123,7 @@ class SampledSteps(Steps):
 
 
 def _put(array, rows, values):
-    """``array[rows] = values``. Where an epoch ends within a batch a row may come twice: its last value stays, on a device too."""
+    """``array[rows] = values``. Where an epoch ends within a batch a row may come twice: its last value stays."""
     if on_device(array):
         last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
         rows, values = devices.like(rows[last], array), values[devices.like(last, array)]

@@ -55,8 +55,8 @@ def test_adagrad(gpu, rng, kind, k, r, dtype):
     x[rows], total[rows] = rng.uniform(0.5, 2, (r, k)), rng.uniform(0, 1, (r, k))
     options = {"step_size": 0.3, "epsilon": 0.1, "positive": kind == "positive", "period": 2 * k if kind == "factor" else 0}
     twice = np.append(rows, rows[-1:]), np.concatenate([g, np.zeros((1, k), dtype)])
-    there = gpu.there(x), gpu.there(total)
-    assert_no_copy(gpu, lambda rows=gpu.there(twice[0]), g=gpu.there(twice[1]): kernels.adagrad_rows(*there, rows, g, **options))
+    there, arguments = (gpu.there(x), gpu.there(total)), tuple(map(gpu.there, twice))
+    assert_no_copy(gpu, lambda: kernels.adagrad_rows(*there, *arguments, **options))
     kernels.adagrad_rows(x, total, rows, g, **options)
     for found, truth in zip(there, (x, total), strict=True):
         np.testing.assert_allclose(gpu.back(found), truth, rtol=8 * np.finfo(dtype).eps)
@@ -65,9 +65,10 @@ def test_adagrad(gpu, rng, kind, k, r, dtype):
 @pytest.mark.parametrize("num, size", [(1, 1), (17, 17), (1000, 300), (2**62, 70), (10**13 + 1, 65)])
 def test_units_are_those_of_the_cpu(gpu, num, size):
     like = np.empty(0)
+    away = gpu.there(like)
     for seed, step, stream in ((0, 0, 2), (2**64 - 1, 2**40 + 3, 3)):
         here = kernels.stratified_units(num, size, seed, step, stream, like)
-        there = assert_no_copy(gpu, lambda a=gpu.there(like): kernels.stratified_units(num, size, seed, step, stream, a))
+        there = assert_no_copy(gpu, lambda at=(seed, step, stream): kernels.stratified_units(num, size, *at, away))
         for one, other in zip(here, there, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(gpu.back(other), one)

@@ -1,8 +1,8 @@
 """One unit of each of some blocks of neighbours, as a pure function of (seed, step).
 
-The counter of block b is (b, low word of the step, high word, stream), and the key the seed, as for frequencies, whose streams are
-others. Two of the four words make a number u below 2^64; the unit is the floor(u width / 2^64)-th of its block: each comes
-with the same probability, but for width / 2^64. ``kernels_cuda/strata.cu`` has the same numbers.
+The counter of block b is (b, low word of the step, high word, stream), and the key the seed, as for frequencies, whose
+streams are others. Two of the four words make a number u below 2^64; the unit is the floor(u width / 2^64)-th of its block:
+each comes with the same probability, but for width / 2^64. ``kernels_cuda/strata.cu`` has the same numbers.
 """
 
 import numpy as np

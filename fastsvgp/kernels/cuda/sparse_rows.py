@@ -27,7 +27,8 @@ def gather_rows(A, rows, out):
     if n and k:
         strides = (np.int64(s // A.itemsize) for s in A.strides)
         grid = -(-n // TILE), -(-k // TILE)
-        loader.launch("sparse_rows", "gather", A.dtype, grid, (BLOCK,), (A, *strides, _numbers(rows), np.int64(n), np.int64(k), out))
+        arguments = A, *strides, _numbers(rows), np.int64(n), np.int64(k), out
+        loader.launch("sparse_rows", "gather", A.dtype, grid, (BLOCK,), arguments)
     return out
 
 
