@@ -1030,7 +1030,7 @@ def fourier_sweep(
     With cos^2 as above the reverse rule of the squares is
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
-    beside that of ``fourier_multiply_vjp``. A device does this in passes of their own.
+    beside that of ``fourier_multiply_vjp``. On a device one right-hand side goes with the squares, four others a pass.
     """
     arrays = {"X": X, "indices": indices, "variance": variance, "lengthscales": lengthscales, "W": W, "v": v, "U": U, "u": u}
     return twin("fourier", **arrays).sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept)
