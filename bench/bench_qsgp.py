@@ -8,9 +8,10 @@ adding up rows, AdaGrad. Error: of the gradient in the mean, against features wr
 
 import time
 
+import device
 import numpy as np
 import pytest
-from bench_fourier import floor_of
+from bench_fourier import floor_of, floor_there
 from harness import gemm_rate, record, relative_error
 
 import fastsvgp as fs
@@ -106,6 +107,32 @@ def bench_dense_columns(benchmark, k):
 @pytest.mark.parametrize("D", [8, 784])
 def bench_logit(benchmark, D):
     step(benchmark, 10**5, D=D, likelihood=fs.BernoulliLogit(), sweeps=2)
+
+
+@device.needs_device
+@pytest.mark.parametrize("m", [10**5, 10**7])
+@pytest.mark.parametrize("control", [0, 500])
+def bench_mean_field_on_device(benchmark, m, control):
+    """The same step there, drawing included; it waits for the value, and for whether the gradient is finite."""
+    rng, model = np.random.default_rng(1), fs.to_device(model_of(m, 0, 8, fs.Gaussian(variance=0.1)))
+    X, Y, points = device.moved(rng.standard_normal((N, 8)), rng.standard_normal(N), rng.standard_normal((control, 8)))
+    optimiser = fs.adagrad(1e-3, fixed=("basis", "likelihood", "posterior.columns"))
+    state, kriging = optimiser.init(model), fs.kriged_control(model, points) if control else None
+    wrt, count, sweep = optimiser.paths(model), 0, floor_there(N, UNITS, 8, 1, np.float64)
+
+    def call():
+        nonlocal model, state, kriging, count
+        count += 1
+        sample = fs.draw_basis_sample(model.basis, UNITS, rng=(1, count))
+        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=NUM_DATA, wrt=wrt, control=kriging)
+        rows = grad.posterior.mean.rows
+        before = model.posterior.mean[rows]
+        model, state = optimiser.step(model, grad, state, value)
+        if kriging is not None:
+            change = fs.ChevronWeights(fs.SparseRows(rows, model.posterior.mean[rows] - before), None, None)
+            kriging = fs.advance_control(model, kriging, change)
+
+    device.record_beside(benchmark, call, lambda: 3 * sweep(), seconds=1.0)
 
 
 def bench_training_at_ten_million(benchmark, tmp_path):

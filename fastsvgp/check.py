@@ -81,13 +81,14 @@ def finite(name, array):
     """Refuse NaN and infinity."""
     if isinstance(array, int):
         array = _as_float(array)
-    if not (math.isfinite(array) if isinstance(array, float) else _all_finite(array)):
+    if not (math.isfinite(array) if isinstance(array, float) else all_finite(array)):
         array = _host(array)
         bad = tuple(np.argwhere(~np.isfinite(array))[0])
         raise BadEntry(name, f"contains {np.asarray(array)[bad]}", bad, "; remove or impute such entries first")
 
 
-def _all_finite(array):
+def all_finite(array):
+    """Whether an array is; True where a device will tell."""
     return _all(np.isfinite(array)) if isinstance(array, (np.ndarray, np.generic)) else verdicts.within(array)
 
 

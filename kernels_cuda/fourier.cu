@@ -59,18 +59,23 @@ frequencies(int degrees, seed_t seed, const index_t* __restrict__ indices, index
 //   BACKWARD  back_parts[blockIdx.x, r, 2 p] = sum_i U[r, i] cos, and [..., 2 p + 1] = sum_i U[r, i] sin
 //   SLOPES    X_parts[share, i, d] = sum_p g omega_p[d] / (2 pi l_d), g = s sum_r U[r, i] (W[r, 2 p + 1] cos - W[r, 2 p] sin);
 //             or g to theta, where theta came in
-template <int RHS, bool FORWARD, bool BACKWARD, bool SLOPES>
+// SQUARES takes the squares of features along, which are cos^2 and 1 - cos^2: with d = v[2 p] - v[2 p + 1] of theirs, one more line of
+// forward_parts has s^2 sum_p d cos^2, of back_parts n more numbers sum_i u[i] cos^2, and g -2 s^2 u[i] d cos sin.
+template <int RHS, bool FORWARD, bool BACKWARD, bool SLOPES, bool SQUARES>
 __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* __restrict__ indices, index_t n,
                                       const real* __restrict__ X, index_t N, int D, parameter_t lengthscales, parameter_t variance,
                                       double num, real* __restrict__ theta,
-                                      const real* __restrict__ U, const real* __restrict__ W, int count, index_t share,
+                                      const real* __restrict__ U, const real* __restrict__ W, const real* __restrict__ u,
+                                      const real* __restrict__ v, int count, index_t share,
                                       real* __restrict__ forward_parts, real* __restrict__ back_parts, real* __restrict__ X_parts) {
   __shared__ __align__(16) real xs[DIMS][POINTS];
-  __shared__ __align__(16) real us[BACKWARD || SLOPES ? RHS : 1][POINTS];
+  constexpr int ALL = RHS + SQUARES;
+  __shared__ __align__(16) real us[BACKWARD || SLOPES ? ALL : 1][POINTS];
   __shared__ __align__(16) real omegas[STAGE][ROW];
   __shared__ __align__(16) real weights[FORWARD || SLOPES ? STAGE : 1][2 * RHS];
+  __shared__ real differences[SQUARES && (FORWARD || SLOPES) ? STAGE : 1];
   __shared__ __align__(16) real slopes[SLOPES ? SUB : 1][COLUMN];
-  __shared__ real sums[BACKWARD ? WARPS : 1][SUB][2 * RHS];
+  __shared__ real sums[BACKWARD ? WARPS : 1][SUB][2 * RHS + SQUARES];
   const int thread = threadIdx.x, across = thread % ACROSS, mine = thread / ACROSS * PTS;
   const int quads = (D + 3) / 4;
   const index_t begin = blockIdx.y * share, end = begin + share < n ? begin + share : n;
@@ -87,15 +92,18 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
       }
     if (BACKWARD || SLOPES)
 #pragma unroll 1
-      for (int e = thread; e < POINTS * RHS; e += BLOCK) {
+      for (int e = thread; e < POINTS * ALL; e += BLOCK) {
         const int r = e / POINTS, i = e % POINTS;
-        us[r][i] = r < count && i < points ? U[r * N + corner + i] : real(0);
+        if (SQUARES && r == RHS)
+          us[r][i] = i < points ? u[corner + i] : real(0);
+        else
+          us[r][i] = r < count && i < points ? U[r * N + corner + i] : real(0);
       }
-    real forward[RHS][PTS], X_bar[DIMS / PARTS];
+    real forward[ALL][PTS], X_bar[DIMS / PARTS];
 #pragma unroll
     for (int i = 0; i < PTS; ++i)
 #pragma unroll
-      for (int r = 0; r < RHS; ++r) forward[r][i] = 0;
+      for (int r = 0; r < ALL; ++r) forward[r][i] = 0;
 #pragma unroll
     for (int d = 0; d < DIMS / PARTS; ++d) X_bar[d] = 0;
 
@@ -119,6 +127,10 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
           const int r = e / (2 * STAGE), k = e % (2 * STAGE);
           weights[k / 2][2 * r + k % 2] = r < count && k / 2 < staged ? scale * W[2 * (r * n + first) + k] : real(0);
         }
+        if (SQUARES)
+#pragma unroll 1
+          for (int p = thread; p < STAGE; p += BLOCK)
+            differences[p] = p < staged ? scale * scale * (v[2 * (first + p)] - v[2 * (first + p) + 1]) : real(0);
       }
       __syncthreads();
 
@@ -147,7 +159,7 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
                 }
             }
           }
-          real back[RHS][2] = {};
+          real back[RHS][2] = {}, back_squares = 0;
 #pragma unroll
           for (int i = 0; i < PTS; ++i) {
             real cosine, sine, slope = 0;
@@ -158,6 +170,9 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
               if (BACKWARD) back[r][0] += us[r][mine + i] * cosine, back[r][1] += us[r][mine + i] * sine;
               if (SLOPES) slope += us[r][mine + i] * (weights[p][2 * r + 1] * cosine - weights[p][2 * r] * sine);
             }
+            if (SQUARES && FORWARD) forward[RHS][i] += differences[p] * cosine * cosine;
+            if (SQUARES && BACKWARD) back_squares += us[RHS][mine + i] * cosine * cosine;
+            if (SQUARES && SLOPES) slope -= 2 * us[RHS][mine + i] * differences[p] * cosine * sine;
             t[i] = slope;
           }
           if (BACKWARD) {
@@ -169,6 +184,11 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
                 for (int bits = ACROSS; bits < WARP; bits *= 2) back[r][k] += __shfl_xor_sync(FULL_MASK, back[r][k], bits);
                 if (thread % WARP < ACROSS) sums[thread / WARP][column][2 * r + k] = back[r][k];
               }
+            if (SQUARES) {
+#pragma unroll
+              for (int bits = ACROSS; bits < WARP; bits *= 2) back_squares += __shfl_xor_sync(FULL_MASK, back_squares, bits);
+              if (thread % WARP < ACROSS) sums[thread / WARP][column][2 * RHS] = back_squares;
+            }
           }
           if (SLOPES && theta) {
 #pragma unroll
@@ -194,9 +214,16 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
             real total = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) total += sums[w][k / 2][2 * r + k % 2];
-            real* place = back_parts + 2 * ((static_cast<index_t>(blockIdx.x) * count + r) * n + first + sub) + k;
+            real* place = back_parts + blockIdx.x * (2 * count + SQUARES) * n + 2 * (r * n + first + sub) + k;
             *place = tile == blockIdx.x ? total : *place + total;
           }
+        if (BACKWARD && SQUARES && thread < SUB && sub + thread < staged) {
+          real total = 0;
+#pragma unroll
+          for (int w = 0; w < WARPS; ++w) total += sums[w][thread][2 * RHS];
+          real* place = back_parts + (blockIdx.x * (2 * count + 1) + 2 * count) * n + first + sub + thread;
+          *place = tile == blockIdx.x ? total : *place + total;
+        }
         if (SLOPES && !theta) {
           const int part = thread / POINTS * (DIMS / PARTS);
 #pragma unroll 1
@@ -217,13 +244,14 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
 
     if (FORWARD) {
 #pragma unroll
-      for (int r = 0; r < RHS; ++r)
+      for (int r = 0; r < ALL; ++r)
 #pragma unroll
         for (int i = 0; i < PTS; ++i) {
+          const int line = SQUARES && r == RHS ? count : r;
 #pragma unroll
           for (int bits = 1; bits < ACROSS; bits *= 2) forward[r][i] += __shfl_xor_sync(FULL_MASK, forward[r][i], bits);
-          if (across == i % ACROSS && r < count && mine + i < points)
-            forward_parts[(static_cast<index_t>(blockIdx.y) * count + r) * N + corner + mine + i] = forward[r][i];
+          if (across == i % ACROSS && line < count + SQUARES && mine + i < points)
+            forward_parts[(static_cast<index_t>(blockIdx.y) * (count + SQUARES) + line) * N + corner + mine + i] = forward[r][i];
         }
     }
     if (SLOPES && !theta && thread % POINTS < points) {
@@ -276,14 +304,34 @@ column_products(const real* __restrict__ a, const real* __restrict__ b, index_t 
       double num, real *__restrict__ theta, const real *__restrict__ U, const real *__restrict__ W, int count, index_t share,    \
       real *__restrict__ forward_parts, real *__restrict__ back_parts, real *__restrict__ X_parts
 #define ARGUMENTS                                                                                                               \
-  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, count,      \
+  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, nullptr,    \
+      nullptr, count, share, forward_parts, back_parts, X_parts
+#define WITH_SQUARES                                                                                                            \
+  degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, u, v, count, \
       share, forward_parts, back_parts, X_parts
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_1(PARAMETERS) { sweep<1, true, false, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_4(PARAMETERS) { sweep<4, true, false, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_1(PARAMETERS) { sweep<1, false, true, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_4(PARAMETERS) { sweep<4, false, true, false>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_1(PARAMETERS) { sweep<1, false, true, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS) { sweep<4, false, true, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) { sweep<1, true, false, true>(ARGUMENTS); }
-extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) { sweep<2, true, false, true>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_1(PARAMETERS) { sweep<1, true, false, false, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_4(PARAMETERS) { sweep<4, true, false, false, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_1(PARAMETERS) { sweep<1, false, true, false, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_4(PARAMETERS) { sweep<4, false, true, false, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_1(PARAMETERS) { sweep<1, false, true, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS) { sweep<4, false, true, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) { sweep<1, true, false, true, false>(ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) { sweep<2, true, false, true, false>(ARGUMENTS); }
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+squares_forward_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
+  sweep<1, true, false, false, true>(WITH_SQUARES);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+squares_backward_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
+  sweep<1, false, true, false, true>(WITH_SQUARES);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+squares_both_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
+  sweep<1, true, true, false, true>(WITH_SQUARES);
+}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+squares_slopes_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
+  sweep<1, false, true, true, true>(WITH_SQUARES);
+}

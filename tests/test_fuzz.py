@@ -132,6 +132,9 @@ def cases():
         "draw_basis_sample": (
             fs.draw_basis_sample, dict(basis=weights.basis, size=2, rng=0, scheme="without", pair=True, columns=3),
         ),
+        "draw_basis_sample of a step": (
+            fs.draw_basis_sample, dict(basis=features.basis, size=2, rng=(0, 5), scheme="stratified", pair=True, columns=3),
+        ),
         "optimal_weights": (
             fs.optimal_weights, dict(model=features, X=X, Y=Y, iterations=2, tolerance=0.1, jitter=None, callback=enough),
         ),

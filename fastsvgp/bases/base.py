@@ -41,7 +41,7 @@ class Basis:
 
     def functions(self, units):
         """The numbers of the functions that units name."""
-        return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width)).ravel()
+        return units if self.width == 1 else (self.width * units[:, None] + np.arange(self.width, like=units)).ravel()
 
     def check_columns(self, D):
         """Raise ``ValueError`` unless inputs with D columns, and the fields, fit together."""
@@ -93,9 +93,9 @@ class Basis:
         mu_i^2, sum_i w S_ii (|C_i|^2 + d_i^2) and sum_i w log S_ii. The fields' are those of (log_det - both quadratics) / 2.
         """
         s = self.precisions(i.functions)
-        _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype))
+        _, sizes = kernels.column_moments(i.A, np.zeros(len(i.A), i.A.dtype, like=i.A))
         sizes += np.square(i.d)
-        i.A_bar -= i.weighted if np.size(s) == 1 and s == 1 else s * i.weighted
+        i.A_bar -= s * i.weighted if np.ndim(s) else i.weighted
         i.squares_bar -= 0.5 * i.w * s
         bars = {"precision": 0.5 * i.w * (1 / s - sizes)} if "precision" in self.per_function and below(need, "precision") else {}
         of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
@@ -108,7 +108,7 @@ class Basis:
         return s_i, to_i, s_j * counted(i.functions, i.w, j.functions) * j.A
 
     def precisions(self, functions):
-        """The diagonal of S at these functions, a number or (s,)."""
+        """The diagonal of S at these functions (s,), or 1.0 where that is all of it."""
         raise NotImplementedError
 
     def sampled_gradient(self, parts):

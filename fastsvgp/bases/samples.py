@@ -6,8 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..kernels.verdicts import none, on_device
+from ..records import leaves
 
 SCHEMES = "stratified", "without", "with"
+STREAMS = {"i": 2, "j": 3, "columns": 4}  # of random words; frequencies have 0 and 1
+HERE = np.empty(0)
 
 
 class BasisSample(NamedTuple):
@@ -30,15 +34,22 @@ class BasisSample(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseRows:
-    """A gradient that is zero but for some rows: ``rows`` (r,), unique and increasing, ``values`` (r, ...)."""
+    """A gradient that is zero but for some rows: ``rows`` (r,), unique and increasing, ``values`` (r, ...).
+
+    On a device, where nobody waits to know how many rows are distinct, the last one may come again at the end. What stands there
+    does not count; in gradients it is zeros.
+    """
 
     rows: Any
     values: Any
 
     def dense(self, m):
         """All m rows."""
-        out = np.zeros((m, *self.values.shape[1:]), self.values.dtype, like=self.values)
-        out[self.rows] = self.values
+        rows, values = self.rows, self.values
+        out = np.zeros((m, *values.shape[1:]), values.dtype, like=values)
+        if on_device(rows) and len(rows) > 1:
+            rows, values = (np.concatenate([part[:1], part[1:][rows[1:] != rows[:-1]]]) for part in (rows, values))
+        out[rows] = values
         return out
 
 
@@ -63,7 +74,9 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, 
     basis : RandomFourier, InducingBasis or RelevanceBasis
     size : int
         How many units each of i and j has: functions, or frequencies of two functions each.
-    rng : None, int or numpy.random.Generator
+    rng : None, int, numpy.random.Generator or (seed, step)
+        A pair of whole numbers below 2^64 makes a stratified sample a pure function of them, the same on a device, where it is
+        drawn for a basis there; others are drawn here, and copied.
     scheme : {"stratified", "without", "with"}
         One unit of each of ``size`` blocks of neighbours, O(size); without replacement, O(units of the basis); with it, O(size).
         Not repeating a unit takes the part size / units off the variance.
@@ -89,11 +102,12 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, 
     """
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise ValueError(f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r:.200}")
-    size, units, rng = check.whole("size", size), num_units(basis), check.generator(rng)
+    size, units = check.whole("size", size), num_units(basis)
     if size > units and scheme != "with":
         raise ValueError(f'draw_basis_sample: `size` is {size}, but the basis has {units} units; scheme="with" may repeat them')
-    i, weight_i = _drawn(units, size, rng, scheme)
-    j, weight_j = _drawn(units, size, rng, scheme) if check.flag("pair", pair) else (None, None)
+    drawn = _Drawing(basis, rng, scheme)
+    i, weight_i = drawn("i", units, size)
+    j, weight_j = drawn("j", units, size) if check.flag("pair", pair) else (None, None)
     if columns is None:
         return BasisSample(i, j, None, weight_i, weight_j)
     count, m = check.whole("columns", columns), units * basis.width
@@ -101,8 +115,8 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, 
         raise ValueError("draw_basis_sample: `columns` are for estimators that need j; leave them out, or `pair` True")
     if count > m and scheme != "with":
         raise ValueError(f'draw_basis_sample: `columns` is {count}, but C has {m}; scheme="with" may repeat them')
-    drawn, weight_columns = _drawn(m, count, rng, scheme)
-    return BasisSample(i, j, drawn, weight_i, weight_j, weight_columns)
+    columns, weight_columns = drawn("columns", m, count)
+    return BasisSample(i, j, columns, weight_i, weight_j, weight_columns)
 
 
 def num_units(basis):
@@ -112,6 +126,37 @@ def num_units(basis):
         raise TypeError(f"`basis` must be a fastsvgp.RandomFourier, InducingBasis or RelevanceBasis, got {came}")
     basis.check_settings()
     return int(basis.num_functions()) // basis.width
+
+
+class _Drawing:
+    """Draws the parts of a sample of a basis, one after the other: ``(units, weights or None)``, where the basis lives."""
+
+    def __init__(self, basis, rng, scheme):
+        self._like = next((value for _, _, value in leaves(basis) if on_device(value)), HERE)
+        self._scheme, self._step, self._rng = scheme, _seed_and_step(rng), None
+        if self._step is None or scheme != "stratified":
+            self._step, self._rng = None, check.generator(rng)
+
+    def __call__(self, name, units, size):
+        if self._step is not None:
+            return kernels.stratified_units(units, size, *self._step, STREAMS[name], self._like)
+        found, weights = _drawn(units, size, self._rng, self._scheme)
+        return there(found, self._like), None if weights is None else there(weights, self._like)
+
+
+def _seed_and_step(rng):
+    """The pair that an argument ``rng`` is, or None."""
+    if not isinstance(rng, tuple):
+        return None
+    whole = [isinstance(part, (int, np.integer)) and not isinstance(part, bool) and 0 <= part < 2**64 for part in rng]
+    if whole != [True, True]:
+        raise ValueError(f"`rng` as a pair must be (seed, step), whole numbers from 0 to 2^64 - 1, got {rng!r:.200}")
+    return int(rng[0]), int(rng[1])
+
+
+def there(array, like):
+    """An array of NumPy's on the device where another may live; the copy does not wait."""
+    return np.asarray(array, like=like) if on_device(like) and not on_device(array) else array
 
 
 def _drawn(units, size, rng, scheme):
@@ -124,20 +169,29 @@ def _drawn(units, size, rng, scheme):
     return edges[:-1] + (rng.random(size) * widths).astype(np.int64), widths.astype(float)
 
 
-def checked_units(name, indices, weights, units, dtype, there="the basis has {} units"):
-    """``(units, weights)`` of one side of a sample as arrays; O(their number). ``there`` says how many there are."""
-    indices = np.asarray(indices)
+def checked_units(name, indices, weights, units, dtype, like=HERE, known="the basis has {} units"):
+    """``(units, weights)`` of one side of a sample, where ``like`` is; O(their number). ``known`` says how many there are."""
+    indices = indices if on_device(indices) else np.asarray(indices)
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
         raise TypeError(f"`sample.{name}` must hold one or more whole numbers, (s,), got {indices.dtype} {indices.shape}")
-    if indices.min() < 0 or indices.max() >= units:
+    if not within(indices, units):
         wrong = indices.max() if indices.max() >= units else indices.min()
-        raise ValueError(f"`sample.{name}` names {wrong}, but {there.format(units)}, from 0")
+        raise ValueError(f"`sample.{name}` names {int(wrong)}, but {known.format(units)}, from 0")
+    indices = there(indices, like)
     if weights is None:
-        return indices, np.full(len(indices), units / len(indices), dtype)
+        return indices, np.zeros_like(indices, dtype) + dtype.type(units / len(indices))
     called, s = f"sample.weight_{name}", len(indices)
     weights = check.as_array(called, weights)
     if weights.shape not in ((), (s,)):
         raise ValueError(f"`{called}` must be a number or have shape ({s},), as `sample.{name}` has, got {weights.shape}")
+    weights = np.broadcast_to(there(weights, like), (s,)).astype(dtype)
     check.finite(called, weights)
     check.positive(called, weights, "")
-    return indices, np.broadcast_to(weights, (s,)).astype(dtype)
+    return indices, weights
+
+
+def within(indices, count):
+    """Whether indices, one or more, are those of ``count`` things; True where a device will tell."""
+    if on_device(indices):
+        return none((indices < 0) | (indices >= count))
+    return indices.min() >= 0 and indices.max() < count

@@ -17,7 +17,7 @@ from .. import check, models
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..records import replace
-from .weight_space import QSGP, checked, checked_inputs, on_host
+from .weight_space import QSGP, checked, checked_inputs
 
 ROWS = 4096  # data at a time
 
@@ -69,7 +69,6 @@ def optimal_weights(model, X, Y, *, iterations=100, tolerance=1e-6, jitter=None,
     if callback is not None and not callable(callback):
         raise TypeError(f"optimal_weights: `callback` must be a function, got {callback!r:.200}")
     steps, tolerance = check.whole("iterations", iterations, 0), check.scalar("tolerance", tolerance)
-    on_host("optimal_weights", X, Y)
     model, X, Y, dtype = checked(model, X, Y)
     noise = _noise("optimal_weights", model)
     basis, jitter = model.basis, check.jitter_amount(jitter, dtype)
@@ -110,19 +109,21 @@ def optimal_diagonal(model, X, *, num_data=None, jitter=None) -> QSGP:
 
     ``num_data``: of all data, where X (N, D) is a part of them. 2 m N flops and the features.
     """
-    on_host("optimal_diagonal", X)
+    verdicts.begin(X)
     model, X, dtype = checked_inputs(model, X, "X")
     noise = _noise("optimal_diagonal", model)
     scale, q = check.data_scale(num_data, len(X)), model.posterior
     k, m = q.columns.shape[1], len(q.mean)
-    squares = np.zeros(m)
-    nothing = np.zeros((1, m), dtype)
+    squares = np.zeros(m, like=X)
+    nothing = np.zeros((1, m), dtype, like=X)
     for at in range(0, len(X), ROWS):
         rows = X[at : at + ROWS]
-        ones = np.ones(len(rows), dtype)
-        squares += model.basis.products_vjp(np.zeros((1, len(rows)), dtype), ones, rows, nothing, nothing[0], ())[1]
+        none = np.zeros((1, len(rows)), dtype, like=X)
+        squares += model.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
     own = model.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
     diagonal = (own + scale * squares / noise)[k:] ** -0.5
+    if verdicts.postponed():
+        check.result(diagonal.sum(), model)
     return replace(model, posterior=replace(q, diagonal=diagonal.astype(dtype)))
 
 
@@ -130,7 +131,8 @@ def _noise(name, model):
     if not isinstance(model.likelihood, Gaussian):
         kind = type(model.likelihood).__name__
         raise TypeError(f"{name}: the optimum is known for a Gaussian likelihood, not for a {kind}")
-    return float(model.likelihood.variance)
+    variance = model.likelihood.variance
+    return variance if verdicts.on_device(variance) else float(variance)
 
 
 def _product(basis, X, w):
@@ -140,7 +142,7 @@ def _product(basis, X, w):
 
 def _transposed(basis, X, u):
     """phi' u (m,), in float64."""
-    total, nothing = 0.0, np.zeros((1, basis.num_functions()), X.dtype)
+    total, nothing = 0.0, np.zeros((1, basis.num_functions()), X.dtype, like=X)
     for at in range(0, len(X), ROWS):
         rows = slice(at, at + ROWS)
         total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][0].astype(np.float64)

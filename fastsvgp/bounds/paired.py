@@ -20,9 +20,10 @@ import numpy as np
 
 from .. import check, models
 from ..kernels import verdicts
+from ..kernels.dispatch import one_device
 from ..records import leaf, record, replace
 from .controls import Control, add_there, factor_at, kept, values_at
-from .weight_space import QSGP, checked_inputs, on_host
+from .weight_space import QSGP, checked_inputs
 
 KEPT = 0.99  # of what earlier steps say of the coefficient
 
@@ -64,8 +65,9 @@ class PairedControl(Control):
         if self.moments is None:
             return self
         moments = KEPT * self.moments + sum(side.moments for side in sides)
-        ones = np.ones(moments.shape[1])
-        return replace(self, moments=moments, coefficient=-np.divide(moments[0], moments[1], out=-ones, where=moments[1] > 0))
+        known = moments[1] > 0
+        least = -moments[0] / np.where(known, moments[1], 1.0)
+        return replace(self, moments=moments, coefficient=np.where(known, least, 1.0))
 
 
 @verdicts.retried
@@ -101,7 +103,7 @@ def paired_control(model, points, coefficient=1.0, *, targets=None, jitter=None)
     4 (1 + k) p flops more for each function, and its features at the points twice. Source: Evans and Nair 2018, equation 3,
     Proposition 3 and appendix F; ``kriged_control`` leaves less.
     """
-    on_host("paired_control", points, targets)
+    verdicts.begin(points)
     model, points, dtype = checked_inputs(model, points, "points")
     running = isinstance(coefficient, str) and coefficient == "running"
     if isinstance(coefficient, str) and not running:
@@ -110,6 +112,7 @@ def paired_control(model, points, coefficient=1.0, *, targets=None, jitter=None)
         coefficient = check.scalar("coefficient", coefficient)
     if targets is not None:
         targets = check.as_array("targets", targets)
+        one_device(("points", points), ("targets", targets))
         if targets.shape != (len(points),):
             raise ValueError(f"`targets` must have shape ({len(points)},), one for each of `points`, got {targets.shape}")
         check.finite("targets", targets)
@@ -118,6 +121,6 @@ def paired_control(model, points, coefficient=1.0, *, targets=None, jitter=None)
     values = values_at(model, points)
     rows = len(values)
     return PairedControl(
-        points.copy(), values, kept(model.basis), np.ones(rows) if running else coefficient, factor, targets,
-        np.zeros((2, rows)) if running else None,
+        points.copy(), values, kept(model.basis), np.zeros(rows, like=values) + 1 if running else coefficient, factor, targets,
+        np.zeros((2, rows), like=values) if running else None,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, models
-from ..bases.samples import BasisSample, checked_units, num_units
+from ..bases.samples import BasisSample, checked_units, num_units, there
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..records import replace, restricted
@@ -39,7 +39,7 @@ from .kriged_tangent import kriged_tangent
 from .kriged_tangent import tangent as tangent_at
 from .paper_estimators import DrawnColumns
 from .sides import Side, gathered, moves
-from .weight_space import QSGP, check_columns, checked_parts, lightly_checked, on_host
+from .weight_space import QSGP, check_columns, checked_parts, lightly_checked
 
 
 class SampledInfo(NamedTuple):
@@ -47,7 +47,7 @@ class SampledInfo(NamedTuple):
     leaves it, with what that says of a running coefficient.
 
     The terms are, for Gaussian noise, L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018,
-    equation 2); else the data term and the KL.
+    equation 2); else the data term and the KL. On a device they are there, 0-d.
     """
 
     mean: Any
@@ -113,7 +113,7 @@ def sampled_bound_and_grad(
     Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
     """
     _, q = checked_parts(model)
-    on_host("sampled_bound_and_grad", X, Y, q.mean, q.columns, q.diagonal)
+    verdicts.begin(q.mean, X)
     X, Y = check.inputs("X", X), check.as_array("Y", Y)
     model, dtype = lightly_checked(model, X=X, Y=Y)
     basis, q = model.basis, model.posterior
@@ -142,7 +142,7 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
     if j is not None:
         j.see(*seen)
     if gaussian and drawn is None:
-        _pull_by(j, i, Y, scale / float(likelihood.variance))
+        _pull_by(j, i, Y, scale / _number(likelihood.variance))
         i.see(*seen, wrt)
     else:
         i.see(*seen)
@@ -158,7 +158,7 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
             data, likelihood_bar = _tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X))
         prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control)
         mean, var = i.moments(j)
-    terms = data + prior if gaussian else np.array([data, 0.5 * prior.sum()])
+    terms = data + prior if gaussian else _vector(Y, data, 0.5 * prior.sum())
     value = -0.5 * terms.sum() if gaussian else terms[0] - terms[1]
     sides, posterior_bar, basis_bar = [side for side in (i, j) if side is not None], None, None
     if moves(wrt):
@@ -166,7 +166,8 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
         control = control if control is None else control.learnt(sides)
         if drawn is not None:
             posterior_bar = replace(posterior_bar, columns=drawn.widened(posterior_bar.columns))
-    return value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo(mean, var, tuple(terms.tolist()), control)
+    terms = tuple(terms if verdicts.on_device(terms) else terms.tolist())
+    return value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo(mean, var, terms, control)
 
 
 def checked_sample(model, sample, units, dtype, control=None, tangent=None):
@@ -189,12 +190,14 @@ def checked_sample(model, sample, units, dtype, control=None, tangent=None):
     if paper and (control is not None or tangent is not None and not gaussian):
         name = "tangent" if control is None else "control"
         raise ValueError(f"`{name}` is for the reduced estimators, and `sample` has columns; leave out the one or the other")
-    i = checked_units("i", sample.i, sample.weight_i, units, dtype)
-    j = None if sample.j is None else checked_units("j", sample.j, sample.weight_j, units, dtype)
+    if paper and verdicts.on_device(q.mean):
+        raise TypeError("estimators that draw columns work on NumPy arrays: leave `columns` out of `sample`, or use to_host")
+    i = checked_units("i", sample.i, sample.weight_i, units, dtype, q.mean)
+    j = None if sample.j is None else checked_units("j", sample.j, sample.weight_j, units, dtype, q.mean)
     if not paper:
         return i, j, None
     m = len(q.mean)
-    return i, j, checked_units("columns", sample.columns, sample.weight_columns, m, dtype, "C has {} columns")
+    return i, j, checked_units("columns", sample.columns, sample.weight_columns, m, dtype, known="C has {} columns")
 
 
 def _sides(model, gaussian, of_i, of_j, of_columns):
@@ -212,26 +215,30 @@ def _sides(model, gaussian, of_i, of_j, of_columns):
 
 def _pull_by(other, side, Y, c):
     """The cotangents of a side for Gaussian noise, which need the other side alone."""
-    side.pull(0.5 * c * (Y - other.p), -0.5 * c * other.X, np.full_like(Y, -0.5 * c) if side.rest else None)
+    V_bar = None
+    if side.rest:
+        V_bar = np.empty_like(Y)
+        V_bar[:] = -0.5 * c
+    side.pull(0.5 * c * (Y - other.p), -0.5 * c * other.X, V_bar)
 
 
 def _gaussian(likelihood, Y, i, j, scale, control):
     """``(what the data say of L_mu, L_Sigma, L_const, likelihood_bar)``; j gets its cotangents."""
-    noise, n, known = float(likelihood.variance), scale * len(Y), _sum(Y * Y)
+    noise, n, known = _number(likelihood.variance), scale * len(Y), _sum(Y * Y)
     c = scale / noise
-    squares = np.array([_sum((Y - i.p) * (Y - j.p)), _sum(i.X * j.X) + _sum(i.V)])
+    squares = _vector(Y, _sum((Y - i.p) * (Y - j.p)), _sum(i.X * j.X) + _sum(i.V))
     if control is not None:
         squares -= _of_rows(control.of_squares(i, j, c, len(Y)))
     _pull_by(i, j, Y, c)
-    terms = np.array([c * (squares[0] - known), c * squares[1], n * np.log(2 * np.pi * noise) + c * known])
-    return terms, Gaussian(Y.dtype.type(-0.5 * (n - c * squares.sum()) / noise))
+    terms = _vector(Y, c * (squares[0] - known), c * squares[1], n * np.log(2 * np.pi * noise) + c * known)
+    return terms, Gaussian((-0.5 * (n - c * squares.sum()) / noise).astype(Y.dtype))
 
 
 def _guesses(tangent, model, X):
     """t of each datum."""
     if tangent is None:
         return np.sqrt(model.basis.covariance.kff(X))
-    tangent = check.as_array("tangent", tangent)
+    tangent = there(check.as_array("tangent", tangent), X)
     if tangent.shape not in ((), (len(X),)):
         raise ValueError(f"`tangent` must be a number or have shape ({len(X)},), one for each row of `X`, got {tangent.shape}")
     check.finite("tangent", tangent)
@@ -256,18 +263,32 @@ def _prior(basis, q, i, j, wrt, control):
     """
     quadratics, log_det, bars = basis.sampled_energy(i, j, wrt)
     if control is not None and basis.dense_precision:
-        quadratics = quadratics - _of_rows(control.of_prior(i, j))
+        quadratics = _vector(i.p, *quadratics) - _of_rows(control.of_prior(i, j))
     logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()
-    logs += np.multiply(i.w[i.below], np.log(i.d[i.below], dtype=np.float64)).sum()
-    of_columns = i.dense, np.diag(1 / q.columns.diagonal())
-    i.log_bar = i.w[i.below] / i.d[i.below]
-    terms = np.array([quadratics[0], quadratics[1] - 2 * logs, -log_det - basis.num_functions()])
-    return terms, bars, (of_columns,)
+    logs += (i.w * np.log(i.pivots, dtype=np.float64)).sum()
+    reciprocals = np.zeros((i.k, i.k), q.mean.dtype, like=q.mean)
+    reciprocals.reshape(-1)[:: i.k + 1] = 1 / q.columns.diagonal()
+    i.log_bar = i.below * (i.w / i.pivots)
+    terms = _vector(i.p, quadratics[0], quadratics[1] - 2 * logs, -log_det - basis.num_functions())
+    return terms, bars, ((i.dense, reciprocals),)
 
 
 def _of_rows(terms):
     """``(that of the mean, those of the dense columns together)``."""
-    return np.array([terms[0], terms[1:].sum()])
+    return _vector(terms, terms[0], terms[1:].sum())
+
+
+def _vector(like, *numbers):
+    """Of float64, where ``like`` is; nobody waits for numbers that are there."""
+    found = np.empty(len(numbers), like=like)
+    for at, number in enumerate(numbers):
+        found[at] = number
+    return found
+
+
+def _number(value):
+    """A parameter as a float, or as it is on a device."""
+    return value if verdicts.on_device(value) else float(value)
 
 
 def _sum(values):

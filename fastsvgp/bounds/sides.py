@@ -3,7 +3,8 @@
 import numpy as np
 
 from .. import check, kernels
-from ..bases.samples import summed
+from ..bases.samples import SparseRows, summed
+from ..kernels.verdicts import on_device
 from ..posteriors.weights import ChevronWeights
 
 
@@ -11,7 +12,8 @@ class Side:
     """One sample: the weights of its functions, what the batch sees of them, and the cotangents.
 
     A (1 + k, s) : mean and dense columns as rows, of all columns or of those that ``dense`` names; ``weighted`` w A
-    squares (s,) : of the rest of the diagonal d; log_bar : cotangents of what there is of d in log det C
+    d (s,) : the rest of the diagonal, 0 for functions not ``below`` the dense columns, and ``pivots`` 1 in the place of that
+    log_bar (s,) or 0 : cotangents of what there is of d in log det C
     w, w_rest (s,) : how often each counts, and its square
     p (n,), X_ (k, n), V (n,) : see ``sampled``; V is None without ``rest``
     out_bar (1 + k, n), V_bar (n,) : cotangents of p and X_, and of V
@@ -22,8 +24,9 @@ class Side:
         self.basis, self.units, self.rest = basis, units, rest
         self.functions = f = basis.functions(units)
         self.w = self.w_rest = np.repeat(weights, basis.width)
-        self.k = k = q.columns.shape[1]
-        self.dense = np.arange(k) if dense is None else dense
+        self.k, self.num_rest = q.columns.shape[1], len(q.diagonal)
+        k = self.k
+        self.dense = np.arange(k, like=f) if dense is None else dense
         self.A = kernels.empty((1 + len(self.dense), len(f)), q.mean)
         self.A[0] = q.mean[f]
         if dense is None:
@@ -31,14 +34,20 @@ class Side:
         else:
             self.A[1:] = q.columns[f, dense[:, None]]
         self.below = f >= k
-        head = np.flatnonzero(~self.below)
-        self.A[1:, head] = np.where(f[head] >= self.dense[:, None], self.A[1:, head], 0)
-        self.d = np.zeros(len(f), q.mean.dtype)
-        self.d[self.below] = q.diagonal[f[self.below] - k]
+        if on_device(f):  # where it is not asked which functions are above the diagonal of these columns
+            if k:
+                self.A[1:] = np.where(f >= self.dense[:, None], self.A[1:], self.A.dtype.type(0))
+        else:
+            head = np.flatnonzero(~self.below)
+            self.A[1:, head] = np.where(f[head] >= self.dense[:, None], self.A[1:, head], 0)
+        self.d = np.zeros_like(self.A[0])
+        if self.num_rest:
+            self.d = np.where(self.below, q.diagonal[np.maximum(f - k, 0)], self.d)
+        self.pivots = np.where(self.below, self.d, self.d.dtype.type(1))
         for name, values in (("mean", self.A[0]), ("columns", self.A[1:]), ("diagonal", self.d)):
-            if not np.isfinite(values).all():
+            if values.size and not check.all_finite(values):
                 check.finite(f"posterior.{name}", np.tril(q.columns) if name == "columns" else getattr(q, name))
-        check.positive("posterior.diagonal", self.d[self.below])
+        check.positive("posterior.diagonal", self.pivots)
         self.A_bar, self.squares_bar, self.log_bar = kernels.empty(self.A.shape, self.A), np.zeros_like(self.d), 0.0
         self.A_bar[...] = 0
         self.weighted = np.multiply(self.w, self.A, out=kernels.empty(self.A.shape, self.A))
@@ -87,8 +96,12 @@ class Side:
         return bars
 
     def of_diagonal(self):
-        """``(rows, cotangents)`` of the diagonal beyond the dense columns."""
-        return self.functions[self.below] - self.k, 2 * self.d[self.below] * self.squares_bar[self.below] + self.log_bar
+        """``(rows, cotangents)`` of the diagonal beyond the dense columns; on a device zeros for the first where none is."""
+        rows, bars = self.functions - self.k, 2 * self.d * self.squares_bar + self.log_bar
+        if not on_device(rows):
+            return rows[self.below], bars[self.below]
+        count = len(rows) if self.num_rest else 0
+        return np.maximum(rows, 0)[:count], bars[:count]
 
 
 def moves(wrt):
@@ -108,8 +121,12 @@ def gathered(basis, sides, X, wrt, control, prior_bars, log_bars):
     first = sides[0]
     mean = summed(*((side.functions, side.A_bar[0]) for side in sides))
     columns = summed(*((side.functions, side.A_bar[1:].T) for side in sides if len(first.dense)), log_bars[0])
-    head = columns.rows[: np.searchsorted(columns.rows, first.k)]
-    columns.values[: len(head)][head[:, None] < first.dense] = 0
+    if on_device(columns.rows):
+        nothing = columns.values.dtype.type(0)
+        columns = SparseRows(columns.rows, np.where(columns.rows[:, None] >= first.dense, columns.values, nothing))
+    else:
+        head = columns.rows[: np.searchsorted(columns.rows, first.k)]
+        columns.values[: len(head)][head[:, None] < first.dense] = 0
     diagonal = [side.of_diagonal() for side in sides if side.rest or side is first]
     posterior_bar = ChevronWeights(mean, columns, summed(*diagonal, *log_bars[1:]))
     return posterior_bar, basis.sampled_gradient(parts)

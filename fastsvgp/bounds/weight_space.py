@@ -19,6 +19,7 @@ import numpy as np
 from .. import check, models
 from ..bases import Basis
 from ..kernels import verdicts
+from ..kernels.dispatch import one_device
 from ..posteriors.weights import ChevronWeights
 from ..records import Marginals, is_record, leaves, missing, record, replace, restricted, tree_map
 
@@ -165,12 +166,13 @@ def lightly_checked(model, **data):
     for path in missing(model):
         raise TypeError(f"`{path}` is None where a number or an array must be{check.PARTIAL}")
     named = {path: check.as_array(path, value) for path, _, value in leaves(model)} | data
+    one_device(*named.items())
     arrays = {path: value for path, value in named.items() if value.ndim and (path != "Y" or value.dtype.kind == "f")}
     dtype = check.common_dtype(*arrays.values(), names=tuple(arrays))
     for path, value in arrays.items():
         if value.dtype != dtype and path not in data:
             raise TypeError(f"`{path}` is {value.dtype}, and the model or data are {dtype}; give one dtype to all")
-    of_dtype = np.empty(0, dtype)
+    of_dtype = np.empty(0, dtype, like=next((value for value in named.values() if verdicts.on_device(value)), None))
     covariance, _ = check.parameters(model.basis.covariance, of_dtype, prefix="basis.covariance.")
     likelihood, _ = check.parameters(model.likelihood, of_dtype, prefix="likelihood.")
     basis, posterior = (tree_map(lambda a: check.as_array("model", a), part) for part in (model.basis, model.posterior))

@@ -634,7 +634,7 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     return module.adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
 
 
-# --- sparse_rows: some rows of arrays that may have millions. On the CPU only --------------------------------------------
+# --- sparse_rows: some rows of arrays that may have millions ---------------------------------------------------------------
 
 
 def gather_rows(A, rows, out):
@@ -646,7 +646,8 @@ def sum_rows(rows, values):
     """``(distinct (u,), sums (u, ...))``: the rows that are named, increasing, and what the values of each add up to.
 
     rows : tuple of (r,) integers.  values : tuple of as many (r, ...), of one dtype and width, and of any strides. Rows in order
-    are merged in O(r).
+    are merged in O(r). On a device, where nobody waits to know how many are distinct, u is the sum of all r: the last row comes
+    again, with zeros.
     """
     named = {f"rows[{i}]": part for i, part in enumerate(rows)} | {f"values[{i}]": part for i, part in enumerate(values)}
     return twin("sparse_rows", **named).sum_rows(rows, values)
@@ -662,7 +663,7 @@ def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, 
     ----------
     array, sums : (m, k), C-contiguous
     rows : (r,) integers, none twice
-        Trusted.
+        Trusted. On a device one may come again right after itself, and is passed over.
     bar : (r, k) C-contiguous
     positive : bool
         Whether all numbers are.
@@ -673,6 +674,18 @@ def adagrad_rows(array, sums, rows, bar, *, step_size, epsilon, positive=False, 
     """
     module = twin("sparse_rows", array=array, sums=sums, rows=rows, bar=bar)
     module.adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period)
+
+
+# --- strata: which units a step looks at ----------------------------------------------------------------------------------------
+
+
+def stratified_units(num, size, seed, step, stream, like):
+    """``(units (size,), widths (size,))``: one of each of ``size`` blocks of neighbours, and how many there were to draw from.
+
+    Block b is [b num // size, (b + 1) num // size) of ``num`` units; of int64 and float64. A pure function of seed and step, of
+    64 bits, and of ``stream``, of 32: the same on a device. ``like``: an array that lives where these are to be.
+    """
+    return twin("strata", like=like).stratified_units(num, size, seed, step, stream, like)
 
 
 # --- whitened: all of the algebra of a small whitened posterior between two compiled calls. On the CPU only ---------------------
@@ -1017,7 +1030,7 @@ def fourier_sweep(
     With cos^2 as above the reverse rule of the squares is
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
-    beside that of ``fourier_multiply_vjp``. A device does this in passes of their own.
+    beside that of ``fourier_multiply_vjp``. On a device one right-hand side goes with the squares, four others a pass.
     """
     arrays = {"X": X, "indices": indices, "variance": variance, "lengthscales": lengthscales, "W": W, "v": v, "U": U, "u": u}
     return twin("fourier", **arrays).sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept)

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
-from ..bases.samples import SparseRows
+from ..bases.samples import SparseRows, within
 from ..errors import Diverged
+from ..kernels import verdicts
+from ..kernels.dispatch import one_device
 from ..records import leaves, record, static
 from .base import Fixing
 from .flat import as_names, check_paths, replaced
@@ -40,7 +42,7 @@ class AdaGrad(Fixing):
         """The state before the first step: zeros, as many as there are free parameters."""
         check_paths("fixed", self.fixed, [path for path, _, value in leaves(model) if value is not None])
         free = set(self.paths(model))
-        values = {path: np.zeros(np.shape(value), _dtype(value)) if path in free else None for path, _, value in leaves(model)}
+        values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
         return AdaGradState(0, replaced(model, values), (self.step_size.init(),))
 
     def step(self, model, grad, state, value=None):
@@ -70,25 +72,11 @@ class AdaGrad(Fixing):
         size, free = self.step_size_at(state), set(self.paths(model))
         bars = {path: bar for path, _, bar in leaves(grad)}
         sums = {path: array for path, _, array in leaves(state.sums)}
-        moves = []
-        for path, kind, array in leaves(model):
-            if path not in free:
-                continue
-            bar = bars.get(path)
-            if bar is None:
-                raise ValueError(f"field {path!r} is free here, but None came for it: fix it, or ask for its gradient in `wrt=`")
-            rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
-            if not _all_finite(bar):
-                raise Diverged(
-                    f"the gradient has NaN or infinity in {path!r} at step {state.count + 1}. Likely causes, in order: a step "
-                    "size that is too large; targets or inputs on a wild scale (standardise them); float32"
-                )
-            moves.append((path, kind, array, *_lines(path, array, rows, bar)))
         values, totals = {}, {}
-        for path, kind, array, rows, bar in moves:
-            fresh = state.count == 0 or np.ndim(array) == 0
-            whole = np.array(array, _dtype(array), order="C") if fresh else np.ascontiguousarray(array)
-            total = np.array(sums[path]) if whole.ndim == 0 else np.ascontiguousarray(sums[path])
+        for path, kind, array, rows, bar in _moves([leaf for leaf in leaves(model) if leaf[0] in free], bars, state.count):
+            home, fresh = _home(array), state.count == 0 or np.ndim(array) == 0
+            whole = np.array(array, _dtype(array), order="C", like=home) if fresh else np.ascontiguousarray(array, like=home)
+            total = np.array(sums[path], like=home) if whole.ndim == 0 else np.ascontiguousarray(sums[path], like=home)
             if bar.size:
                 lines = (a.reshape(-1, bar.shape[1]) for a in (whole, total))
                 positive, period = kind == "positive", whole.shape[-2] if kind in ("tril", "columns") else 0
@@ -133,7 +121,38 @@ def _dtype(value):
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 
+def _home(value):
+    return value if verdicts.on_device(value) else None
+
+
+def _zeros(value):
+    return np.zeros(np.shape(value), _dtype(value), like=_home(value))
+
+
+@verdicts.retried
+def _moves(found, bars, count):
+    """``[(path, kind, array, rows, bar (r, k))]`` of the leaves ``found``; a device is asked once whether all is well."""
+    verdicts.begin(*(array for _, _, array in found))
+    moves = []
+    for path, kind, array in found:
+        bar = bars.get(path)
+        if bar is None:
+            raise ValueError(f"field {path!r} is free here, but None came for it: fix it, or ask for its gradient in `wrt=`")
+        rows, bar = (bar.rows, bar.values) if isinstance(bar, SparseRows) else (None, bar)
+        if not _all_finite(bar):
+            raise Diverged(
+                f"the gradient has NaN or infinity in {path!r} at step {count + 1}. Likely causes, in order: a step size that is "
+                "too large; targets or inputs on a wild scale (standardise them); float32"
+            )
+        moves.append((path, kind, array, *_lines(path, array, rows, bar)))
+    if verdicts.postponed():
+        verdicts.settle(0.0)
+    return moves
+
+
 def _all_finite(bar):
+    if verdicts.on_device(bar):
+        return verdicts.within(bar)
     return bool(np.isfinite(np.sum(bar))) or bool(np.isfinite(bar).all())
 
 
@@ -141,11 +160,12 @@ def _lines(path, array, rows, bar):
     """``(rows, bar (r, k))``, checked: which lines of an array, seen as (..., k), move, and along what."""
     shape, dtype = np.shape(array), _dtype(array)
     if rows is not None:
-        if len(rows) and (rows.min() < 0 or rows.max() >= shape[0]):
-            named = f"rows {rows.min()} to {rows.max()}"
+        if len(rows) and not within(rows, shape[0]):
+            named = f"rows {int(rows.min())} to {int(rows.max())}"
             raise IndexError(f"the gradient in {path!r} names {named}, but there are {shape[0]}, from 0")
         shape = (len(rows), *shape[1:])
-    bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype)
+    one_device((path, array), (f"gradient of {path}", bar))
+    bar = np.ascontiguousarray(np.broadcast_to(bar, shape), dtype, like=_home(bar))
     columns = shape[-1] if len(shape) > 1 else 1
     bar = bar.reshape(math.prod(shape) // max(1, columns), columns)
-    return np.arange(len(bar)) if rows is None else rows, bar
+    return np.arange(len(bar), like=bar) if rows is None else rows, bar

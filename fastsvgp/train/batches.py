@@ -124,6 +124,18 @@ class OnDevice:
             self._kept = batch
         return batch
 
+    def rows(self, step):
+        """As ``Batches.rows``, on the host."""
+        return self._asked(self._batches.rows, step)
+
+    def inputs(self, rows):
+        """As ``Batches.inputs``, on the device."""
+        return devices.all_like(self._home, X=self._asked(self._batches.inputs, rows))[0]
+
+    def _asked(self, function, *args):
+        """What a function of the batches says, not while one is read."""
+        return function(*args) if self._reader is None else self._reader.submit(function, *args).result()
+
     def _read(self, step):
         if self._reader is None or self.size == self.num_data:
             return self._batches.at(step)
@@ -136,7 +148,4 @@ class OnDevice:
 
     def locate(self, error, step):
         """As ``Batches.locate``."""
-        if self._reader is None:
-            self._batches.locate(error, step)
-        else:
-            self._reader.submit(self._batches.locate, error, step).result()  # not while a batch is read
+        self._asked(self._batches.locate, error, step)

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from .. import check, models
+from .. import check, devices, models
 from ..bases.samples import num_units
 from ..bounds import weight_space
 from ..bounds.controls import kriged_control
@@ -15,7 +15,7 @@ from ..optim.adagrad import adagrad
 from ..optim.base import begun, check_offered
 from ..records import is_record, leaves, matches, replace
 from .arguments import MOST, count
-from .batches import Batches, locate_inputs
+from .batches import Batches, OnDevice, locate_inputs
 from .on_minibatches import seed_of, total_steps
 from .recorder import Recorder
 from .sampled import Choices, SampledSteps, renewal
@@ -51,12 +51,13 @@ def sampled_training(
     points = _points(control, gaussian, len(X))
     dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
     pair = gaussian or dense or points > 0 or is_record(control)
+    home = devices.home_of(model)
     fresh = TrainingState(
-        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X)), seed=batches.seed,
+        model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X), like=home), seed=batches.seed,
         num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, **about,
     )  # fmt: skip
     state = started(fresh, resume)
-    batches = batches.reseeded(state.seed)
+    batches = batches.reseeded(state.seed) if home is None else OnDevice(batches.reseeded(state.seed), home)
     try:
         checked, _, _, dtype = weight_space.checked(state.model, *batches.at(state.step))
     except BadEntry as error:
@@ -66,7 +67,7 @@ def sampled_training(
     if resume is None and points:
         rows = np.sort(np.random.default_rng([state.seed, 4]).choice(len(X), points, replace=False))
         try:
-            control = kriged_control(state.model, np.asarray(batches.inputs(rows), dtype), jitter=jitter)
+            control = kriged_control(state.model, batches.inputs(rows).astype(dtype, copy=False), jitter=jitter)
         except BadEntry as error:
             locate_inputs(error, "points", rows)
             raise
@@ -105,7 +106,7 @@ def _closed_forms(model, optimiser, every):
     gaussian, possible = isinstance(model.likelihood, Gaussian), "posterior.diagonal" in moved
     if every is None:
         settled_rest = not any(path.startswith(("basis.", "likelihood.")) for path in moved)
-        every = MOST if gaussian and possible and settled_rest and np.size(model.posterior.diagonal) else 0
+        every = MOST if gaussian and possible and settled_rest and len(model.posterior.diagonal) else 0
     if every == 0:
         return None, False, optimiser
     if not gaussian or not possible:

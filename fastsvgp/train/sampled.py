@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import devices
 from ..bases.samples import SparseRows, draw_basis_sample
 from ..bounds.controls import advance_control
 from ..bounds.optimal_weights import optimal_diagonal
 from ..bounds.relevance import optimal_precision
 from ..bounds.sampled import sampled_bound_and_grad
 from ..errors import BadEntry, Diverged
+from ..kernels.verdicts import on_device
 from ..posteriors.weights import ChevronWeights
 from ..records import tree_map
 from .batches import locate_inputs
@@ -72,11 +74,11 @@ class SampledSteps(Steps):
         step, choices, num_data = self._step, self._choices, self._batches.num_data
         model, control = self._renewed()
         rows, (X, Y) = self._batches.rows(step), self._batches.at(step)
-        sample = draw_basis_sample(model.basis, choices.units, rng=self._rng(2), pair=choices.pair)
+        sample = draw_basis_sample(model.basis, choices.units, rng=(self._seed, step), pair=choices.pair)
         paths, tangent = self._optimiser.moving(model, self._optimised), None
         if self._spread is not None:
             prior = model.basis.covariance.kff(X)
-            seen = self._spread[rows]
+            seen = self._spread[devices.like(rows, self._spread)]
             tangent = np.sqrt(np.where(seen > 0, seen, prior))
         try:
             value, grad, info = sampled_bound_and_grad(
@@ -102,7 +104,7 @@ class SampledSteps(Steps):
             control = advance_control(model, info.control, _change(before, model.posterior))
         if self._spread is not None:
             var = np.maximum(info.var, LEAST * prior)
-            self._spread[rows] = np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var)
+            _put(self._spread, rows, np.where(seen > 0, (1 - NEWEST) * seen + NEWEST * var, var))
         self._torn.clear()
         self._move_to(model, optimised, control, self._spread)
         return value, step_size
@@ -127,6 +129,14 @@ class SampledSteps(Steps):
 
     def _rng(self, stream):
         return np.random.default_rng([self._seed, stream, self._step])
+
+
+def _put(array, rows, values):
+    """``array[rows] = values``. Where an epoch ends within a batch a row may come twice: its last value stays."""
+    if on_device(array):
+        last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
+        rows, values = devices.like(rows[last], array), values[devices.like(last, array)]
+    array[rows] = values
 
 
 def renewal(functions, sampled):

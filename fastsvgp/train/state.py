@@ -50,10 +50,12 @@ def started(fresh, resume):
     if resume is None:
         return fresh
     state = read(resume, fresh)
-    if devices.home_of(fresh.model) is None:
+    home = devices.home_of(fresh.model)
+    if home is None:
         return state
-    parts = {name: getattr(state, name) for name in ("model", "optimiser", "best")}
-    return replace(state, **{name: devices.to_device(part) for name, part in parts.items() if part is not None})
+    parts = {name: getattr(state, name) for name in ("model", "optimiser", "best", "control")}
+    moved = {name: devices.to_device(part) for name, part in parts.items() if part is not None}
+    return replace(state, **moved, spread=None if state.spread is None else devices.like(state.spread, home))
 
 
 def settled(model, dtype):

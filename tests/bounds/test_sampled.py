@@ -341,9 +341,30 @@ def test_draws(rng, name):
     assert list(fs.draw_basis_sample(basis, units, scheme="stratified").i) == list(range(units))
 
 
+def test_draws_from_a_seed_and_a_step(rng):
+    """A stratified sample is a pure function of them: one of each block of neighbours, of i and of j by themselves."""
+    basis = basis_of(rng, "fourier", 4000)
+    first, again, later, other = (fs.draw_basis_sample(basis, 300, rng=pair) for pair in ((7, 5), (7, 5), (7, 6), (8, 5)))
+    edges = np.arange(301) * 2000 // 300
+    for part in (first.i, first.j):
+        assert (part >= edges[:-1]).all() and (part < edges[1:]).all()
+    for a, b in zip(first, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(first.weight_j, np.diff(edges))
+    for different in (first.j, later.i, other.i):
+        assert 0.05 < np.mean(first.i == different) < 0.3
+    for scheme in ("without", "with"):
+        one, two = (fs.draw_basis_sample(basis, 9, rng=(7, 5), scheme=scheme) for _ in range(2))
+        np.testing.assert_array_equal(one.j, two.j)
+
+
 def test_bad_draws(rng):
     basis = basis_of(rng, "fourier", 6)
     for call, error, said in (
+        *(
+            (lambda pair=pair: fs.draw_basis_sample(basis, 2, rng=pair), ValueError, r"`rng` as a pair must be \(seed, step\)")
+            for pair in ((1,), (1, 2, 3), (-1, 2), (1, 2**64), (1.0, 2), (True, 2))
+        ),
         (lambda: fs.draw_basis_sample(basis, 4), ValueError, "`size` is 4, but the basis has 3 units"),
         (lambda: fs.draw_basis_sample(basis, 0), ValueError, "`size`"),
         (lambda: fs.draw_basis_sample(basis, 2, scheme="some"), ValueError, "`scheme` must be one of 'stratified'"),

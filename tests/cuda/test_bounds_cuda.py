@@ -588,13 +588,6 @@ def test_weight_space(one_gpu, rng, name, k, dtype):
         for call in (fs.optimal_precision, fs.relevance_vectors, lambda model: fs.prune(model, [0, 1])):
             with pytest.raises(TypeError, match="works on NumPy arrays"):
                 call(there[0])
-    sample = fs.draw_basis_sample(model.basis, 2, rng=0)
-    features = there[1], there[1], model.posterior, model.likelihood, there[2], sample
-    for call in (lambda: fs.sampled_bound_and_grad(*there, sample), lambda: fs.optimal_weights(*there),
-                 lambda: fs.sampled_bound_and_grad_from_features(*features, precision=np.ones(8, dtype)),
-                 lambda: fs.optimal_diagonal(*there[:2])):  # fmt: skip
-        with pytest.raises(TypeError, match="works on NumPy arrays"):
-            call()
 
 
 def test_numbers_beside_arrays_on_a_device(one_gpu, rng):

@@ -13,7 +13,7 @@ OTHERS = {  # parameters that are no arrays, and what they are here
     **dict.fromkeys(["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive"], False),
     **dict.fromkeys(["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False),
     **dict.fromkeys(["jitter", "shift", "kl_bar", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
-    **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "period", "rng"], 1),
+    **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "period", "rng", "step", "stream"], 1),
     **{"need": (), "kept": None, "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
 }
 NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1}

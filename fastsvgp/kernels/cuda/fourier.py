@@ -1,9 +1,9 @@
 """CUDA twin of ``fourier``: what ``kernels_cuda/fourier.cu`` is launched with; with many features cuBLAS makes the phases.
 
-Up to four right-hand sides (two in one of the reverse rules) share the cosines. Sums over points and over frequencies go through
-partial sums of blocks; how many depends on the shapes and on the device alone, so results are the same from run to run. Where
-they would take too much memory, the frequencies go through in runs. Nothing waits for the device: parameters that live there stay
-there.
+Up to four right-hand sides (two in one of the reverse rules), or one and the squares of features, share the cosines. Sums over
+points and over frequencies go through partial sums of blocks; how many depends on the shapes and on the device alone, so results
+are the same from run to run. Where they would take too much memory, the frequencies go through in runs. Nothing waits for the
+device: parameters that live there stay there.
 """
 
 import functools
@@ -16,6 +16,7 @@ from . import loader
 # as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
 BLOCK, SUB, FINISHED = 256, 16, 32
 TOGETHER = {"multiply": 4, "transposed": 4, "multiply_vjp": 4, "transposed_vjp": 2}  # right-hand sides at once; or one
+SQUARES = "squares_"  # kernels that take squares along, with one right-hand side
 POINTS = {4: 256, 8: 128}  # of a block, by the bytes of an element
 DIMS = {4: 16, 8: 12}  # the most features for which blocks make the phases themselves
 GROUPS_EACH = 8  # blocks along points for each multiprocessor, where there are so many points
@@ -121,33 +122,40 @@ def _frequencies(family, seed, indices, D, dtype, lengthscales):
     return omega
 
 
-def _part(a, rows, columns):
-    return NULL if a is None else loader.cupy().ascontiguousarray(a[rows, columns])
+def _part(a, *at):
+    return NULL if a is None else loader.cupy().ascontiguousarray(a[at])
 
 
-def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales):
-    """``(total, back, X_bar)``: W Phi' (R, N), U Phi (R, 2 n) and sum_p g omega_p / l (N, D), those that the kernel makes."""
+def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u=None, v=None):
+    """``(total, back, X_bar)``: W Phi' (R, N), U Phi (R, 2 n) and sum_p g omega_p / l (N, D), those that the kernel makes.
+
+    With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3 n): U Phi / s, and the sums
+    sum_i u[i] cos^2.
+    """
     cp, dtype, (N, D), n = loader.cupy(), X.dtype, X.shape, len(indices)
-    forward, slopes = kernel in ("multiply", "transposed_vjp"), kernel.endswith("vjp")
-    backward = not forward
-    count = len(W if U is None else U)
-    total, back = cp.empty((count, N if forward else 0), dtype), cp.empty((count, 2 * n if backward else 0), dtype)
+    squares = int(kernel.startswith(SQUARES))
+    forward = kernel in ("multiply", "transposed_vjp", "squares_forward", "squares_both")
+    slopes = kernel.endswith(("vjp", "slopes"))
+    backward = not forward or kernel == "squares_both"
+    count, width = len(W if U is None else U), 2 + squares
+    total = cp.empty((count + squares, N if forward else 0), dtype)
+    back = cp.empty((count, width * n if backward else 0), dtype)
     X_bar = cp.zeros((N if slopes else 0, D), dtype)
     if N == 0 or n == 0 or count == 0:
         total[...], back[...] = 0, 0
         return total, back, X_bar
-    X, tiled, step = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize], TOGETHER[kernel]
+    X, tiled, step = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize], TOGETHER.get(kernel, 1)
     groups = min(-(-N // POINTS[dtype.itemsize]), GROUPS_EACH * loader.multiprocessors())
     run = max(SUB, TILE // N // SUB * SUB) if tiled else n
     if backward:
-        run = min(run, max(SUB, PARTS // (2 * groups * min(step, count)) // SUB * SUB))
+        run = min(run, max(SUB, PARTS // (width * groups * min(step, count)) // SUB * SUB))
     share = _share(min(run, n), groups, loader.multiprocessors())
     runs = [slice(start, min(n, start + run)) for start in range(0, n, run)]
     shares = [-(-(part.stop - part.start) // share) for part in runs]
     scales, variance = _parameter(lengthscales, dtype), _parameter(variance, dtype)[:2]
     sides = [slice(first, min(count, first + step)) for first in range(0, count, step)]
     widths = [here.stop - here.start for here in sides]
-    totals = [_Sums((width, N), shares, dtype, len(sides)) for width in widths] if forward else []
+    totals = [_Sums((lines + squares, N), shares, dtype, len(sides)) for lines in widths] if forward else []
     X_total = _Sums((N, D), shares * len(sides), dtype) if slopes and not tiled else None
     for part, number in zip(runs, shares, strict=True):
         both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
@@ -158,18 +166,23 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales):
             if slopes and tiled and g:
                 theta = cp.matmul(omega, X.T)  # slopes took the place of the phases
             forward_parts = totals[g].room_for(number) if forward else NULL
-            back_parts = cp.empty((groups, together, 2 * length), dtype) if backward else NULL
+            back_parts = cp.empty((groups, together, width * length), dtype) if backward else NULL
             X_parts = NULL if X_total is None else X_total.room_for(number)
             places = X, np.int64(N), np.int32(D), *scales, *variance, np.float64(num), theta
             weights = _part(U, here, slice(None)), _part(W, here, both), np.int32(together), np.int64(share)
             name = f"{kernel}_{1 if together == 1 else step}"
-            _launch(name, dtype, (groups, number), *spectrum, *places, *weights, forward_parts, back_parts, X_parts)
-            if backward:
+            of_squares = (_part(u, slice(None)), _part(v, both)) if squares else ()
+            _launch(name, dtype, (groups, number), *spectrum, *places, *weights, forward_parts, back_parts, X_parts, *of_squares)
+            if backward and squares:
+                sums = cp.empty(3 * length, dtype)
+                _sum_parts(back_parts, sums)
+                back[0, both], back[0, 2 * n :][part] = sums[: 2 * length], sums[2 * length :]
+            elif backward:
                 _sum_parts(back_parts, back[here, both], 1.0, variance, num)
             if slopes and tiled:
                 X_bar += 2 * math.pi * cp.matmul(theta.T, omega)
     for here, sums in zip(sides, totals, strict=False):
-        sums.write(total[here])
+        sums.write(total if squares else total[here])
     if X_total is not None:
         X_total.write(X_bar, 2 * math.pi)
     return total, back, X_bar
@@ -213,44 +226,76 @@ def multiply_vjp(out_bar, X, w, family, seed, indices, num, variance, lengthscal
 
 
 def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, need, kept):
-    """Products and squares go through passes of their own: (Phi * Phi) v = s / 2 [s sum(v) + Phi(2 X) d], where d has v of
-    cosines less v of sines for the cosines, and zeros for the sines.
+    """One right-hand side goes with the squares, through the same cosines and sines; others through passes of their own."""
+    model = family, seed, _checked(indices, num), num, variance, lengthscales
+    need, cotangents = {*need}, ("X", "variance", "lengthscales")
+    squares = v is not None or u is not None
+    bars, rest = {name: [] for name in ("out", "W", *cotangents)}, slice(int(squares), None)
+    found = [None, None]
+    if squares:
+        own, *found = _with_squares(X, W, v, U, u, model, need)
+        _keep(bars, *own)
+    W, U = (None if a is None else a[rest] for a in (W, U))
+    count = max(0 if a is None else len(a) for a in (W, U))
+    if count or not squares:
+        out = multiply(X, W, *model, False) if "out" in need else None
+        asked = [name for name in cotangents if name in need] if W is not None and U is not None else []
+        W_bar, others = None, (None, None, None)
+        if asked:
+            X_bar, W_bar, *others = multiply_vjp(U, X, W, *model, False, [*asked, *({"W"} & need and {"w"})])
+            others = X_bar, *others
+        elif "W" in need:
+            W_bar = multiply(X, U, *model, True)
+        _keep(bars, out, W_bar, *others)
+    cp = loader.cupy()
+    out, W_bar = (cp.concatenate(bars[name]) if bars[name] else None for name in ("out", "W"))
+    sums = (sum(bars[name][1:], bars[name][0]) if bars[name] else None for name in cotangents)
+    return out, found[0], W_bar, found[1], *sums
+
+
+def _with_squares(X, W, v, U, u, model, need):
+    """``((out (1, N), W_bar (1, 2 n), X_bar, variance_bar, lengthscales_bar), squares, v_bar)`` of the first right-hand side and
+    the squares; what is not needed is None. Zeros stand for sides that are not there.
     """
-    model, need, cotangents = (family, seed, indices, num, variance, lengthscales), {*need}, ("X", "variance", "lengthscales")
-    asked = [name for name in cotangents if name in need]
-    bars = {name: [] for name in cotangents}
-    out = multiply(X, W, *model, False) if "out" in need else None
-    squares = W_bar = v_bar = None
-    if "W" in need:
-        W_bar = multiply(X, U, *model, True)
-    if asked and W is not None and U is not None:
-        X_bar, _, *others = multiply_vjp(U, X, W, *model, False, asked)
-        _keep(bars, X_bar, *others)
-    half, d = (0.5 * np.sqrt(variance / num)).astype(X.dtype), None if v is None else _differences(v)
-    if "squares" in need:
-        squares = half * (2 * half * _sum(v) + multiply(2 * X, d, *model, False))
-    if u is not None and ("v" in need or asked and v is not None):
-        each, wave_bar = 2 * half * half * _sum(u), multiply(2 * X, half * u, *model, True)
-        v_bar = each + wave_bar
-        v_bar[1::2] = each - wave_bar[::2]
-    if asked and v is not None and u is not None:
-        X_bar, _, _, lengthscales_bar = multiply_vjp(half * u, 2 * X, d, *model, False, asked)
-        _keep(bars, None if X_bar is None else 2 * X_bar, (_sum(v * v_bar) / variance).astype(X.dtype), lengthscales_bar)
-    found = (sum(bars[name][1:], bars[name][0]) if name in need and bars[name] else None for name in cotangents)
-    return out, squares, W_bar, v_bar if "v" in need else None, *found
+    cp, (N, D), dtype = loader.cupy(), X.shape, X.dtype
+    _, _, indices, num, variance, lengthscales = model
+    n, some = len(indices), [a for a in (W, U) if a is not None and len(a)]
+    forward, slopes = {"out", "squares"} & need, {"X", "lengthscales"} & need
+    backward = slopes or {"W", "v", "variance"} & need
+    W, U = (cp.zeros((1, size), dtype) if a is None or not len(a) else a[:1] for a, size in ((W, 2 * n), (U, N)))
+    v, u = (cp.zeros(size, dtype) if a is None else a for a, size in ((v, 2 * n), (u, N)))
+    sides, scale = {"u": u, "v": v}, np.sqrt(variance / num).astype(dtype)
+    total = back = X_bar = None
+    if forward and (slopes or not backward):
+        total, _, _ = _pass("squares_forward", X, None, W, *model, **sides)
+    if slopes:
+        _, back, X_bar = _pass("squares_slopes", X, U, W, *model, **sides)
+    elif forward and backward:
+        total, back, _ = _pass("squares_both", X, U, W, *model, **sides)
+    elif backward:
+        _, back, _ = _pass("squares_backward", X, U, None, *model, **sides)
+    out = squares = W_bar = v_bar = variance_bar = lengthscales_bar = None
+    if total is not None:
+        out, squares = total[:1], total[1] + scale * scale * _sum(v[1::2])
+    if back is not None:
+        W_bar, cosines = scale * back[:, : 2 * n], scale * scale * back[0, 2 * n :]
+        v_bar = cp.empty(2 * n, dtype)
+        v_bar[::2] = cosines
+        v_bar[1::2] = scale * scale * _sum(u) - cosines
+    if "variance" in need:
+        variance_bar = ((0.5 * _sum(W * W_bar) + _sum(v * v_bar)) / variance).astype(dtype)
+    if "lengthscales" in need:
+        shape = np.shape(lengthscales)
+        lengthscales_bar = _column_products(_lines(X), X_bar, D if shape else 1, -1.0, lengthscales).reshape(shape)
+    own = out if some and "out" in need else None, W_bar if some and "W" in need else None
+    own = *own, X_bar if "X" in need else None, variance_bar, lengthscales_bar
+    return own, squares if "squares" in need else None, v_bar if "v" in need else None
 
 
 def _keep(bars, *found):
     for parts, bar in zip(bars.values(), found, strict=True):
         if bar is not None:
             parts.append(bar)
-
-
-def _differences(v):
-    """Right-hand sides (2 n,) of the waves: those of cosines, zeros of sines."""
-    d = loader.cupy().zeros_like(v)
-    d[::2] = v[::2] - v[1::2]
-    return d
 
 
 def _sum(v):

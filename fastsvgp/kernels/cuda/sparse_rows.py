@@ -1,0 +1,69 @@
+"""CUDA twin of ``sparse_rows``: what ``kernels_cuda/sparse_rows.cu`` is launched with. Nothing waits for the device.
+
+How many rows are distinct is known there alone: so what comes back is as long as what came. Rows are sorted by blocks, and the
+runs merged two by two.
+"""
+
+import math
+
+import numpy as np
+
+from . import loader
+
+BLOCK, TILE, RUN = 256, 32, 512  # as in sparse_rows.cu
+
+
+def _launch(kernel, dtype, count, *arguments, threads=BLOCK):
+    """One thread for each of ``count``."""
+    loader.launch("sparse_rows", kernel, dtype, (-(-count // threads),), (threads,), arguments)
+
+
+def _numbers(rows):
+    return loader.cupy().ascontiguousarray(rows, dtype=np.int64)
+
+
+def gather_rows(A, rows, out):
+    n, k = len(rows), A.shape[1]
+    if n and k:
+        strides = (np.int64(s // A.itemsize) for s in A.strides)
+        grid = -(-n // TILE), -(-k // TILE)
+        arguments = A, *strides, _numbers(rows), np.int64(n), np.int64(k), out
+        loader.launch("sparse_rows", "gather", A.dtype, grid, (BLOCK,), arguments)
+    return out
+
+
+def _sorted(rows, dtype):
+    """``(rows in increasing order, their places before)``; equal ones stay in their order."""
+    cp, n = loader.cupy(), len(rows)
+    there, spare = ((cp.empty(n, np.int64), cp.empty(n, np.int64)) for _ in range(2))
+    _launch("sort_runs", dtype, n, rows, np.int64(n), *there, threads=RUN)
+    width = RUN
+    while width < n:
+        _launch("merge_runs", dtype, n, *there, np.int64(n), np.int64(width), *spare)
+        there, spare, width = spare, there, 2 * width
+    return there
+
+
+def sum_rows(rows, values):
+    cp, dtype, shape = loader.cupy(), values[0].dtype, values[0].shape[1:]
+    rows = _numbers(rows[0] if len(rows) == 1 else cp.concatenate(rows))
+    values = cp.ascontiguousarray(values[0] if len(values) == 1 else cp.concatenate(values))
+    n, width = len(rows), math.prod(shape)
+    distinct, out = cp.empty(n, np.int64), cp.empty((n, *shape), dtype)
+    if n == 0:
+        return distinct, out
+    ordered, order = _sorted(rows, dtype)
+    first = cp.empty(n, np.int64)
+    _launch("mark_first", dtype, n, ordered, np.int64(n), first)
+    numbers = cp.cumsum(first)
+    _launch("list_distinct", dtype, n, ordered, numbers, np.int64(n), distinct)
+    if width:
+        _launch("add_rows", dtype, n * width, ordered, order, numbers, np.int64(n), values, np.int64(width), out)
+    return distinct, out
+
+
+def adagrad_rows(array, sums, rows, bar, step_size, epsilon, positive, period):
+    real, (n, k) = array.dtype.type, bar.shape
+    if n and k:
+        sizes = np.int64(k), real(step_size), real(epsilon), np.int32(positive), np.int64(period)
+        _launch("adagrad", array.dtype, n * k, array, sums, _numbers(rows), np.int64(n), bar, *sizes)

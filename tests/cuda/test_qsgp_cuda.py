@@ -1,0 +1,257 @@
+"""Steps in weight space on device arrays: the numbers of the CPU, and no copy but that of the value.
+
+Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
+"""
+
+import numpy as np
+import pytest
+from cuda_host import cupy_on_host
+from test_bounds_cuda import Copies, assert_same, errors, moved
+from weight_problems import BASES, basis_of, weights
+
+import fastsvgp as fs
+from fastsvgp.train import sampled
+
+M, N, SIZE = 16, 21, 5
+f8 = np.float64
+POSTERIOR = "posterior.mean", "posterior.columns", "posterior.diagonal"
+every_basis = pytest.mark.parametrize("name", BASES)
+
+
+def problem(rng, name, k=0, likelihood=None, dtype=np.float64):
+    """``(model, X, Y)``, in one dtype."""
+    likelihood = fs.Gaussian(0.3) if likelihood is None else likelihood
+    model = fs.QSGP(basis_of(rng, name, M), weights(rng, M, k), likelihood)
+    model = fs.tree_map(lambda a: np.asarray(a, dtype)[()], model)
+    Y = rng.standard_normal(N) if isinstance(likelihood, fs.Gaussian) else rng.integers(0, 2, N)
+    return model, rng.standard_normal((N, 2)).astype(dtype), Y.astype(dtype)
+
+
+def units_of(model):
+    return SIZE if model.basis.width == 1 else 3
+
+
+def samples(model, there, **options):
+    """The same sample of both models."""
+    return [fs.draw_basis_sample(m.basis, units_of(model), rng=(3, 7), **options) for m in (model, there)]
+
+
+def dense_of(tree, of):
+    """A gradient with all rows, and None where there are none."""
+    return fs.tree_map(lambda leaf, bar: bar.dense(len(leaf)) if isinstance(bar, fs.SparseRows) else bar, of, tree)
+
+
+def controls_of(kind, model, there, X):
+    points = X[:6]
+    make = {
+        "kriged": lambda m, P: fs.kriged_control(m, P, jitter=1e-3),
+        "paired": lambda m, P: fs.paired_control(m, P, 0.7, jitter=1e-3),
+        "running": lambda m, P: fs.paired_control(m, P, "running", targets=P[:, 0], jitter=1e-3),
+    }
+    return [None, None] if kind == "none" else [make[kind](model, points), make[kind](there[0], there[1][:6])]
+
+
+def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
+    model, X, Y = here
+    there = moved(gpu, *here)
+    one, other = samples(model, there[0], pair=options.pop("pair", True))
+    wrt = POSTERIOR + (() if model.basis.dense_precision else ("basis", "likelihood"))
+    controls = controls_of(control, model, there, X)
+    options |= {"num_data": 100, "wrt": wrt}
+    value, grad, info = fs.sampled_bound_and_grad(*here, one, control=controls[0], **options)
+    sent = cupy_on_host.copies.to_device
+    with Copies(gpu, 1):
+        found, found_grad, found_info = fs.sampled_bound_and_grad(*there, other, control=controls[1], **options)
+    if isinstance(model.likelihood, fs.Gaussian):  # others have nodes, a number for `tangent`
+        assert cupy_on_host.copies.to_device == sent
+    assert type(found) is float and abs(found - value) <= tolerance * max(1, abs(value))
+    assert_same(dense_of(found_grad, there[0]), dense_of(grad, model), tolerance)
+    assert_same((found_info.mean, found_info.var), (info.mean, info.var), tolerance)
+    np.testing.assert_allclose([float(gpu.back(term)) for term in found_info.terms], info.terms, rtol=tolerance, atol=tolerance)
+    if control == "running":
+        assert_same(found_info.control.coefficient, info.control.coefficient, 10 * tolerance)
+    if control == "none":
+        return
+    change = fs.ChevronWeights(grad.posterior.mean, grad.posterior.columns if k else None, None)
+    found_change = fs.ChevronWeights(found_grad.posterior.mean, found_grad.posterior.columns if k else None, None)
+    with Copies(gpu, 0):
+        advanced = fs.advance_control(there[0], found_info.control, found_change)
+    assert_same(advanced.values, fs.advance_control(model, info.control, change).values, tolerance)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-9), (np.float32, 2e-3)])
+@pytest.mark.parametrize("control", ["none", "kriged", "paired", "running"])
+@pytest.mark.parametrize("k", [0, 2])
+@every_basis
+def test_gaussian(one_gpu, rng, name, k, control, dtype, tolerance):
+    check_sampled(one_gpu, problem(rng, name, k, dtype=dtype), k, control, tolerance)
+
+
+@pytest.mark.parametrize("k, control, pair", [(0, "none", False), (0, "none", True), (2, "none", True), (2, "kriged", True)])
+@every_basis
+def test_tangent(one_gpu, rng, name, k, control, pair):
+    here = problem(rng, name, k, fs.BernoulliLogit())
+    check_sampled(one_gpu, here, k, control, pair=pair or name == "inducing")
+    check_sampled(one_gpu, here, k, control, pair=pair or name == "inducing", tangent=0.8)
+
+
+@pytest.mark.parametrize("k", [M, M - 1])
+def test_all_columns_are_dense(one_gpu, rng, k):
+    check_sampled(one_gpu, problem(rng, "relevance", k), k, "kriged")
+
+
+@every_basis
+def test_the_same_units_on_either_side(one_gpu, rng, name):
+    model, *_ = problem(rng, name)
+    there = fs.to_device(model)
+    with Copies(one_gpu, 0):
+        one, other = samples(model, there)
+    for a, b in zip(one, other, strict=True):
+        assert (a is None) is (b is None)
+        if a is not None:
+            np.testing.assert_array_equal(one_gpu.back(b), a)
+    for scheme in ("stratified", "without", "with"):
+        one, other = (fs.draw_basis_sample(m.basis, 3, rng=5, scheme=scheme) for m in (model, there))
+        np.testing.assert_array_equal(one_gpu.back(other.i), one.i)
+        value, _, _ = fs.sampled_bound_and_grad(*problem(rng, name), one, wrt=POSTERIOR)
+        assert np.isfinite(value)
+
+
+@pytest.mark.parametrize("fixed", [(), "basis"])
+@pytest.mark.parametrize("k", [0, 2])
+def test_adagrad(one_gpu, rng, k, fixed):
+    here = problem(rng, "relevance", k)
+    there, optimiser = moved(one_gpu, *here), fs.adagrad(0.1, fixed=fixed)
+    (model, X, Y), (other, *data) = here, there
+    states = [optimiser.init(model), optimiser.init(other)]
+    for step in range(3):
+        both = [fs.draw_basis_sample(m.basis, SIZE, rng=(1, step)) for m in (model, other)]
+        value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, both[0], wrt=optimiser.paths(model))
+        found, bar, _ = fs.sampled_bound_and_grad(other, *data, both[1], wrt=optimiser.paths(other))
+        model, states[0] = optimiser.step(model, grad, states[0], value)
+        with Copies(one_gpu, 1):  # whether all of the gradient is finite
+            other, states[1] = optimiser.step(other, bar, states[1], found)
+    model, other = (fs.replace_at(m, "posterior.columns", np.tril(m.posterior.columns)) for m in (model, other))
+    assert_same(other, model, 1e-9)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+@every_basis
+def test_closed_forms(one_gpu, rng, name, k):
+    here = problem(rng, name, k)
+    here = fs.replace_at(here[0], "posterior.columns", np.tril(here[0].posterior.columns)), *here[1:]
+    there = moved(one_gpu, *here)
+    with Copies(one_gpu, 1):
+        found = fs.optimal_diagonal(*there[:2], num_data=50, jitter=1e-2)
+    assert_same(found, fs.optimal_diagonal(*here[:2], num_data=50, jitter=1e-2), 1e-9)
+    expected, info = fs.optimal_weights(*here, iterations=5, jitter=1e-2)
+    found, found_info = fs.optimal_weights(*there, iterations=5, jitter=1e-2)
+    assert_same(found, expected, 1e-7)
+    np.testing.assert_allclose(found_info.gains, info.gains, rtol=1e-6)
+
+
+FITS = {
+    "gaussian": ({}, {}),
+    "kriged": ({"name": "relevance", "k": 2}, {"control": 6}),
+    "dense": ({"name": "inducing", "k": 1}, {"control": 6, "jitter": 1e-3}),
+    "logit": ({"likelihood": fs.BernoulliLogit()}, {}),
+    "kriged logit": ({"likelihood": fs.BernoulliLogit(), "k": 1}, {"control": 6}),
+    "hyperparameters": ({}, {"fixed": "posterior.columns", "optimiser": fs.by_field(fs.adagrad(0.1), {"basis": fs.adam(0.1)})}),
+}
+
+
+@pytest.mark.parametrize("run", FITS)
+def test_fit(one_gpu, rng, run, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampled, "RENEWAL", 3)
+    monkeypatch.setattr(sampled, "SHARE", 1)
+    about, options = FITS[run]
+    model, X, Y = problem(rng, **{"name": "fourier"} | about)
+    model = fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns))
+    options = {"batch_size": 8, "basis_size": 6, "rng": 3} | options
+    expected, info = fs.fit(model, X, Y, steps=5, **options)
+    there = fs.to_device(model)
+    found, found_info = fs.fit(there, X, Y, steps=5, **options)
+    np.testing.assert_allclose(found_info.values, info.values, rtol=1e-7)
+    assert_same(found, expected, 1e-7)
+    assert_same(there, model, 0)  # what came is not written to
+    assert_same(fs.fit(there, one_gpu.there(X), one_gpu.there(Y), steps=5, **options)[0], fs.to_host(found), 0)
+    path = tmp_path / "state.npz"
+    fs.fit(there, X, Y, steps=2, checkpoint=path, **options)
+    assert_same(fs.fit(there, X, Y, steps=5, resume=path, **options)[0], fs.to_host(found), 0)
+
+
+@pytest.mark.parametrize("run", FITS)
+def test_copies_of_a_training_step(one_gpu, rng, run):
+    about, options = FITS[run]
+    model, X, Y = problem(rng, **{"name": "fourier"} | about)
+    there, counts = moved(one_gpu, model, X, Y), []
+    fs.fit(*there, steps=4, batch_size=N, basis_size=6, rng=3,
+           callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **options)  # fmt: skip
+    if one_gpu.cupy is cupy_on_host.cupy:  # the value, and whether the gradients of each optimiser are finite
+        assert set(np.diff(counts)) == {3 if run == "hyperparameters" else 2}
+
+
+def test_faults_have_the_same_words(one_gpu, rng):
+    model, X, Y = problem(rng, "relevance", 2)
+    one = fs.draw_basis_sample(model.basis, M, rng=0)
+
+    def spoilt(path, value):
+        array = {path: leaf for path, _, leaf in fs.leaves(model)}[path].copy()
+        array[5] = value
+        return fs.replace_at(model, path, array)
+
+    X_wrong = X.copy()
+    X_wrong[3, 1] = np.nan
+    cases = [
+        (spoilt("posterior.mean", np.nan), X, Y, one),
+        (spoilt("posterior.columns", np.inf), X, Y, one),
+        (spoilt("posterior.diagonal", -1.0), X, Y, one),
+        (spoilt("basis.precision", -1.0), X, Y, one),
+        (fs.replace_at(model, "likelihood.variance", f8(-1)), X, Y, one),
+        (fs.replace_at(model, "basis.covariance.variance", f8(np.nan)), X, Y, one),
+        (model, X_wrong, Y, one),
+        (model, X, Y, one._replace(i=np.array([0, M]))),
+        (model, X, Y, one._replace(j=np.array([-1, 2]), weight_j=None)),
+        (model, X, Y, one._replace(weight_i=np.where(np.arange(M) == 3, -1.0, 1.0))),
+        (model, X, Y, one._replace(weight_j=np.where(np.arange(M) == 3, np.nan, 1.0))),
+    ]
+    for *here, sample in cases:
+        on_device = type(sample)(*(part if part is None else one_gpu.there(part) for part in sample))
+        for other in (sample, on_device):
+            seen = iter((sample, other))
+            a, b = errors(lambda *args, seen=seen: fs.sampled_bound_and_grad(*args, next(seen)), here, moved(one_gpu, *here))
+            assert a == b
+    check_sampled(one_gpu, (fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y), 2)
+
+
+def test_gradients_that_are_wrong_move_nothing(one_gpu, rng):
+    model, *_ = problem(rng, "fourier")
+    optimiser, ones = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")), one_gpu.there(np.ones(M))
+
+    def grad(mean):
+        return fs.QSGP(None, fs.ChevronWeights(mean, None, ones), None)
+
+    there = fs.to_device(model)
+    there, state = optimiser.step(there, grad(ones), optimiser.init(there))
+    before = fs.to_host(there)
+    for rows, values, message in (
+        ([0, 3], [1.0, np.nan], "NaN or infinity in 'posterior.mean'"), ([0, M], [1.0, 1.0], f"rows 0 to {M}, but there are {M}"),
+    ):  # fmt: skip
+        wrong = fs.SparseRows(*(one_gpu.there(np.array(part)) for part in (rows, values)))
+        with pytest.raises((ValueError, IndexError), match=message):
+            optimiser.step(there, grad(wrong), state)
+    assert_same(there, before, 0)
+
+
+def test_what_stays_on_the_host_says_so(one_gpu, rng):
+    model, X, Y = problem(rng, "relevance", 2)
+    there = moved(one_gpu, model, X, Y)
+    with pytest.raises(TypeError, match="estimators that draw columns work on NumPy arrays"):
+        fs.sampled_bound_and_grad(*there, fs.draw_basis_sample(model.basis, 3, rng=0, columns=4))
+    with pytest.raises(TypeError, match="sampled_bound_and_grad_from_features works on NumPy arrays"):
+        fs.sampled_bound_and_grad_from_features(there[1], None, model.posterior, model.likelihood, there[2],
+                                                fs.BasisSample(np.arange(2)), precision=np.ones(M))  # fmt: skip
+    with pytest.raises(TypeError, match="different devices"):
+        fs.sampled_bound_and_grad(there[0], X, Y, fs.draw_basis_sample(model.basis, 3, rng=0))
+    with pytest.raises(TypeError, match="different devices"):
+        fs.sampled_bound_and_grad(*there, fs.draw_basis_sample(model.basis, 3, rng=0), control=fs.kriged_control(model, X[:3]))
