@@ -88,7 +88,6 @@ def finite(name, array):
 
 
 def all_finite(array):
-    """Whether an array is; True where a device will tell."""
     return _all(np.isfinite(array)) if isinstance(array, (np.ndarray, np.generic)) else verdicts.within(array)
 
 

@@ -214,7 +214,8 @@ __device__ __forceinline__ void sweep(int degrees, seed_t seed, const index_t* _
             real total = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) total += sums[w][k / 2][2 * r + k % 2];
-            real* place = back_parts + blockIdx.x * (2 * count + SQUARES) * n + 2 * (r * n + first + sub) + k;
+            real* place = back_parts + 2 * ((static_cast<index_t>(blockIdx.x) * count + r) * n + first + sub) + k;
+            if (SQUARES) place += blockIdx.x * n;
             *place = tile == blockIdx.x ? total : *place + total;
           }
         if (BACKWARD && SQUARES && thread < SUB && sub + thread < staged) {
