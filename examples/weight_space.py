@@ -79,14 +79,14 @@ def by_conjugate_gradients(model, data, iterations):
     return table.rows
 
 
-def from_samples(model, data, steps, kind, points):
+def from_samples(model, data, steps, kind, points, size=FUNCTIONS):
     """The mean by ``fit``, from samples of functions and data, with a control of this kind."""
     X, y, Xt, yt = data
     at = np.random.default_rng(1).choice(len(X), points, replace=False)
     control = {"none": lambda: 0, "paired": lambda: fs.paired_control(model, X[at]), "kriged": lambda: points}[kind]()
     table = Table("steps", {max(1, round(part * steps)) for part in PARTS}, Xt, yt, model)
     fs.fit(
-        model, X, y, steps=steps, batch_size=BATCH, basis_size=FUNCTIONS, control=control, rng=1, fixed=HELD,
+        model, X, y, steps=steps, batch_size=BATCH, basis_size=size, control=control, rng=1, fixed=HELD,
         optimiser=fs.adagrad(fs.schedules.log_linear(0.1, 0.02, steps)),
         callback=lambda step, value, info: table.take(step, info.model),
     )  # fmt: skip
@@ -115,7 +115,7 @@ def start(name, args, m=None):
 def kin40k(args):
     model, data = start("kin40k", args)
     if args.steps:
-        return from_samples(model, data, args.steps, args.control, args.points)
+        return from_samples(model, data, args.steps, args.control, args.points, args.basis_size)
     return by_conjugate_gradients(model, data, args.iterations)
 
 
@@ -189,6 +189,7 @@ def main(arguments):
     parser.add_argument("--dense-columns", type=int, default=0, help="trained from samples")
     parser.add_argument("--iterations", type=int, default=150)
     parser.add_argument("--steps", type=int, help="train from samples, so many steps, in place of conjugate gradients")
+    parser.add_argument("--basis-size", type=int, default=FUNCTIONS, help="functions a step on each side")
     parser.add_argument("--control", choices=("none", "paired", "kriged"), default="kriged")
     parser.add_argument("--points", type=int, default=500, help="of the control")
     parser.add_argument("--exact", type=int, default=1000, help="rows that the hyperparameters are learned from")
