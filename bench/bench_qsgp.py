@@ -30,10 +30,11 @@ def model_of(m, k, D, likelihood, dtype=np.float64):
 
 
 def floor(sweeps, k, D, reverse=False):
-    """Waves of the sweeps; for each pair of datum and frequency 2 D flops of the phase a sweep, and 4 (1 + k) a product."""
+    """Waves of the sweeps; for each pair of datum and frequency 2 D flops of a phase, and 4 (1 + k) of a product."""
     waves = floor_of(N, sweeps * UNITS, 0, 0, np.float64)
     products = (4 if sweeps == 3 else 2) * 4 * (1 + k)
-    flops = N * UNITS * (sweeps * 2 * D + products + (2 * (2 * D + 4 * (1 + k)) if reverse else 0))
+    phases = sweeps if D <= 8 else 1  # of many inputs they are kept from sweep to sweep
+    flops = N * UNITS * (phases * 2 * D + products + (2 * (2 * D + 4 * (1 + k)) if reverse else 0))
     return lambda: waves() + flops / gemm_rate(1000, 1000)
 
 
