@@ -175,7 +175,7 @@ def test_vjp_of_a_shared_lengthscale(rng):
     f = lambda X, w, v, s: kernels.fourier_multiply(X, w, "matern32", 1, indices, 20, v, s)  # noqa: E731
     bars = kernels.fourier_multiply_vjp(U, X, W, "matern32", 1, indices, 20, variance, 0.8)
     assert np.ndim(bars[3]) == 0
-    assert_adjoint(f, (X, W, variance, 0.8), bars, U, rng)
+    assert_adjoint(f, (X, W, variance, 0.8), bars, U, rng, h=2e-4)  # some frequencies of this spectrum are very high
 
 
 @pytest.mark.parametrize("transpose", [False, True])
