@@ -96,10 +96,10 @@ def small_run(twin, dtype):
             twin.multiply(X, w, *model, transpose)
             twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
         for asked in (("out",), ("W",), ("out", "W"), ("X",)):  # a kernel each, with squares
-            twin.sweep(X, W, W[0], U, U[0], *model, asked, None)
+            twin.sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, asked, None)
     X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, dtype)
     # several tiles of points and stages for a block; what they leave is added up above
     with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, _sum_parts=lambda *parts: None):
         for w, transpose in ((W, False), (U, True)):
             twin.multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)
-        twin.sweep(X, W, W[0], U, U[0], "rbf", SEED, indices, NUM, *scales, ("out", "v"), None)
+        twin.sweep(X[:300], W, W[0], U[:, :300], U[0, :300], "rbf", SEED, indices, NUM, *scales, ("out", "v"), None)
