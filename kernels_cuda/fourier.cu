@@ -307,7 +307,8 @@ column_products(const real* __restrict__ a, const real* __restrict__ b, index_t 
 #define ARGUMENTS                                                                                                               \
   degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, nullptr,    \
       nullptr, count, share, forward_parts, back_parts, X_parts
-#define WITH_SQUARES                                                                                                            \
+#define ALL_PARAMETERS PARAMETERS, const real *__restrict__ u, const real *__restrict__ v
+#define ALL_ARGUMENTS                                                                                                            \
   degrees, seed, indices, n, X, N, D, {lengthscales, lengthscale, step}, {variances, variance, 0}, num, theta, U, W, u, v, count, \
       share, forward_parts, back_parts, X_parts
 
@@ -320,19 +321,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2) multiply_vjp_4(PARAMETERS
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_1(PARAMETERS) { sweep<1, true, false, true, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) transposed_vjp_2(PARAMETERS) { sweep<2, true, false, true, false>(ARGUMENTS); }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-squares_forward_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
-  sweep<1, true, false, false, true>(WITH_SQUARES);
-}
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-squares_backward_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
-  sweep<1, false, true, false, true>(WITH_SQUARES);
-}
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-squares_both_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
-  sweep<1, true, true, false, true>(WITH_SQUARES);
-}
-extern "C" __global__ void __launch_bounds__(BLOCK, 2)
-squares_slopes_1(PARAMETERS, const real* __restrict__ u, const real* __restrict__ v) {
-  sweep<1, false, true, true, true>(WITH_SQUARES);
-}
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_forward_1(ALL_PARAMETERS) { sweep<1, true, false, false, true>(ALL_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_backward_1(ALL_PARAMETERS) { sweep<1, false, true, false, true>(ALL_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_both_1(ALL_PARAMETERS) { sweep<1, true, true, false, true>(ALL_ARGUMENTS); }
+extern "C" __global__ void __launch_bounds__(BLOCK, 2) squares_slopes_1(ALL_PARAMETERS) { sweep<1, false, true, true, true>(ALL_ARGUMENTS); }

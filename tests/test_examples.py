@@ -13,64 +13,26 @@ import fastsvgp as fs
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "examples"
 
 
-@pytest.fixture
-def mnist(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("mnist")
+def _example(name):
+    @pytest.fixture(name=name)
+    def module(monkeypatch):
+        monkeypatch.syspath_prepend(FOLDER)
+        return importlib.import_module(name)
+
+    return module
 
 
-@pytest.fixture
-def inverse_free(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("inverse_free")
-
-
-@pytest.fixture
-def blocks(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("blocks")
-
-
-@pytest.fixture
-def network(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("network")
-
-
-@pytest.fixture
-def solve_gp(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("solve_gp")
-
-
-@pytest.fixture
-def weight_space(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("weight_space")
-
-
-@pytest.fixture
-def control_variates(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("control_variates")
-
-
-@pytest.fixture
-def odd_even(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("odd_even")
-
-
-@pytest.fixture
-def relevance(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("relevance")
-
-
-@pytest.fixture
-def dual(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("dual")
+mnist = _example("mnist")
+inverse_free = _example("inverse_free")
+blocks = _example("blocks")
+network = _example("network")
+solve_gp = _example("solve_gp")
+weight_space = _example("weight_space")
+control_variates = _example("control_variates")
+odd_even = _example("odd_even")
+relevance = _example("relevance")
+dual = _example("dual")
+directions = _example("directions")
 
 
 def test_a_covariance_that_stays_outside(blocks, rng, capsys):

@@ -69,6 +69,21 @@ def assert_unbiased(found, model, X, Y, wrt):
         np.testing.assert_allclose(np.mean(ours, axis=0), truth, rtol=1e-8, atol=1e-8, err_msg=path)
 
 
+def assert_gradient_at(sample, model, X, Y, grad, rng, **options):
+    """By differences along a random direction in each field alone."""
+    vector, unravel = fs.ravel(model, unconstrained=False, fixed="basis" if fields(model) else ())
+    bar = unravel.pullback(vector, as_dense(grad, model))
+
+    def value(s):
+        return fs.sampled_bound_and_grad(unravel(vector + s * d), X, Y, sample, num_data=20, wrt=(), **options)[0]
+
+    for path, at in unravel.slices.items():
+        d = np.zeros_like(vector)
+        d[at] = rng.standard_normal(at.stop - at.start)
+        allowed = 1e-7 * max(1.0, abs(value(0.0)), np.linalg.norm(bar[at]) * np.linalg.norm(d))
+        assert abs(nine_point(value, 1e-4) - bar @ d) <= allowed, path
+
+
 @pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
 @pytest.mark.parametrize("k", [0, 1, 2])
 @pytest.mark.parametrize("name", BASES)
@@ -204,23 +219,15 @@ def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
     """At one sample, in all fields at once and each alone; a unit drawn twice, and weights of the caller's."""
     model, X, Y = problem(rng, name, k, likelihood)
     sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
-    t, wrt = rng.uniform(0.5, 1.5, len(Y)), fields(model)
-    options = {"num_data": 20, "tangent": None if isinstance(likelihood, fs.Gaussian) else t}
-    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options)
-    vector, unravel = fs.ravel(model, unconstrained=False, fixed="basis" if wrt else ())
-    bar = unravel.pullback(vector, as_dense(grad, model))
-    for path, at in unravel.slices.items():
-        d = np.zeros_like(vector)
-        d[at] = rng.standard_normal(at.stop - at.start)
-        along = nine_point(
-            lambda s, d=d: fs.sampled_bound_and_grad(unravel(vector + s * d), X, Y, sample, wrt=(), **options)[0], 1e-4
-        )
-        assert abs(along - bar @ d) <= 1e-7 * max(1.0, abs(value), np.linalg.norm(bar[at]) * np.linalg.norm(d)), path
-        if at.stop > at.start:
-            some = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=path, **options)[1]
-            held = {p: a for p, _, a in fs.leaves(as_dense(some, model)) if a is not None}
-            assert set(held) == {path}
-            np.testing.assert_allclose(held[path], dict((p, a) for p, _, a in fs.leaves(as_dense(grad, model)))[path])
+    wrt, tangent = fields(model), None if isinstance(likelihood, fs.Gaussian) else rng.uniform(0.5, 1.5, len(Y))
+    grad = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=wrt, tangent=tangent)[1]
+    assert_gradient_at(sample, model, X, Y, grad, rng, tangent=tangent)
+    whole = {path: bar for path, _, bar in fs.leaves(as_dense(grad, model)) if bar is not None}
+    for path, bar in whole.items():
+        some = fs.sampled_bound_and_grad(model, X, Y, sample, num_data=20, wrt=path, tangent=tangent)[1]
+        held = {p: a for p, _, a in fs.leaves(as_dense(some, model)) if a is not None}
+        assert set(held) == {path}
+        np.testing.assert_allclose(held[path], bar)
 
 
 @each_likelihood
