@@ -96,12 +96,12 @@ def test_an_interrupt_keeps_the_last_whole_step(tmp_path, rng):
 
 
 def test_the_objective_is_the_bound_at_new_draws_in_each_step(rng):
-    """With everything fixed but the noise, at a step size of nothing, values differ by the draws alone: all rows are in a batch."""
+    """With all fixed but the noise, at a step size of nothing, and all rows in a batch, values differ by the draws alone."""
     model, X, Y = problem(rng)
-    wide, last = (fs.replace(layer, posterior=fs.replace(layer.posterior, scale_tril=0.5 * np.eye(M) + 0 * layer.posterior.scale_tril))
-                  for layer in model.layers)  # fmt: skip
+    hidden, last = model.layers
+    wide = fs.replace(hidden, posterior=fs.replace(hidden.posterior, scale_tril=np.array(2 * [0.5 * np.eye(M)])))
     model = fs.replace(model, layers=(wide, last), likelihood=fs.Gaussian(2.0))
-    model = with_last(model, fs.replace(last.posterior, mean=np.array([1.0, -1.0, 1.0, -1.0])))
+    model = with_last(model, fs.Whitened(np.array([1.0, -1.0, 1.0, -1.0]), 0.5 * np.eye(M)))
     still = {"optimiser": fs.sgd(1e-300), "fixed": "layers", "batch_size": N, "steps": 30}
     values = fs.fit(model, X, Y, rng=0, **still)[1].values
     assert len(set(values)) == 30
@@ -227,7 +227,7 @@ REFUSED = {
     "relaxed": (lambda rng: problem(rng, fs.Relaxed), {"natural_step_size": 0.1}, TypeError, r"`layers\[1\]`: .*Relaxed"),
     "diagonal below": (diagonal_below, {"natural_step_size": 0.1}, TypeError,
                        r"`layers\[0\]`: .*LikelihoodForm.*diagonal.*train it with fastsvgp.adam"),
-    "hidden sites": (hidden_sites, {}, TypeError, r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden layers"),
+    "hidden sites": (hidden_sites, {}, TypeError, r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden"),
     "probes": (lambda rng: problem(rng, fs.Relaxed), {"probes": 3}, ValueError, "`probes` would have no effect"),
     "basis": (problem, {"basis_size": 3}, ValueError, "DeepGP has no basis to sample"),
     "rounds": (problem, {"e_steps": 2}, ValueError, "`e_steps` of 2 are natural steps"),
@@ -238,8 +238,8 @@ REFUSED = {
     "no factor": (problem, {"inverse_updates": fs.inverse_updates()}, ValueError, "no layer has a factor of an inverse"),
     "nats": (lambda rng: problem(rng, fs.Relaxed), {"inverse_updates": fs.inverse_updates(nats=0.1)}, ValueError,
              "`nats` is for an SVGP; give `tolerance`"),
-    "direction": (lambda rng: problem(rng, fs.Relaxed), {"inverse_updates": fs.inverse_updates(direction="likelihood")}, ValueError,
-                  "'likelihood' is for an SVGP"),
+    "direction": (lambda rng: problem(rng, fs.Relaxed), {"inverse_updates": fs.inverse_updates(direction="likelihood")},
+                  ValueError, "'likelihood' is for an SVGP"),
     "kind": (problem, {"inverse_updates": True}, TypeError, "must be made by fs.inverse_updates"),
 }  # fmt: skip
 
@@ -277,5 +277,5 @@ def test_a_gradient_that_is_not_finite_ends_it(rng, monkeypatch):
         return value, fs.replace(grad, layers=(fs.replace(grad.layers[0], posterior=q), grad.layers[1]))
 
     monkeypatch.setattr(minibatch, "elbo_and_grad", broken)
-    with pytest.raises(fs.errors.Diverged, match=r"NaN or infinity in `layers.0.posterior` at step 1"):
+    with pytest.raises(fs.errors.Diverged, match=r"NaN or infinity in 'layers.0.posterior' at step 1"):
         fs.fit(model, X, Y, steps=2, batch_size=16, natural_step_size=0.1, rng=0)

@@ -1,0 +1,55 @@
+"""``--patch-shape``: rows that are images, and functions that are sums over their patches."""
+
+import math
+
+import numpy as np
+
+import fastsvgp as fs
+
+from .errors import UsageError
+from .names import WITH_PATCHES
+
+SOME = 200  # images whose patches tell the lengthscales
+
+
+def settle(args, task):
+    """Refuse what does not go together, and fill in the shape of the images: as given, as in the file, or a square."""
+    if args.patch_shape is None:
+        for option, value in (("--image-shape", args.image_shape), ("--stride", args.stride)):
+            if value is not None:
+                raise UsageError(f"{option} is for functions of patches; give --patch-shape too, such as 5x5, or leave it out")
+        return
+    if args.method is not None and args.method not in WITH_PATCHES:
+        raise UsageError(f"--patch-shape is for --method {', '.join(WITH_PATCHES)}; with {args.method} leave it out")
+    columns, given = task.X.shape[1], args.image_shape and (*args.image_shape, 1)[:3]
+    if given and task.image_shape and given != task.image_shape:
+        raise UsageError(f"--image-shape {words(given)}: the images in the file are {words(task.image_shape)}")
+    shape = given or task.image_shape or _square(columns)
+    if math.prod(shape) != columns:
+        where = "--image-shape" if given else "the images in the file are"
+        raise UsageError(f"{where} {words(shape)}: that is {math.prod(shape)} numbers an image, but there are {columns} inputs")
+    if args.patch_shape[0] > shape[0] or args.patch_shape[1] > shape[1]:
+        raise UsageError(f"--patch-shape {words(args.patch_shape)} is larger than the images, {words(shape)}; give a smaller one")
+    args.image_shape, args.stride = shape, args.stride or 1
+
+
+def _square(columns):
+    side = math.isqrt(columns)
+    if side * side != columns:
+        raise UsageError(f"--patch-shape: rows of {columns} inputs are no square images of one channel; give --image-shape HxWxC")
+    return side, side, 1
+
+
+def words(shape):
+    return "x".join(map(str, shape))
+
+
+def covariance(X, kind, args, rng):
+    """That of images to start from: patches at lengthscales of the distances between distinct ones, and equal weights."""
+    shapes = {"image_shape": args.image_shape, "patch_shape": args.patch_shape, "stride": args.stride}
+    some = np.sort(rng.choice(len(X), min(SOME, len(X)), replace=False))
+    patches = fs.extract_patches(X[some], **shapes)
+    count = patches.shape[1]
+    lengthscales = fs.median_lengthscales(np.unique(patches.reshape(-1, patches.shape[2]), axis=0), rng=rng, ard=args.ard)
+    weights = np.full(count, 1 / count, X.dtype)
+    return fs.Convolutional(kind(variance=1.0, lengthscales=lengthscales), weights, **shapes)
