@@ -9,7 +9,8 @@ import fastsvgp as fs
 from .errors import UsageError
 from .names import WITH_PATCHES
 
-SOME = 200  # images whose patches tell the lengthscales
+SOME = 200  # images whose patches tell the lengthscales,
+FEW = 12  # and by whose differences the variance is set
 
 
 def settle(args, task):
@@ -45,11 +46,17 @@ def words(shape):
 
 
 def covariance(X, kind, args, rng):
-    """That of images to start from: patches at lengthscales of the distances between distinct ones, and equal weights."""
+    """That of images to start from: patches at lengthscales of the distances between distinct ones, and equal weights.
+
+    Most of a sum over patches is the same in all images. The variance is such that what differs has variance 1.
+    """
     shapes = {"image_shape": args.image_shape, "patch_shape": args.patch_shape, "stride": args.stride}
     some = np.sort(rng.choice(len(X), min(SOME, len(X)), replace=False))
     patches = fs.extract_patches(X[some], **shapes)
     count = patches.shape[1]
     lengthscales = fs.median_lengthscales(np.unique(patches.reshape(-1, patches.shape[2]), axis=0), rng=rng, ard=args.ard)
     weights = np.full(count, 1 / count, X.dtype)
-    return fs.Convolutional(kind(variance=1.0, lengthscales=lengthscales), weights, **shapes)
+    unit = fs.Convolutional(kind(variance=1.0, lengthscales=lengthscales), weights, **shapes)
+    K = unit.Kff(X[some[:FEW]])
+    differing = K.diagonal().mean() - K[np.triu_indices(len(K), 1)].mean()
+    return fs.Convolutional(kind(variance=float(1 / differing), lengthscales=lengthscales), weights, **shapes)

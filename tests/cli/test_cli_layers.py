@@ -67,7 +67,7 @@ def test_other_methods_and_classes_in_float32(capsys, monkeypatch, method, poste
     model = fs.load_fitted("out").model
     assert [type(layer.posterior).__name__ for layer in model.layers] == [posterior] * 3
     assert [layer.check_shapes() for layer in model.layers] == [(3, (2,)), (2, (2,)), (2, (3,))]
-    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model)} == {np.dtype(np.float32)}
+    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model) if np.ndim(value)} == {np.dtype(np.float32)}
     assert np.shape(model.layers[0].covariance.lengthscales) == (() if "--no-ard" in options else (3,))
     found = results("out")["test"]
     assert found["model"]["nlpd"] < found["trivial"]["nlpd"]
@@ -116,10 +116,10 @@ def test_resume_ends_where_an_uninterrupted_run_ends(capsys, monkeypatch):
         (["--layers", "2", "--method", "qsgp"], "with qsgp leave it out"),
         (["--layers", "2", "--method", "odvgp"], "with odvgp leave it out"),
         (["--layers", "2", "--method", "tsvgp"], "with tsvgp leave it out"),
-        (["--layers", "0"], "--layers: expected a whole number from 1, got '0'"),
+        (["--layers", "0"], "--layers: expected a whole number from 1 to"),
         (["--width", "3"], "--width is the number of outputs of hidden layers; give --layers 2 or more"),
         (["--layers", "1", "--width", "3"], "give --layers 2 or more"),
-        (["--layers", "2", "--width", "0"], "--width: expected a whole number from 1"),
+        (["--layers", "2", "--width", "0"], "--width: expected a whole number from 1 to"),
         (["--layers", "2", "--patch-shape", "1x1"], "--layers and --patch-shape do not go together"),
         (["--layers", "2", "--method", "lsvgp", "--natural-step", "0.1"], "with lsvgp Adam moves the posterior too"),
         (["--layers", "2", "--method", "svgp", "--orthogonal", "3"], "--orthogonal is for --method solvegp"),
