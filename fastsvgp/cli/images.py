@@ -11,6 +11,7 @@ from .names import WITH_PATCHES
 
 SOME = 200  # images whose patches tell the lengthscales,
 FEW = 12  # and by whose differences the variance is set
+SHARE = 10  # of the size that weights start from, times the learning rate, is what Adam moves them by in a step
 
 
 def settle(args, task):
@@ -60,3 +61,13 @@ def covariance(X, kind, args, rng):
     K = unit.Kff(X[some[:FEW]])
     differing = K.diagonal().mean() - K[np.triu_indices(len(K), 1)].mean()
     return fs.Convolutional(kind(variance=float(1 / differing), lengthscales=lengthscales), weights, **shapes)
+
+
+def step_sizes(model, rate):
+    """Those of Adam for single fields: weights start at one over their number, and the plain rate would be noise to them.
+
+    Measured after 400 steps of 100 rows, NLPD at the plain rate, at 0.1 and 0.02 of it, and with weights that stay: digits of
+    8 x 8 pixels (36 patches) 0.094, 0.111, 0.133 (0.03), 0.236; 3,500 of MNIST's (stride 2, 144 patches) 0.360, 0.303, 0.272,
+    0.557.
+    """
+    return {"covariance.weights": rate * min(1.0, SHARE / len(model.covariance.weights))}

@@ -135,7 +135,7 @@ def train(fitted, task, args, folder):
         check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
     if args.method != "sgpr":
-        settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
+        settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total, fitted.model)}
     if args.method == "qsgp":
         settings |= qsgp.training(args, fitted.model, total)
     if args.choice.at_data:
@@ -175,9 +175,9 @@ def _total_steps(args, num_data):
     return math.ceil(steps)
 
 
-def _optimiser(args, total):
+def _optimiser(args, total, model):
     rate = args.learning_rate or LEARNING_RATE
-    everything = fs.adam(rate, transform="log")
+    everything = fs.adam(rate, transform="log", step_sizes=images.step_sizes(model, rate) if args.patch_shape else None)
     if args.method != "rsvgp":
         return everything
     rest = min(REST[0], total // REST[1])

@@ -58,11 +58,15 @@ def test_fit_predict_and_plots(capsys):
 
 @pytest.mark.parametrize(
     "method, posterior, options",
-    [("lsvgp", "LikelihoodForm", []), ("rsvgp", "Relaxed", ["--no-ard"]), ("solvegp", "WhitenedOrthogonal", ["--orthogonal", "3"])],
+    [
+        ("lsvgp", "LikelihoodForm", []),
+        ("rsvgp", "Relaxed", ["--no-ard"]),
+        ("solvegp", "WhitenedOrthogonal", ["--orthogonal", "3"]),
+    ],
 )
 def test_other_methods_and_classes_in_float32(capsys, monkeypatch, method, posterior, options):
     monkeypatch.setattr(plots, "available", lambda: False)
-    deep = ["--layers", "3", "--width", "2", "--inducing", "8", "--batch-size", "32", "--steps", "40", "--learning-rate", "0.03"]
+    deep = ["--layers", "3", "--width", "2", *FEW[2:-1], "40", "--learning-rate", "0.03"]
     run(capsys, "fit", "kind.csv", *deep, "--method", method, *options, "--dtype", "float32", "--out", "out", "--quiet")
     model = fs.load_fitted("out").model
     assert [type(layer.posterior).__name__ for layer in model.layers] == [posterior] * 3

@@ -10,7 +10,7 @@ import fastsvgp as fs
 from fastsvgp.cli import main, plots
 from fastsvgp.cli.task import Standardisation
 
-FEW = ["--patch-shape", "2x2", "--inducing", "6", "--batch-size", "32", "--learning-rate", "0.05", "--steps", "160"]
+FEW = ["--patch-shape", "2x2", "--inducing", "6", "--batch-size", "32", "--learning-rate", "0.05", "--steps", "60"]
 H, W = 5, 4
 
 
@@ -46,7 +46,7 @@ def results(folder):
 
 
 def test_fit_predict_and_plots(capsys):
-    out, _ = run(capsys, "fit", "images.npz", *FEW, "--covariance", "rbf")
+    out, _ = run(capsys, "fit", "images.npz", *FEW, "--covariance", "rbf", "--natural-step", "1")
     assert "SVGP, RBF of 2x2 patches with one lengthscale, 6 inducing patches" in out
     found = results("images-fit")
     assert found["test"]["model"]["accuracy"] > 0.85 > found["test"]["trivial"]["accuracy"]
