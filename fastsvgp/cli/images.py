@@ -10,7 +10,7 @@ from .errors import UsageError
 from .names import WITH_PATCHES
 
 SOME = 200  # images whose patches tell the lengthscales,
-FEW = 12  # and by whose differences the variance is set
+FEW = 8  # and by whose differences the variance is set
 SHARE = 10  # of the size that weights start from, times the learning rate, is what Adam moves them by in a step
 
 
@@ -60,7 +60,8 @@ def covariance(X, kind, args, rng):
     unit = fs.Convolutional(kind(variance=1.0, lengthscales=lengthscales), weights, **shapes)
     K = unit.Kff(X[some[:FEW]])
     differing = K.diagonal().mean() - K[np.triu_indices(len(K), 1)].mean()
-    return fs.Convolutional(kind(variance=float(1 / differing), lengthscales=lengthscales), weights, **shapes)
+    variance = float(1 / differing) if differing > np.finfo(K.dtype).eps else 1.0  # of images that are all the same
+    return fs.Convolutional(kind(variance=variance, lengthscales=lengthscales), weights, **shapes)
 
 
 def step_sizes(model, rate):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import images, main, plots
+from fastsvgp.cli.arguments import parser
 from fastsvgp.cli.task import Standardisation
 
 FEW = ["--patch-shape", "2x2", "--inducing", "6", "--batch-size", "32", "--learning-rate", "0.05", "--steps", "60"]
@@ -18,16 +19,16 @@ H, W = 5, 4
 def here(tmp_path, monkeypatch, rng):
     """Images with a bright column or a bright row somewhere, in every layout; and squares of two channels."""
     monkeypatch.chdir(tmp_path)
-    N, images = 160, rng.uniform(0, 30, (160, H, W))
+    N, bright = 160, rng.uniform(0, 30, (160, H, W))
     rows = np.arange(N) % 2 == 0
-    for image, row in zip(images, rows, strict=True):
+    for image, row in zip(bright, rows, strict=True):
         place = (rng.integers(H), slice(None)) if row else (slice(None), rng.integers(W))
         image[place] += 200
     kinds = np.where(rows, "row", "column")
-    np.savez("images.npz", X=images, y=kinds)
-    np.save("images.npy", images)
+    np.savez("images.npz", X=bright, y=kinds)
+    np.save("images.npy", bright)
     pathlib.Path("kinds.csv").write_text("kind\n" + "\n".join(kinds) + "\n")
-    flat = images.reshape(N, -1)
+    flat = bright.reshape(N, -1)
     text = "\n".join(",".join([*map(repr, map(float, row)), kind]) for row, kind in zip(flat, kinds, strict=True))
     pathlib.Path("table.csv").write_text(text + "\n")
     np.savez("colour.npz", X=rng.standard_normal((60, 3, 3, 2)), y=rng.standard_normal(60))
@@ -56,15 +57,15 @@ def test_fit_predict_and_plots(capsys):
     fitted = fs.load_fitted("images-fit")
     assert fitted.image_shape == (H, W, 1) and fitted.model.inducing.shape == (6, 4)
     assert fitted.model.covariance.weights.shape == ((H - 1) * (W - 1),)
-    images = np.load("images.npz")["X"].reshape(-1, H * W)
+    pixels = np.load("images.npz")["X"].reshape(-1, H * W)
     for name in ("x_mean", "x_scale"):
         assert len(set(getattr(fitted.scale, name))) == 1
     predicted = run(capsys, "predict", "images-fit", "images.npz")[0]
     assert predicted == run(capsys, "predict", "images-fit", "images.npy")[0]
-    np.savetxt("pixels.csv", images, fmt="%.17g", delimiter=",")
+    np.savetxt("pixels.csv", pixels, fmt="%.17g", delimiter=",")
     assert predicted == run(capsys, "predict", "images-fit", "pixels.csv")[0]
     cells = predicted.splitlines()[1].split(",")
-    np.testing.assert_allclose([float(cell) for cell in cells[1:]], fitted.predict(images[:1]).probabilities[0], rtol=1e-5)
+    np.testing.assert_allclose([float(cell) for cell in cells[1:]], fitted.predict(pixels[:1]).probabilities[0], rtol=1e-5)
 
 
 def test_one_mean_and_one_scale():
@@ -74,6 +75,14 @@ def test_one_mean_and_one_scale():
     np.testing.assert_allclose(scale.x_scale, np.full(3, X.std()))
     again = Standardisation.from_json(json.loads(json.dumps(scale.to_json())))
     np.testing.assert_array_equal(again.inputs(X), scale.inputs(X))
+
+
+def test_a_model_starts_with_differences_of_variance_one(rng):
+    args = parser().parse_args(["fit", "images.npz", "--patch-shape", "2x2", "--image-shape", "3x3", "--stride", "1", "--no-ard"])
+    X = rng.standard_normal((8, 9))
+    K = images.covariance(X, fs.RBF, args, rng).Kff(X)
+    assert np.mean(K[np.arange(8), np.arange(8)]) - K[~np.eye(8, dtype=bool)].mean() == pytest.approx(1)
+    assert images.covariance(np.ones((8, 9)), fs.RBF, args, rng).patch_covariance.variance == 1
 
 
 def test_every_layout_is_the_same_fit(capsys, monkeypatch):
