@@ -15,9 +15,9 @@ R = TypeVar("R")
 class computing:
     """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
 
-    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of layers the most), or ``Blocks``, or
-    matrices; rows of all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor
-    in a block within a block.
+    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of layers the most), or ``Blocks``,
+    or matrices; rows of all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device
+    nothing is set, nor in a block within a block.
     """
 
     __slots__ = ("_begun", "_sizes")
