@@ -323,8 +323,9 @@ class LongWhitening(Whitening):
     def _Lam_bar(self, V, Lam, a, b2):
         for p, E in enumerate(V):
             self.Lam_a[p] += kernels.scale_add_outer(E, b2[p], self.alphas[p], a[p], Lam)
-            T = E if p == 0 else kernels.add_scaled(T, E, 1.0)
-        return T
+            if p:
+                kernels.add_scaled(V[0], E, 1.0)
+        return V[0]
 
     def _Kuf_bar(self, Lam_bar):
         return Lam_bar  # E has been through L^-T already
