@@ -226,11 +226,23 @@ from .initialise import (
 from .initialise import (
     median_lengthscales as median_lengthscales,
 )
+from .initialise import (
+    pca_mean as pca_mean,
+)
 from .kernels.num_threads import (
     get_num_threads as get_num_threads,
 )
 from .kernels.num_threads import (
     set_num_threads as set_num_threads,
+)
+from .layers.layer import (
+    DeepGP as DeepGP,
+)
+from .layers.layer import (
+    Layer as Layer,
+)
+from .layers.start import (
+    deep_gp as deep_gp,
 )
 from .likelihoods import (
     BernoulliLogit as BernoulliLogit,
@@ -261,6 +273,9 @@ from .likelihoods import (
 )
 from .means import (
     ConstantMean as ConstantMean,
+)
+from .means import (
+    IdentityMean as IdentityMean,
 )
 from .means import (
     LinearMean as LinearMean,
@@ -307,6 +322,9 @@ from .optim.natural import (
 )
 from .optim.natural import (
     natural_step_and_grad as natural_step_and_grad,
+)
+from .optim.natural_update import (
+    natural_update as natural_update,
 )
 from .optim.variance_gap import (
     variance_gap as variance_gap,

@@ -101,3 +101,22 @@ class LinearMean(Mean):
     def check_shapes(self, D, outputs):
         _check_shape(self, "weights", ((D,), (*outputs, D)))
         _check_shape(self, "bias", ((), outputs))
+
+
+@record
+class IdentityMean(Mean):
+    """m(x) = x: of as many outputs as there are inputs. What hidden layers of a deep GP start from."""
+
+    def __call__(self, X):
+        return np.ascontiguousarray(X.T, like=X)
+
+    def vjp(self, mean_bar, X, need=NEED):
+        X_bar = np.array(mean_bar.T, order="C", like=X) if "X" in need else None
+        return IdentityMean() if "mean" in need else None, X_bar
+
+    def check_shapes(self, D, outputs):
+        if outputs != (D,):
+            raise ValueError(
+                f"IdentityMean: the inputs have {D} columns and the outputs are {outputs}; it needs ({D},), one output a column. "
+                "pca_mean(X, P) makes a mean for other numbers of outputs"
+            )

@@ -103,6 +103,8 @@ def prior_mean(mean, X):
             return np.atleast_1d(mean.value)[:, None]
         case "LinearMean":
             return np.atleast_2d(mean.weights) @ X.T + np.atleast_1d(mean.bias)[:, None]
+        case "IdentityMean":
+            return X.T
     return 0.0
 
 
@@ -127,6 +129,33 @@ def elbo(model, X, Y, scale, jitter, **probes):
     """Of targets (N,), (N, P), or (N,) classes."""
     mean, var, kl = moments(model.posterior, blocks(model.covariance, model.inducing, X, jitter), **probes)
     return scale * expected_log_prob(model.likelihood, Y.T, mean + prior_mean(model.mean, X), var) - kl
+
+
+def layer_moments(layer, X, jitter):
+    """Means and variances (P, N) of a layer's functions at its inputs, and its KL term."""
+    Z = layer.inducing
+    Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
+    mean, var, kl = moments(layer.posterior, blocks(layer.covariance, Z, X, jitter))
+    return mean + prior_mean(layer.mean, X), var, kl
+
+
+def deep_marginals(model, X, draws, jitter):
+    """Of the last layer's function, means and variances (P, N) for each draw, and the KL terms; draws (S, N, P), a layer."""
+    found = []
+    for each in zip(*draws, strict=True) if draws else [()]:
+        H, kl = X, 0.0
+        for layer, eps in zip(model.layers, (*each, None), strict=True):
+            mean, var, own = layer_moments(layer, H, jitter)
+            kl = kl + own
+            if eps is not None:
+                H = (mean + np.sqrt(var) * eps.T).T
+        found.append((mean, var))
+    return found, kl
+
+
+def deep_elbo(model, X, Y, scale, jitter, draws):
+    f, kl = deep_marginals(model, X, draws, jitter)
+    return scale * sum(expected_log_prob(model.likelihood, Y.T, *one) for one in f) / len(f) - kl
 
 
 def kl_term(model, jitter, **probes):

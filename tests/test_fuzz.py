@@ -34,6 +34,9 @@ def cases():
     pair = fs.InducingPair(Z, rng.standard_normal((3, D)))
     two = fs.replace(model, inducing=pair, posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)))
     wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
+    hidden = fs.Layer(model.covariance, Z, fs.LikelihoodForm(np.zeros((D, M)), np.ones(M)), fs.IdentityMean())
+    deep = fs.DeepGP((hidden, fs.Layer(model.covariance, Z, q)), model.likelihood)
+    draws = (rng.standard_normal((2, N, D)),)
     sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
     full = fs.VGP(model.covariance, sites.sites, model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
@@ -60,6 +63,19 @@ def cases():
         ),
         "predict_from_blocks": (fs.predict_from_blocks, dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
         "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
+        "natural_update": (fs.natural_update, dict(posterior=q, posterior_bar=q, step_size=0.3)),
+        "elbo_and_grad of layers": (fs.elbo_and_grad, dict(bound, model=deep, wrt=("layers.1.covariance",), num_samples=2)),
+        "elbo of layers at draws": (fs.elbo, dict(model=deep, X=X, Y=Y, draws=draws, num_data=20.0)),
+        "natural_step of layers": (fs.natural_step, dict(bound, model=deep, step_size=0.3, monotone=False)),
+        "predict_log_density of layers": (
+            fs.predict_log_density, dict(model=deep, Xs=X, Ys=Y, num_samples=4, rng=0, chunk_size=3),
+        ),
+        "sample_f of layers": (fs.sample_f, dict(model=deep, Xs=X, num_samples=2, rng=0, jitter=1e-6)),
+        "deep_gp": (
+            fs.deep_gp,
+            dict(X=X, likelihood=model.likelihood, num_layers=2, M=M, width=1, covariance=fs.RBF, posterior=fs.Whitened, rng=0),
+        ),
+        "pca_mean": (fs.pca_mean, dict(X=X, P=1, rng=0, subset=9)),
         "natural_step_and_grad": (fs.natural_step_and_grad, dict(bound, step_size=0.3, wrt="inducing", monotone=True)),
         "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),

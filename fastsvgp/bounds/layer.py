@@ -97,6 +97,11 @@ class LayerPass:
         mean = self.layer.mean
         return f if mean is None else Marginals(f.mean + mean(X), f.var), Rows(X, Kuf, saved)
 
+    def floor(self, X):
+        """The variances (N,) to which those at X are raised that rounding had driven below."""
+        kff = self.layer.covariance.kff(X)
+        return np.finfo(kff.dtype).eps * kff
+
     def joint(self, X):
         """``Joint`` moments of the latent function at X."""
         covariance = self.layer.covariance

@@ -182,7 +182,11 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     N^3 / 3 flops an output for the factor of the predictive covariance.
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    mean, cov, jitter = _joint(model, Xs, jitter)
+    return joint_samples(*_joint(model, Xs, jitter), num_samples, rng)
+
+
+def joint_samples(mean, cov, jitter, num_samples, rng):
+    """Samples (num_samples, N) or (num_samples, N, P) of Gaussians with a mean (..., N) and a covariance (..., N, N)."""
     factor = kernels.cholesky(cov, jitter)
     noise = np.asarray(rng.standard_normal((*mean.shape, num_samples)).astype(mean.dtype), like=mean)
     samples = mean[..., None] + kernels.multiply_triangular(factor, noise)  # (..., N, S)

@@ -24,6 +24,7 @@ class Poisson(Likelihood):
     """
 
     log_concave = True
+    counts = True
 
     exposure: float = static(default=1)
     num_nodes: int = static(default=20)

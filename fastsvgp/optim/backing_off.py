@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import check
-from ..errors import NotPositiveDefinite
+from ..errors import Diverged, NotPositiveDefinite
 from ..kernels import verdicts
 
 MAX_HALVINGS = 30
@@ -21,6 +21,27 @@ class NaturalStepInfo(NamedTuple):
     step_size: float
     backed_off: bool
     negative: int = 0
+
+
+def check_natural(function, posterior, step_size):
+    """The step size as a float. ``TypeError`` for a posterior that takes no natural-gradient steps."""
+    asked = check.scalar("step_size", step_size)
+    if asked <= 0:
+        raise ValueError(f"`step_size` must be positive, got {asked:g}")
+    if not posterior.natural_fields:
+        kind, why = type(posterior).__name__, posterior.no_natural_step
+        raise TypeError(
+            f"{function}: a {kind} posterior can not take natural-gradient steps, because {why}; train it with a first-order "
+            "optimiser (fastsvgp.adam), or use a Whitened posterior"
+        )
+    return asked
+
+
+def check_value(function, value):
+    """The bound before a step, which must be finite."""
+    if not np.isfinite(value):
+        raise Diverged(f"{function}: the bound is {value} at this posterior; start closer to the prior")
+    return value
 
 
 def no_lower(value, before, dtype):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from .. import check, models
 from ..bounds.elbo import SVGP
 from ..kernels.governed import governed
+from ..layers.layer import DeepGP, checked, naming_layer
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
 from .inverse_factor import descend
@@ -121,3 +122,22 @@ def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jit
     model, _, _, dtype = check.svgp(model)
     updates.check_model(model)
     return updates.refreshed(model, check.jitter_amount(jitter, dtype))
+
+
+def refresh_layers(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
+    """As of an SVGP, for every layer whose posterior has such a factor; ``info`` is a tuple, None for the others."""
+    updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
+    model, _, _, dtype = checked(model)
+    jitter, layers, told = check.jitter_amount(jitter, dtype), [], []
+    if not any(layer.posterior.inverse_field for layer in model.layers):
+        kinds = ", ".join(dict.fromkeys(type(layer.posterior).__name__ for layer in model.layers))
+        raise ValueError(f"no layer's posterior holds a factor of an inverse to update: they are of the kind {kinds}")
+    for number, layer in enumerate(model.layers):
+        with naming_layer(number):
+            layer, info = updates.refreshed(layer, jitter) if layer.posterior.inverse_field else (layer, None)
+        layers.append(layer)
+        told.append(info)
+    return replace(model, layers=tuple(layers)), tuple(told)
+
+
+models.register(DeepGP, refresh_inverse=refresh_layers)

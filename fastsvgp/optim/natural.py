@@ -6,11 +6,10 @@ from .. import check, models
 from ..bounds.elbo import SVGP, elbo, elbo_and_grad, relay, sweep
 from ..bounds.kept import SHARE_NUMBERS, SharedLayerPass
 from ..bounds.passes import layer_pass
-from ..errors import Diverged
 from ..kernels import verdicts
 from ..records import replace
-from . import site_steps  # noqa: F401, which registers the steps of theirs
-from .backing_off import NaturalStepInfo, halved, no_lower
+from . import deep_steps, site_steps  # noqa: F401, which register the steps of theirs
+from .backing_off import NaturalStepInfo, check_natural, check_value, halved, no_lower
 
 
 @verdicts.retried
@@ -95,16 +94,8 @@ def natural_step_and_grad(
 
 def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, random):
     """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is."""
-    asked = check.scalar("step_size", step_size)
-    if asked <= 0:
-        raise ValueError(f"`step_size` must be positive, got {asked:g}")
     check.parts(model)
-    if not model.posterior.natural_fields:
-        kind, why = type(model.posterior).__name__, model.posterior.no_natural_step
-        raise TypeError(
-            f"natural_step: a {kind} posterior can not take natural-gradient steps, because {why}; train it with a first-order "
-            "optimiser (fastsvgp.adam), or use a Whitened posterior"
-        )
+    asked = check_natural("natural_step", model.posterior, step_size)
     given = X, Y
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt, random = wrt if wrt is None else check.names(wrt, model), check.drawn(random, model, dtype, rng)
@@ -121,9 +112,7 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, rando
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
         del part  # its memory is the next part's
-    value = check.result(data - layer.kl(), model)
-    if not np.isfinite(value):
-        raise Diverged(f"natural_step: the bound is {value} at this posterior; start closer to the prior")
+    value = check_value("natural_step", check.result(data - layer.kl(), model))
 
     def rises(posterior):
         return no_lower(elbo(replace(model, posterior=posterior), *given, **same), value, dtype)

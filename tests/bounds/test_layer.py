@@ -14,21 +14,11 @@ FIELDS = ("covariance", "inducing", "posterior", "mean")
 each_posterior = pytest.mark.parametrize("name", ROWS)
 
 
-@fs.record
-class Layer:
-    """As much of a model as a layer has."""
-
-    covariance: fs.Covariance
-    inducing: np.ndarray
-    posterior: fs.Posterior
-    mean: fs.Mean | None = None
-
-
 def layer_of(rng, name, D=2, M=5, batch=()):
     """``(layer, random quantities)``."""
     mean = fs.LinearMean(rng.standard_normal((*batch, D)), np.linspace(0.1, 0.4, *batch) if batch else 0.3)
     covariance = fs.Matern52(1.2, np.linspace(0.9, 1.3, D)) + fs.Linear(0.3)
-    return in_model(rng, name, Layer(covariance, rng.uniform(-2, 2, (M, D)), None, mean), batch)
+    return in_model(rng, name, fs.Layer(covariance, rng.uniform(-2, 2, (M, D)), None, mean), batch)
 
 
 def definition(layer, X, random):
@@ -60,7 +50,7 @@ def test_forward_and_back_by_definition(rng, name, batch):
         mean, var, kl = definition(layer, X, random)
         return (f_bar.mean * mean.reshape(*batch, N)).sum() + (f_bar.var * var.reshape(*batch, N)).sum() - 0.7 * kl
 
-    assert_gradient(lambda q: value(q, X), layer, Layer(*found), rng)
+    assert_gradient(lambda q: value(q, X), layer, fs.Layer(*found), rng)
     X_bar = np.concatenate(bars[::-1])
     assert_derivative(lambda X: value(layer, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
 
@@ -126,5 +116,5 @@ def test_layers_chain(rng, name):
         return (var_bar * var).sum() + (g_bar.mean * top_mean[0]).sum() + (g_bar.var * top_var[0]).sum() - kl - top_kl
 
     assert_derivative(lambda X: value(below, above, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
-    assert_gradient(lambda q: value(q, above, X), below, Layer(*bars), rng)
-    assert_gradient(lambda q: value(below, q, X), above, Layer(*bars_above), rng)
+    assert_gradient(lambda q: value(q, above, X), below, fs.Layer(*bars), rng)
+    assert_gradient(lambda q: value(below, q, X), above, fs.Layer(*bars_above), rng)

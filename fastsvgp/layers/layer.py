@@ -1,0 +1,162 @@
+"""The records of a deep GP, and the checks that its public functions begin with."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import check
+from ..bounds.passes import layer_pass
+from ..errors import NotPositiveDefinite
+from ..kernels import verdicts
+from ..kernels.dispatch import one_device
+from ..records import leaves, record
+
+PARTS = "covariance", "posterior", "mean"
+
+
+@record
+class Layer:
+    """P functions of one layer's inputs, which share a covariance and inducing inputs.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (M, D) array, or a record
+        As of an ``SVGP``, among the inputs of the layer.
+    posterior : Posterior
+        Any that an ``SVGP`` takes. Its fields have a leading axis of P outputs, which are the columns of the next layer's inputs;
+        of the last layer as in an ``SVGP``.
+    mean : Mean, optional
+        Added to the functions; ``None`` is zero. Hidden layers without one forget their inputs: use ``IdentityMean()`` or
+        ``pca_mean(X, P)``.
+    """
+
+    covariance: Any
+    inducing: Any
+    posterior: Any
+    mean: Any = None
+
+    def check_parts(self):
+        """Raise ``TypeError`` where a part is in the place of another."""
+        check.parts(self, PARTS)
+
+    def check_shapes(self):
+        """``(columns of the inputs, leading axes of the outputs)``. ``ValueError`` where the parts do not fit each other."""
+        sizes, D = check.inducing(self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior")
+        outputs = self.posterior.check_size(*sizes)
+        if self.mean is not None:
+            self.mean.check_shapes(D, outputs)
+        return D, outputs
+
+    def start(self, jitter, columns=0, need=(), **more):
+        """A pass through this layer: a ``LayerPass``, with its arguments."""
+        return layer_pass(self, jitter, columns, need, **more)
+
+
+@record
+class DeepGP:
+    """Layers of Gaussian processes, one on the draws of the other, and a likelihood.
+
+    Parameters
+    ----------
+    layers : tuple of Layer
+        From the inputs up. All but the last are hidden.
+    likelihood : Likelihood
+
+    Notes
+    -----
+    All that takes an ``SVGP`` by the kind of a model takes this too; ``deep_gp`` makes one to start from. Source: Salimbeni and
+    Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017); Shi et al. 2020, section 6.2.
+    """
+
+    layers: Any
+    likelihood: Any
+
+
+class naming_layer:
+    """A context in which errors tell the layer that they are about."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if isinstance(error, (TypeError, ValueError, NotPositiveDefinite)) and error.args and isinstance(error.args[0], str):
+            error.args = (f"`layers[{self._number}]`: {error.args[0]}", *error.args[1:])
+
+
+def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
+    """Check and cast the arguments of a function of a deep GP: ``(model, X, Y, dtype)``, as ``check.svgp`` does it."""
+    _check_parts(model)
+    if type(X) is not np.ndarray:
+        begin(model, X)
+    arrays = []
+    if X is not check.ABSENT:
+        X = check.inputs(names[0], X)
+        arrays.append(X)
+    if Y is not check.ABSENT:
+        Y = check.as_array(names[1], Y)
+        one_device((names[0], X), (names[1], Y))
+        if Y.dtype.kind == "f":
+            arrays.append(Y)
+    model, dtype = check.parameters(model, *arrays, names=names)
+    D, outputs = _check_chain(model.layers)
+    model.likelihood.check_settings()
+    latent = model.likelihood.num_latent
+    if latent is not None and outputs != (latent,):
+        raise ValueError(
+            f"the fields of `posterior` of the last layer have leading axes {outputs}, "
+            f"but {type(model.likelihood).__name__} with {latent} classes needs ({latent},)"
+        )
+    if X is not check.ABSENT:
+        check.columns(X, D, names[0])
+        X = X.astype(dtype, copy=False)
+    if Y is not check.ABSENT:
+        Y = check.targets(Y, len(X), outputs, model.likelihood, dtype, names)
+    return model, X, Y, dtype
+
+
+def begin(model, X=check.ABSENT):
+    """Postpone the verdicts on what follows where the model, or X, lives on a device."""
+    verdicts.begin(X, *(value for _, _, value in leaves(model)))
+
+
+def _check_parts(model):
+    layers = model.layers
+    if not isinstance(layers, tuple) or not layers:
+        came = f"a {type(layers).__name__}" + (f" of {len(layers)}" if isinstance(layers, (tuple, list)) else "")
+        raise TypeError(f"`layers` must be a tuple of at least one fastsvgp.Layer, got {came}")
+    for number, layer in enumerate(layers):
+        if not hasattr(layer, "check_parts") or isinstance(layer, type):
+            came = layer.__name__ + ", a class" if isinstance(layer, type) else type(layer).__name__
+            raise TypeError(f"`layers[{number}]` must be a fastsvgp.Layer, got {came}")
+        with naming_layer(number):
+            layer.check_parts()
+    check.parts(model, ("likelihood",))
+
+
+def _check_chain(layers):
+    """Columns of the first layer's inputs, and leading axes of the last one's outputs."""
+    sizes = []
+    for number, layer in enumerate(layers):
+        with naming_layer(number):
+            sizes.append(layer.check_shapes())
+    for number, ((_, outputs), (D, _)) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        if not outputs:
+            raise ValueError(
+                f"`layers[{number}]`: the fields of a hidden layer's `posterior` need a leading axis, its outputs: use mean "
+                f"({D}, M), whose {D} outputs are the columns that `layers[{number + 1}]` takes"
+            )
+        if outputs != (D,):
+            raise ValueError(
+                f"`layers[{number}]` has {outputs[0]} outputs, but the inducing inputs of `layers[{number + 1}]` are for {D} "
+                "columns; the outputs of a layer are the columns of the next"
+            )
+    return sizes[0][0], sizes[-1][1]
+
+
+def widths(layers):
+    """How many outputs each hidden layer has."""
+    return [layer.check_shapes()[1][0] for layer in layers[:-1]]

@@ -1,0 +1,193 @@
+"""Predictions of a deep GP: mixtures over quasi-random draws of its hidden layers, which all rows share.
+
+Given the hidden layers' draws the last one is Gaussian at each row, so what is predicted is a mixture of S Gaussians with equal
+weights. The draws are points of N(0, I) over the outputs of all hidden layers, the same ones for every row: a row's prediction
+depends on nothing but that row.
+"""
+
+from itertools import accumulate
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..bounds.predict import CHUNK_NUMBERS, NAMES, joint_samples, levels_of, total, trailing
+from ..kernels import verdicts
+from .bound import repeated
+from .chain import Chain
+from .layer import DeepGP, checked, naming_layer, widths
+
+HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
+
+
+@verdicts.retried
+def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_samples=32, rng=None):
+    """As of an SVGP: mean and variance (N,) or (N, P) of the mixture over draws of the hidden layers.
+
+    num_samples : S, a power of two, of quasi-random points that all rows share (``kernels.normal_points``, with this ``rng``: the
+    same for the same seed, and for None).
+
+    There is no ``full_cov``: what rows share is no Gaussian; ``sample_f`` draws whole functions. 2 M^2 S N flops an output and
+    layer (the first one sees N rows alone).
+    """
+    if check.flag("full_cov", full_cov):
+        raise ValueError(
+            "predict_f: the outputs of a deep GP at several inputs are no Gaussian, and have no covariance that would tell all "
+            "about them: leave `full_cov` out; sample_f(model, Xs) draws whole functions"
+        )
+    mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
+    return mixture.gathered(lambda f, _: mixture.moments(f.mean, f.var))
+
+
+@verdicts.retried
+def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
+    """As of an SVGP, and as ``predict_f``: mean and variance of new targets, or class probabilities p and p (1 - p)."""
+    mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
+    return mixture.gathered(lambda f, _: mixture.moments(*mixture.model.likelihood.predict_mean_and_var(f)))
+
+
+@verdicts.retried
+def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
+    """As of an SVGP, and as ``predict_f``: (N,), of all outputs of a row jointly."""
+    mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
+
+    def log_density(f, y):
+        logs = mixture.by_sample(mixture.model.likelihood.predict_log_density(mixture.repeated(y), f))
+        top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)  # a number also where all are -inf
+        with np.errstate(divide="ignore"):
+            return (top + np.log(mixture.average(np.exp(logs - top))),)
+
+    return mixture.gathered(log_density)[0]
+
+
+@verdicts.retried
+def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
+    """As of an SVGP, and as ``predict_f``: each output by itself."""
+    mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
+    return mixture.gathered(lambda f, y: (mixture.cdf(y, f),))[0]
+
+
+@verdicts.retried
+def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
+    """As of an SVGP, and as ``predict_f``: quantiles of the mixture, between those of its parts, by halving that bracket.
+
+    Up to 54 evaluations of ``predict_cdf`` a level.
+    """
+    levels = levels_of(levels)
+    mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
+    found = mixture.gathered(lambda f, _: mixture.quantiles(levels.ravel().tolist(), f))
+    return np.stack(found) if levels.ndim else found[0]
+
+
+@verdicts.retried
+def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
+    """As of an SVGP: whole functions, drawn layer by layer, each layer's outputs at all Xs jointly given those below.
+
+    (num_samples, N) or (num_samples, N, P). N^3 / 3 flops an output, for each sample in all layers but the first.
+    """
+    num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
+    model, X, _, dtype = checked(model, Xs, names=NAMES)
+    jitter = check.jitter_amount(jitter, dtype)
+    passes = Chain(model, jitter).passes
+    samples = _drawn(0, passes[0], X, jitter, num_samples, rng)
+    for number, work in enumerate(passes[1:], start=1):
+        samples = np.concatenate([_drawn(number, work, one, jitter, 1, rng) for one in samples])
+    check.report_clamped(sum(work.clamped for work in passes))
+    check.result(total(samples), model)
+    return samples
+
+
+def _drawn(number, work, X, jitter, num_samples, rng):
+    mean, cov = work.joint(X)
+    with naming_layer(number):
+        return joint_samples(mean, cov, jitter, num_samples, rng)
+
+
+class Mixture:
+    """Test inputs, checked, and the shared points: chunk by chunk the last layer's marginals at each, (..., S n).
+
+    Attributes
+    ----------
+    model : DeepGP
+        Checked.
+    """
+
+    def __init__(self, model, Xs, jitter, chunk_size, num_samples, rng, Ys=check.ABSENT):
+        num_samples = check.whole("num_samples", num_samples, 2)
+        if num_samples & (num_samples - 1):
+            raise ValueError(f"`num_samples` must be a power of two, as quasi-random points come, got {num_samples}")
+        self.model, self._X, self._Y, dtype = checked(model, Xs, Ys, NAMES)
+        sizes = widths(self.model.layers)
+        self._S = num_samples if sizes else 1
+        self._points = _points(sizes, num_samples, rng, self._X)
+        self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
+        rows = max(1, CHUNK_NUMBERS // (self._S * self._chain.num_inducing))
+        self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
+
+    def gathered(self, function):
+        """``function(f, y)`` of all chunks, a tuple of arrays (..., n), as arrays (N, ...); y is None without targets."""
+        parts, seen = [], 0.0
+        for start in range(0, len(self._X), self._rows):
+            X = self._X[start : start + self._rows]
+            y = None if self._Y is check.ABSENT else self._Y[..., start : start + self._rows]
+            shape = self._S, len(X)
+            f, _ = self._chain.forward(X, [np.broadcast_to(z[:, None], (*shape, z.shape[1])) for z in self._points])
+            seen = seen + total(f.var)
+            parts.append(function(f, y))
+        check.report_clamped(self._chain.clamped)
+        check.result(seen, self.model)
+        return tuple(trailing(np.concatenate(part, axis=-1)) for part in zip(*parts, strict=True))
+
+    def by_sample(self, values):
+        """(..., S n) of all draws as (S, ..., n)."""
+        return np.moveaxis(values.reshape(*values.shape[:-1], self._S, -1), -2, 0)
+
+    def repeated(self, y):
+        """Targets for each draw."""
+        return repeated(y, self._S)
+
+    def average(self, values):
+        """Over the draws, which lead."""
+        return values.sum(axis=0) / self._S
+
+    def moments(self, mean, var):
+        """Mean and variance of the mixture of parts with these."""
+        mean, var = self.by_sample(mean), self.by_sample(var)
+        centre = self.average(mean)
+        return centre, self.average(var) + self.average(np.square(mean - centre))
+
+    def cdf(self, y, f):
+        """The distribution function of the mixture at targets (..., n)."""
+        return self.average(self.by_sample(self.model.likelihood.predict_cdf(self.repeated(y), f)))
+
+    def quantiles(self, levels, f):
+        """One array (..., n) for each level.
+
+        P(y <= q) reaches the level at the largest of the parts' quantiles, and not below the smallest. That bracket is halved: of
+        counts down to one of them, of other numbers to their rounding, and its upper end is the answer.
+        """
+        found, counts = [], self.model.likelihood.counts
+        for parts, level in zip(self.model.likelihood.predict_quantiles(levels, f), levels, strict=True):
+            parts = self.by_sample(parts)
+            low, high = parts.min(axis=0), parts.max(axis=0)
+            for _ in range(HALVINGS):
+                if not (low < high).any():
+                    break
+                middle = np.floor(0.5 * (low + high)) if counts else low + 0.5 * (high - low)
+                reached = self.cdf(middle, f) >= level
+                low, high = np.where(reached, low, middle + counts), np.where(reached, middle, high)
+            found.append(high)
+        return tuple(found)
+
+
+def _points(sizes, num, rng, X):
+    """Points (S, P) for each hidden layer, parts of one (S, sum of P)."""
+    if not sizes:
+        return []
+    points = kernels.normal_points(sum(sizes), num, rng, like=X).astype(X.dtype)
+    return [points[:, end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
+models.register(
+    DeepGP, predict_f=predict_f, predict_y=predict_y, predict_log_density=predict_log_density, predict_cdf=predict_cdf,
+    predict_quantiles=predict_quantiles, sample_f=sample_f,
+)  # fmt: skip

@@ -1,0 +1,213 @@
+"""The doubly stochastic bound of a deep GP and its gradient, at given draws."""
+
+import definitions
+import numpy as np
+import pytest
+from deep_problems import CHAINS, B, draws_for, layer_of, problem
+from derivatives import assert_derivative, assert_gradient, extended
+from numerics import nine_point
+from posterior_problems import EVERY, JITTER
+
+import fastsvgp as fs
+from fastsvgp import kernels
+from fastsvgp.layers import bound
+from fastsvgp.layers.draws import hidden_draws
+from fastsvgp.records import restricted
+
+SCALE = 3.5
+OPTIONS = {"num_data": SCALE * B, "jitter": JITTER}
+each_chain = pytest.mark.parametrize("name", CHAINS)
+
+
+def assert_close(a, b, rtol=1e-12, atol=1e-12):
+    """Two gradients, leaf by leaf, and none in one of them alone."""
+    a, b = ({path: bar for path, _, bar in fs.leaves(tree) if bar is not None} for tree in (a, b))
+    assert list(a) == list(b)
+    for path, bar in b.items():
+        np.testing.assert_allclose(a[path], bar, rtol=rtol, atol=atol * max(1, np.abs(bar).max()), err_msg=path)
+
+
+@each_chain
+def test_value_and_gradients_by_definition(rng, name):
+    model, X, Y = problem(rng, name)
+    draws = draws_for(rng, model, 3)
+    value, grad, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
+
+    def definition(model, X=X):
+        return definitions.deep_elbo(model, X, Y, SCALE, JITTER, draws)
+
+    assert value == pytest.approx(definition(model).real, rel=1e-10)
+    assert fs.elbo(model, X, Y, draws=draws, **OPTIONS) == pytest.approx(value, rel=1e-12)
+    assert_gradient(definition, model, grad, rng)
+    exact = fs.tree_map(extended, model)
+    assert_derivative(lambda X: definition(exact, X), extended(X), X_bar, rng.standard_normal(X.shape), name="X")
+
+
+def test_all_parameters_at_once_by_differences(rng):
+    """What an optimiser of flat vectors sees."""
+    model, X, Y = problem(rng, "three")
+    draws = draws_for(rng, model, 2)
+    vector, unravel = fs.ravel(model)
+    _, grad = fs.elbo_and_grad(model, X, Y, draws=draws, wrt=unravel.paths, **OPTIONS)
+    d = rng.standard_normal(vector.size)
+    slope = nine_point(lambda s: fs.elbo(unravel(vector + s * d), X, Y, draws=draws, **OPTIONS))
+    assert unravel.pullback(vector, grad) @ d == pytest.approx(slope, rel=1e-8)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_one_layer_is_an_svgp(rng, name):
+    layer = layer_of(rng, name, 2, None)
+    X, Y = rng.uniform(-2, 2, (B, 2)), rng.standard_normal(B)
+    deep = fs.DeepGP((layer,), fs.Gaussian(0.3))
+    shallow = fs.SVGP(layer.covariance, layer.inducing, layer.posterior, deep.likelihood, layer.mean)
+    value, grad, X_bar = fs.elbo_and_grad(deep, X, Y, inputs=True, **OPTIONS)
+    due, due_grad, due_X_bar = fs.elbo_and_grad(shallow, X, Y, inputs=True, **OPTIONS)
+    assert value == pytest.approx(due, rel=1e-13)
+    assert_close(grad.layers[0], fs.Layer(due_grad.covariance, due_grad.inducing, due_grad.posterior))
+    assert_close(grad.likelihood, due_grad.likelihood)
+    np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-12, atol=1e-12)
+    for call in (
+        fs.predict_f, fs.predict_y, lambda m, X, **kw: fs.predict_log_density(m, X, Y, **kw),
+        lambda m, X, **kw: fs.predict_cdf(m, X, Y, **kw), lambda m, X, **kw: fs.predict_quantiles(m, X, (0.1, 0.5), **kw),
+        lambda m, X, **kw: fs.sample_f(m, X, 3, rng=1, **kw),
+    ):  # fmt: skip
+        np.testing.assert_allclose(call(deep, X, jitter=JITTER), call(shallow, X, jitter=JITTER), rtol=1e-12, atol=1e-12)
+
+
+def certain(layer):
+    """The layer at its prior, whose functions are their mean to 1e-15."""
+    M = len(layer.inducing)
+    q = fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2))
+    return fs.replace(layer, covariance=fs.RBF(1e-30, 1.0), posterior=q, mean=fs.IdentityMean())
+
+
+def test_an_identity_layer_without_variance_is_not_there(rng):
+    below, above = certain(layer_of(rng, "whitened", 2, 2)), layer_of(rng, "relaxed", 2, None)
+    X, Y = rng.uniform(-2, 2, (B, 2)), rng.standard_normal(B)
+    deep, shallow = (fs.DeepGP(layers, fs.Gaussian(0.3)) for layers in ((below, above), (above,)))
+    value, grad, X_bar = fs.elbo_and_grad(deep, X, Y, rng=0, inputs=True, **OPTIONS)
+    due, due_grad, due_X_bar = fs.elbo_and_grad(shallow, X, Y, inputs=True, **OPTIONS)
+    assert value == pytest.approx(due, rel=1e-12)
+    assert_close(grad.layers[1], due_grad.layers[0])
+    np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-9)
+    np.testing.assert_allclose(fs.predict_f(deep, X, jitter=JITTER), fs.predict_f(shallow, X, jitter=JITTER), rtol=1e-12)
+
+
+@each_chain
+def test_many_draws_are_the_mean_of_single_ones(rng, name):
+    model, X, Y = problem(rng, name)
+    draws = draws_for(rng, model, 3)
+    value, grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
+    single = [fs.elbo_and_grad(model, X, Y, draws=[eps[s : s + 1] for eps in draws], **OPTIONS) for s in range(3)]
+    assert value == pytest.approx(sum(one for one, _ in single) / 3, rel=1e-12)
+    assert_close(grad, fs.tree_map(lambda *bars: sum(bars) / 3, *(one for _, one in single)), atol=1e-11)
+
+
+@each_chain
+def test_runs_of_rows_and_shards_are_the_whole(rng, name, monkeypatch):
+    model, X, Y = problem(rng, name)
+    draws = draws_for(rng, model, 2)
+    whole = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
+    shards = [slice(0, 2), slice(2, B)]
+    data = [fs.data_term_and_grad(model, X[at], Y[at], num_data=SCALE * len(X[at]), jitter=JITTER, inputs=True,
+                                  draws=[eps[:, at] for eps in draws]) for at in shards]  # fmt: skip
+    kl, kl_grad = fs.kl_term_and_grad(model, jitter=JITTER)
+    monkeypatch.setattr(bound, "PART_COLUMNS", 4)
+    monkeypatch.setattr(bound, "PART_NUMBERS", 1)
+    runs = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
+    assert len(list(bound.runs(B, 2, bound.Chain(model, JITTER), X))) > 1
+    sharded = sum(part[0] for part in data) - kl
+    summed = fs.tree_map(lambda *bars: bars[0] + bars[1] - bars[2], data[0][1], data[1][1], kl_grad)
+    for value, grad, X_bar in (runs, (sharded, summed, np.concatenate([part[2] for part in data]))):
+        assert value == pytest.approx(whole[0], rel=1e-12)
+        assert_close(grad, whole[1], rtol=1e-11)
+        np.testing.assert_allclose(X_bar, whole[2], rtol=1e-11, atol=1e-12)
+
+
+NAMES = [
+    ("layers.1.covariance",), ("layers.0.posterior.mean",), ("likelihood",), ("layers.2",), ("layers",), (),
+    ("layers.1.inducing", "layers.2.covariance.parts.0.variance"), ("layers.0.covariance.parts.1.variance", "likelihood"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inputs", [False, True])
+def test_only_what_is_asked_for(rng, inputs):
+    model, X, Y = problem(rng, "three")
+    draws = draws_for(rng, model, 2)
+    value, whole, X_bar = fs.elbo_and_grad(model, X, Y, draws=draws, inputs=True, **OPTIONS)
+    for wrt in NAMES:
+        found, grad, *bars = fs.elbo_and_grad(model, X, Y, draws=draws, wrt=wrt, inputs=inputs, **OPTIONS)
+        assert found == pytest.approx(value, rel=1e-13)
+        assert_close(grad, restricted(whole, wrt))
+        for bar in bars:
+            np.testing.assert_allclose(bar, X_bar, rtol=1e-12)
+        kl_grad = fs.kl_term_and_grad(model, jitter=JITTER, wrt=wrt)[1]
+        assert_close(kl_grad, restricted(fs.kl_term_and_grad(model, jitter=JITTER)[1], wrt))
+
+
+def test_a_variance_at_its_floor_has_no_gradient(rng):
+    """At an inducing input of a layer that is certain of its value; the way through it would divide by a number like 1e-8."""
+    model, _, Y = problem(rng, "two")
+    hidden = fs.replace(model.layers[0], posterior=fs.LikelihoodForm(rng.standard_normal((3, 4)), np.full(4, 1e-17)))
+    model = fs.replace(model, layers=(hidden, model.layers[1]))
+    X, draws = np.concatenate([hidden.inducing[:2], rng.uniform(-2, 2, (B - 2, 2))]), draws_for(rng, model, 2)
+    still = (np.where(np.arange(B)[None, :, None] < 2, 0.0, draws[0]),)
+    results = []
+    for eps in (draws, still):
+        with pytest.warns(fs.VarianceClampWarning):
+            results.append(fs.elbo_and_grad(model, X, Y, draws=eps, num_data=SCALE * B, jitter=0.0, inputs=True))
+    (value, grad, X_bar), (due, due_grad, due_X_bar) = results
+    assert value == pytest.approx(due, rel=1e-6)
+    np.testing.assert_allclose(X_bar, due_X_bar, rtol=1e-4, atol=1e-5 * np.abs(due_X_bar).max())
+    assert_close(grad, due_grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["likelihood", "relaxed"])
+def test_outputs_in_the_form_of_a_likelihood_cost_nothing(rng, kind, monkeypatch):
+    """No more products of a matrix (M, M) with one of M rows, whatever the number of outputs."""
+    X, Y, counts = rng.uniform(-2, 2, (20, 2)), rng.standard_normal(20), []
+    for name in ("matmul", "multiply_triangular", "weighted_gram", "tril_congruence", "newton_schulz_gram", "cholesky"):
+        own = getattr(kernels, name)
+
+        def counted(A, *args, own=own, **kwargs):
+            counts[-1] += A.shape[-2:] in ((12, 12), (12, 20))
+            return own(A, *args, **kwargs)
+
+        monkeypatch.setattr(kernels, name, counted)
+    for P in (1, 6):
+        layers = layer_of(rng, kind, 2, P, M=12), layer_of(rng, "likelihood", P, None)
+        counts.append(0)
+        fs.elbo_and_grad(fs.DeepGP(layers, fs.Gaussian(0.1)), X, Y, rng=0, num_samples=1)
+    assert counts[0] == counts[1] > 3
+
+
+@each_chain
+def test_float32(rng, name):
+    model, X, Y = problem(rng, name)
+    draws, Y = draws_for(rng, model, 2), Y.astype(np.float32) if Y.dtype == float else Y
+    due, due_grad = fs.elbo_and_grad(model, X, Y, draws=draws, **OPTIONS)
+    single = fs.tree_map(lambda leaf: np.float32(leaf), model)
+    value, grad, X_bar = fs.elbo_and_grad(single, X.astype(np.float32), Y, draws=draws, inputs=True, **OPTIONS)
+    assert value == pytest.approx(due, rel=1e-3) and X_bar.dtype == np.float32
+    for (path, _, a), (_, _, b) in zip(fs.leaves(grad), fs.leaves(due_grad), strict=True):
+        assert a.dtype == np.float32, path
+        np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-2 * np.abs(b).max(), err_msg=path)
+    assert all(a.dtype == np.float32 for a in fs.predict_f(single, X.astype(np.float32), jitter=JITTER))
+
+
+def test_draws(rng):
+    """Standard normal, a function of the seed; even numbers of them in pairs of opposite sign, odd ones by themselves."""
+    model, X, Y = problem(rng, "rare")
+    for num in (1, 2, 3, 4):
+        draws = hidden_draws(model, X, None, num, 7)
+        assert [eps.shape for eps in draws] == [(num, B, P) for P in (2, 1, 3)]
+        flat = np.concatenate([eps.reshape(num, -1) for eps in draws], axis=1)
+        assert len(np.unique(np.abs(flat))) == flat.size // (1 if num % 2 else 2)
+        if num % 2 == 0:
+            np.testing.assert_array_equal(flat[num // 2 :], -flat[: num // 2])
+        given = fs.elbo(model, X, Y, draws=draws, **OPTIONS)
+        assert fs.elbo(model, X, Y, rng=7, num_samples=num, **OPTIONS) == given
+        assert fs.elbo(model, X, Y, rng=np.random.default_rng(7), num_samples=num, **OPTIONS) == given
+    many = np.concatenate([eps.ravel() for eps in hidden_draws(model, np.zeros((2000, 2)), None, 2, rng)])
+    assert abs(np.square(many).mean() - 1) < 0.1
+    assert fs.elbo(model, X, Y, **OPTIONS) != fs.elbo(model, X, Y, **OPTIONS)
