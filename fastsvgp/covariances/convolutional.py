@@ -23,7 +23,7 @@ from .. import check, kernels
 from ..inducing import sets_of
 from ..records import leaf, plus, record, replace, static, tree_map
 from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
-from .patch_sums import add_outer_bar, chunk, num_windows, outer, pair_sums, pair_sums_vjp, pairs, ranges, sums, sums_vjp
+from .patch_sums import add_outer_bar, chunk, num_windows, outer, pair_sums, pair_sums_vjp, pairs, ranges, sums, sums_vjp, together
 
 
 def geometry_of(image_shape, patch_shape, stride):
@@ -127,9 +127,9 @@ class Convolutional(Covariance):
         return None if windows is None else kernels.window_places(self.geometry, X, windows)
 
     def _runs(self, Z):
-        """Ranges of windows of which weights (M, P) are arrays."""
-        P = num_windows(self.geometry)
-        return ranges(P, P if self.location_covariance is None else chunk(Z) // len(Z))
+        """Ranges of windows whose patches, and weights (M, P) with places, are arrays."""
+        most = together(Z, self.geometry)
+        return ranges(num_windows(self.geometry), most if self.location_covariance is None else min(most, chunk(Z) // len(Z)))
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
         """The record of cotangents, with zeros for those that are needed and not there; None where no field is needed."""

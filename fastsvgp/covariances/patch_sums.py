@@ -33,6 +33,12 @@ def chunk(like):
     return CHUNK if type(like) is np.ndarray else DEVICE_CHUNK
 
 
+def together(like, geometry):
+    """How many windows of an image may have their patches at hand at one time."""
+    _, _, C, h, w, _ = geometry
+    return max(1, chunk(like) // (h * w * C))
+
+
 def _own(covariance, need):
     """The parameters that a kernel of a stationary covariance is to differentiate."""
     return tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
@@ -99,7 +105,7 @@ def _chunks(Z, X, windows, geometry):
 
 def pair_sums(covariance, X, B, geometry, windows=None, others=None):
     """(N,); B (P, P) symmetric, (P,) for b b' of all windows, or with ``others`` (P, Q)."""
-    if isinstance(covariance, Stationary):
+    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         parameters = covariance.variance, covariance.lengthscales
         return kernels.patch_pair_sums(covariance.family, X, B, *parameters, geometry, windows, others)
     if B.ndim == 1:
@@ -115,7 +121,7 @@ def pair_sums(covariance, X, B, geometry, windows=None, others=None):
 def pair_sums_vjp(covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")):
     """``(covariance_bar, X_bar, B_bar)``; B_bar as of the kernel."""
     inputs = tuple(name for name in need if name in ("X", "B"))
-    if isinstance(covariance, Stationary):
+    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
         X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
             k_bar, covariance.family, X, B, *parameters, geometry, windows, others, (*fields, *inputs)
