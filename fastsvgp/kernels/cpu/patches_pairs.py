@@ -112,8 +112,8 @@ def pair_sums_vjp(
         y, y_norms, y_group = np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64)
         y_bar, y_near = np.zeros((Q if both else 0, d), dtype), np.zeros((Q if both else 0, d), dtype)
     near, weights, mean = np.empty(Q, np.int64), np.empty(P, dtype), np.empty(d, dtype)
-    r2s, ks, qs, columns, k_sums, lean = np.empty((6, Q), dtype)
-    e, b_rows = np.empty((2, P), dtype)
+    r2s, ks, qs, columns, k_sums = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
+    lean, e, b_rows = np.empty(Q, dtype), np.empty(P, dtype), np.empty(P, dtype)
     size, of_pairs = min(P, tile_rows(Q, X.itemsize)), b.size == 0
     tile, EY = np.empty(size * Q, dtype), np.empty((size, d), dtype)
     b_bar, B_bar, k_all = np.zeros(b.size), np.zeros(B.shape if need_B else (0, 0)), np.empty(B.shape if need_B else (0, 0), dtype)
@@ -122,7 +122,8 @@ def pair_sums_vjp(
         count, other, largest = _both(
             X[n], scale, geometry, windows, others, not both, symmetric, x, x_norms, x_group, y, y_norms, y_group, mean
         )
-        columns[:], k_sums[:], lean[:], x_bar[:], x_near[:], y_bar[:], y_near[:] = 0, 0, 0, 0, 0, 0, 0
+        columns[:], k_sums[:], lean[:] = 0, 0, 0
+        x_bar[:], x_near[:], y_bar[:], y_near[:] = 0, 0, 0, 0
         a = b if of_pairs else merged(b, x_group, weights[:count])
         of_rows = _merged_pairs(B, x_group, y_group, count, other) if of_pairs else B
         for i0 in range(0, count, size):
@@ -146,7 +147,8 @@ def pair_sums_vjp(
                     total, more, value = weigh(share, row, k, q, r2, line, columns, k_sums)
                     if need_B:
                         k_all[i, :end] = k
-                w[i - i0, end:] = 0
+                for j in range(end, width):
+                    w[i - i0, j] = 0
                 e[i] = total
                 moment += more
                 values += share * value
