@@ -125,9 +125,12 @@ def inputs(name, X):
     return X
 
 
-def columns(X, D, name="X"):
-    """Refuse inputs whose columns are not those of the inducing inputs."""
+def columns(X, D, name="X", covariance=None):
+    """Refuse inputs whose columns are not those of the inducing inputs, or of the images that a covariance is of."""
     if X.shape[1] != D:
+        if hasattr(covariance, "image_shape"):
+            shape = tuple(covariance.image_shape)
+            raise ValueError(f"`{name}` has {X.shape[1]} columns where images of shape {shape} have {D}; give one image a row")
         raise ValueError(f"`{name}` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
 
 
@@ -310,7 +313,7 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     if model.mean is not None:
         model.mean.check_shapes(D, outputs)
     if X is not ABSENT:
-        columns(X, D, names[0])
+        columns(X, D, names[0], model.covariance)
         X = X.astype(dtype, copy=False)
     if Y is not ABSENT:
         Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype, names)

@@ -134,7 +134,8 @@ def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, w
     dtype, scale, shared = X.dtype, second[1], np.ndim(lengthscales) == 0
     X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
     flags = "lengthscales" in need and not shared or "X" in need, B.ndim == 2 and "B" in need
-    parts = over_rows(pairs.pair_sums_vjp, len(X), 2 * work, *first, plain(k_bar), *second, *flags, X_bar, chunks=1 + (B.ndim == 1))
+    arguments, chunks = (*first, plain(k_bar), *second, *flags, X_bar), 1 if B.ndim == 2 else 2
+    parts = over_rows(pairs.pair_sums_vjp, len(X), 2 * work, *arguments, chunks=chunks)
     b_bar, B_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
     squares = moment + near_squares.sum() if shared else squares + near_squares
     return (

@@ -1,7 +1,7 @@
 """sum_pq B_pq k(x_n[p], y_n[q]) over two ranges of windows of each image, or one triangle of one range, and its reverse rule.
 
-With scaled patches x and y, E_pq = k_bar B_pq q (twice that where a triangle stands for both), and its sums e_p and c_q over columns
-and rows:
+With scaled patches x and y, E_pq = k_bar B_pq q (twice that where a triangle stands for both), and its sums e_p over q and
+c_q over p:
 
     x_bar_p = (E Y)_p - e_p x_p        y_bar_q = (E' X)_q - c_q y_q
     sum E (x_p - y_q)^2 = sum_p e_p x_p^2 - 2 x_p (E Y)_p + sum_q c_q y_q^2             (elementwise in the features)
@@ -60,8 +60,11 @@ def pair_sums(start, stop, family, X, b, B, variance, scale, geometry, windows, 
     """out[n] of images start..stop; ``b`` (P,) for b b', or empty where there is B."""
     P, Q, d, dtype = windows[1] - windows[0], others[1] - others[0], scale.size, X.dtype
     x, x_norms, x_group = np.empty((P, d), dtype), np.empty(P, dtype), np.empty(P, np.int64)
-    y, y_norms, y_group = (x, x_norms, x_group) if symmetric else (np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64))
-    near, r2s, ks, weights, mean = np.empty(Q, np.int64), np.empty(Q, dtype), np.empty(Q, dtype), np.empty(P, dtype), np.empty(d, dtype)
+    y, y_norms, y_group = x, x_norms, x_group
+    if not symmetric:
+        y, y_norms, y_group = np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64)
+    near, r2s, ks = np.empty(Q, np.int64), np.empty(Q, dtype), np.empty(Q, dtype)
+    weights, mean = np.empty(P, dtype), np.empty(d, dtype)
     size = min(P, tile_rows(Q, X.itemsize))
     tile = np.empty(size * Q, dtype)
     for n in range(start, stop):
@@ -112,11 +115,13 @@ def pair_sums_vjp(
         y, y_norms, y_group = np.empty((Q, d), dtype), np.empty(Q, dtype), np.empty(Q, np.int64)
         y_bar, y_near = np.zeros((Q if both else 0, d), dtype), np.zeros((Q if both else 0, d), dtype)
     near, weights, mean = np.empty(Q, np.int64), np.empty(P, dtype), np.empty(d, dtype)
-    r2s, ks, qs, columns, k_sums = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
-    lean, e, b_rows = np.empty(Q, dtype), np.empty(P, dtype), np.empty(P, dtype)
+    r2s, ks, qs = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
+    columns, k_sums, lean = np.empty(Q, dtype), np.empty(Q, dtype), np.empty(Q, dtype)
+    e, b_rows = np.empty(P, dtype), np.empty(P, dtype)
     size, of_pairs = min(P, tile_rows(Q, X.itemsize)), b.size == 0
     tile, EY = np.empty(size * Q, dtype), np.empty((size, d), dtype)
-    b_bar, B_bar, k_all = np.zeros(b.size), np.zeros(B.shape if need_B else (0, 0)), np.empty(B.shape if need_B else (0, 0), dtype)
+    shape = B.shape if need_B else (0, 0)
+    b_bar, B_bar, k_all = np.zeros(b.size), np.zeros(shape), np.empty(shape, dtype)
     squares, near_squares, moment, values, twice = np.zeros(d), np.zeros(d), 0.0, 0.0, dtype.type(2 if symmetric else 1)
     for n in range(start, stop):
         count, other, largest = _both(

@@ -85,7 +85,8 @@ def sums_vjp(start, stop, family, Z, z_norms, X, A, K_bar, variance, mean, scale
         count = take(X[n], geometry, windows, not both, patches, group)
         b = patches[:count]
         largest = normalise(b, mean, scale, norms)
-        r2, k, q, columns, k_sums, lean = row[0, :count], row[1, :count], row[2, :count], row[3, :count], row[4, :count], row[5, :count]
+        r2, k, q = row[0, :count], row[1, :count], row[2, :count]
+        columns, k_sums, lean = row[3, :count], row[4, :count], row[5, :count]
         columns[:], k_sums[:], lean[:], patches_bar[:], patches_near[:] = 0, 0, 0, 0, 0
         a = merged(A[0], group, weights[:count])
         for m0 in range(0, M, size):
