@@ -2,7 +2,8 @@
 
 van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); with a covariance of places beside: Dutordoir et
 al., "Bayesian Image Classification with Deep Convolutional Gaussian Processes" (2020). f(x) = sum_p w_p g(x[p], c_p) over windows
-p, c_p their places, and g has the covariance k l (k of patches; l of places, 1 where there is none), so that with u_m = g(z_m, c_m)
+p, c_p their places, and g has the covariance k l (k of patches; l of places, 1 where there is none), so that, with
+u_m = g(z_m, c_m),
 
     Kuu = k(z, z') l(c, c')
     Kuf = sum_p A_mp k(z_m, x[p])                     A_mp = w_p l(c_m, c_p)
@@ -104,6 +105,10 @@ class Convolutional(Covariance):
     def _patch_size(self):
         _, _, C, h, w, _ = self.geometry
         return h * w * C
+
+    @property
+    def columns_of(self):
+        return f"an image {tuple(self.image_shape)}"
 
     def num_columns(self, inducing):
         """H W C. ``ValueError`` where inducing inputs do not have the columns of patches."""

@@ -1,8 +1,7 @@
 """Convolutional covariances by their definitions: loops over windows and all pairs of patches, in whatever dtype comes in."""
 
 import numpy as np
-
-from . import covariances
+from oracles import covariances
 
 
 def places(geometry):
