@@ -1,9 +1,9 @@
 """Sums over patches of images, values and gradients, for the images of MNIST and CIFAR-10.
 
 E entries (m, n, p) of Kuf, or pairs p <= q of kff, of patches of d numbers: floor 2 d E flops forwards, 4 d E back, and an
-exponential each time, at the rate of ``stationary`` with one feature. "black": a frame of one colour, so that equal constant patches
-are merged; E counts those that remain. Error: of values against all of ``stationary`` in float64, or one block against another; of
-gradients that in the variance, which follows from the values.
+exponential each time, at the rate of ``stationary`` with one feature. "black": a frame of one colour, so that equal constant
+patches are merged; E counts those that remain. Error: of values against all of ``stationary`` in float64, or one block against
+another; of gradients that in the variance, which follows from the values.
 """
 
 import time
