@@ -179,6 +179,9 @@ from .covariances import (
     Constant as Constant,
 )
 from .covariances import (
+    Convolutional as Convolutional,
+)
+from .covariances import (
     Covariance as Covariance,
 )
 from .covariances import (
@@ -198,6 +201,9 @@ from .covariances import (
 )
 from .covariances import (
     Sum as Sum,
+)
+from .covariances import (
+    extract_patches as extract_patches,
 )
 from .devices import (
     to_device as to_device,
@@ -225,6 +231,9 @@ from .initialise import (
 )
 from .initialise import (
     median_lengthscales as median_lengthscales,
+)
+from .initialise import (
+    patch_inducing as patch_inducing,
 )
 from .initialise import (
     pca_mean as pca_mean,

@@ -8,6 +8,7 @@ OURS = {
         ("covariances.stationary", ("RBF", "Matern12", "Matern32", "Matern52")),
         ("covariances.linear", ("Linear", "Constant")),
         ("covariances.compose", ("Sum", "Product")),
+        ("covariances.convolutional", ("Convolutional",)),
         ("bases.fourier", ("RandomFourier",)),
         ("bases.inducing", ("InducingBasis",)),
         ("bases.relevance", ("RelevanceBasis",)),

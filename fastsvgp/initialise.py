@@ -71,6 +71,59 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     return divided(devices.like((Z + centre).astype(dtype), home))
 
 
+def patch_inducing(X, M, covariance, rng=None):
+    """Inducing patches for a ``Convolutional`` covariance: centres of clusters of the distinct patches of images.
+
+    Parameters
+    ----------
+    X : (N, H W C) array
+        Images, in the layout of the covariance.
+    M : int, or (M, M2)
+        As of ``kmeans_inducing``.
+    covariance : Convolutional
+        With a location covariance clusters are of patches and places together, these scaled to the same total variance, so that
+        both count alike.
+    rng : None, int or Generator
+
+    Returns
+    -------
+    Z : (M, h w C) array, or ``InducingPair``
+        With two more columns, the place of each, where there is a location covariance. In the dtype of X.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Fewer than M distinct patches among those looked at; columns that are not H W C, NaN or infinity.
+
+    Notes
+    -----
+    It looks at some 20 000 patches, at least 10 M, of at most 1000 images or as many as that takes. Cost as of
+    ``kmeans_inducing``.
+    """
+    rng, (total, divided) = check.generator(rng), _sizes(M)
+    if not hasattr(covariance, "geometry"):
+        raise TypeError(f"patch_inducing: `covariance` must be a fastsvgp.Convolutional, got {type(covariance).__name__}")
+    geometry, X = covariance.geometry, _data(X)
+    places = kernels.window_places(geometry, np.empty(0))
+    images, dtype, home = _rows("patch_inducing", X, 1, rng, max(1000, -(-10 * total // len(places))))
+    covariance.check_dim(images.shape[1])
+    each, patches = min(len(places), -(-max(20_000, 10 * total) // len(images))), []
+    for image in images:
+        chosen = np.sort(rng.choice(len(places), each, replace=False))
+        patch = kernels.gather_patches(image[None], geometry)[0, chosen]
+        patches.append(patch if covariance.location_covariance is None else np.concatenate([patch, places[chosen]], 1))
+    patches = np.unique(np.concatenate(patches), axis=0)
+    if len(patches) < total:
+        raise ValueError(f"patch_inducing: {total} inducing patches were asked for, but only {len(patches)} distinct ones found")
+    scale = np.ones(patches.shape[1])
+    if covariance.location_covariance is not None:
+        variances = patches.var(axis=0)
+        of_patches, of_places = variances[:-2].sum(), variances[-2:].sum()
+        scale[-2:] = np.sqrt(of_patches / of_places) if of_patches > 0 and of_places > 0 else 1.0
+    Z = kmeans_inducing(patches * scale, total, rng) / scale
+    return divided(devices.like(Z.astype(dtype), home))
+
+
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.
 

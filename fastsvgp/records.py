@@ -43,7 +43,8 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 
 def static(default: Any = dataclasses.MISSING) -> Any:
     """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients."""
-    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=default is not dataclasses.MISSING)
+    kw_only = dataclasses.MISSING if default is dataclasses.MISSING else True  # without a default as ``KW_ONLY`` says
+    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=kw_only)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))

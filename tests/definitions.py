@@ -3,13 +3,16 @@
 from functools import partial
 
 import numpy as np
-from oracles import covariances, dual_sites, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal
+from oracles import covariances, dual_sites, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal, patches
 
 import fastsvgp as fs
 from fastsvgp import kernels
 
 
 def blocks(covariance, Z, X, jitter):
+    if isinstance(covariance, fs.Convolutional):
+        Kuu = patches.Kuu(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
+        return fs.Blocks(Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy())
     Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
     kff = covariances.matrix(covariance, X, X).diagonal().copy()
     return fs.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)

@@ -40,6 +40,8 @@ def cases():
     sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
     full = fs.VGP(model.covariance, sites.sites, model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
+    convolutional = fs.Convolutional(model.covariance, 0.5, fs.Linear(), image_shape=(3, 2), patch_shape=(1, 2))
+    images, of_images = rng.standard_normal((N, 6)), fs.replace(model, covariance=convolutional, inducing=np.hstack([Z, Z]))
     chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
@@ -85,6 +87,9 @@ def cases():
         "predict_log_density": (fs.predict_log_density, dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
         "sample_f": (fs.sample_f, dict(model=model, Xs=X, num_samples=2, rng=0, jitter=None)),
         "ravel": (fs.ravel, dict(model=model, unconstrained=True, fixed=("inducing",), transform="log")),
+        "elbo_and_grad of images": (fs.elbo_and_grad, dict(bound, model=of_images, X=images, inputs=True)),
+        "extract_patches": (fs.extract_patches, dict(X=images, image_shape=(3, 2, 1), patch_shape=(2, 2), stride=1)),
+        "patch_inducing": (fs.patch_inducing, dict(X=images, M=M, covariance=of_images.covariance, rng=0)),
         "kmeans_inducing": (fs.kmeans_inducing, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
         "greedy_variance_inducing": (
             fs.greedy_variance_inducing, dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),

@@ -2,7 +2,20 @@
 
 from .base import Covariance
 from .compose import Product, Sum
+from .convolutional import Convolutional, extract_patches
 from .linear import Constant, Linear
 from .stationary import RBF, Matern12, Matern32, Matern52
 
-__all__ = ["RBF", "Constant", "Covariance", "Linear", "Matern12", "Matern32", "Matern52", "Product", "Sum"]
+__all__ = [
+    "RBF",
+    "Constant",
+    "Convolutional",
+    "Covariance",
+    "Linear",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Product",
+    "Sum",
+    "extract_patches",
+]

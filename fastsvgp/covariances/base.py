@@ -68,6 +68,7 @@ class Covariance:
     """
 
     per_feature: ClassVar[tuple[str, ...]] = ()
+    columns_of: ClassVar[str] = "`inducing`"  # what has as many columns as X, in messages
     inducing_type: ClassVar[type | None] = None  # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
 
     if TYPE_CHECKING:  # given to the class where sums and products are known
@@ -137,7 +138,7 @@ class Covariance:
     @_reverse_on_stacks
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``; K_bar symmetric without ``other``."""
-        return self.matrix_vjp(K_bar, K, inducing, other, _inputs(tuple(need), "inducing", "other"))
+        return self.matrix_vjp(K_bar, K, inducing, other, matrix_need(tuple(need), "inducing", "other"))
 
     @_forward_on_stacks
     def Kuf(self, inducing, X):
@@ -147,7 +148,7 @@ class Covariance:
     @_reverse_on_stacks
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
         """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
-        return self.matrix_vjp(K_bar, K, inducing, X, _inputs(tuple(need), "inducing", "X"))
+        return self.matrix_vjp(K_bar, K, inducing, X, matrix_need(tuple(need), "inducing", "X"))
 
     def kff(self, X):
         """Variances (N,) of the function at X."""
@@ -163,7 +164,7 @@ class Covariance:
 
     def Kff_vjp(self, K_bar, K, X, other=None, need=("covariance", "X", "other")):
         """Cotangents ``(covariance_bar, X_bar, other_bar)`` of ``Kff``; K_bar symmetric without ``other``."""
-        return self.matrix_vjp(K_bar, K, X, other, _inputs(tuple(need), "X", "other"))
+        return self.matrix_vjp(K_bar, K, X, other, matrix_need(tuple(need), "X", "other"))
 
     def blocks(self, Z, X, full_cov=False):
         """``Blocks(Kuu, Kuf, kff, Kff)`` of inducing inputs Z (M, D) and a batch X (N, D); Kff only for ``full_cov``."""
@@ -200,7 +201,7 @@ class Covariance:
 
 
 @cache
-def _inputs(need, first, second):
+def matrix_need(need, first, second):
     """``need`` in the words of ``matrix_vjp``: names of fields stay, those of the inputs become "X1" and "X2"."""
     known = {first: "X1", second: "X2"}
     for name in need:
@@ -212,6 +213,37 @@ def _inputs(need, first, second):
 def wanted(need, field):
     """Whether ``need`` asks for the derivative in this field of a covariance."""
     return "covariance" in need or f"covariance.{field}" in need
+
+
+def need_of(need, field):
+    """``need`` in the words of the record in a field: "covariance.parts.1.variance" is "covariance.variance" to "parts.1"."""
+    path, words = f"covariance.{field}", []
+    for name in need:
+        if path == name or path.startswith(name + "."):
+            words.append("covariance")
+        elif name.startswith(path + "."):
+            words.append("covariance" + name.removeprefix(path))
+        elif name.partition(".")[0] != "covariance":
+            words.append(name)
+    return tuple(words)
+
+
+def check_values(what, part, D):
+    """Refuse a part of a covariance that is none, or has inducing variables of its own, or does not fit D columns."""
+    owner = what.partition(".")[0]
+    if not isinstance(part, Covariance):
+        field = what.split(".")[1]
+        raise TypeError(f"{what}: `{field}` must be covariances such as fastsvgp.RBF(...), got {type(part).__name__}")
+    own = [name for name in ("Kuu", "Kuf", "kff", "Kff") if getattr(type(part), name) is not getattr(Covariance, name)]
+    if own:
+        raise TypeError(
+            f"{what}: a {type(part).__name__} has inducing variables of its own (it defines "
+            f"{', '.join(own)}), and {owner} combines those that are values of the function; use it alone"
+        )
+    try:
+        part.check_dim(D)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def zeros_like(tree, X):

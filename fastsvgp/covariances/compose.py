@@ -6,7 +6,7 @@ from operator import iadd, imul
 import numpy as np
 
 from ..records import record, tree_map
-from .base import ALL, Covariance
+from .base import ALL, Covariance, check_values, need_of
 
 DEEPEST = 50  # of compositions in compositions: Python's own limit on calls within calls comes later
 
@@ -41,7 +41,7 @@ class _Composite(Covariance):
         """The record of the parts' cotangents, and the sums of those of the inputs; ``pull(i, part, need)`` gives a part's."""
         part_bars, input_bars = [], []
         for i, part in enumerate(self.parts):
-            own_need = _need_of_part(need, i)
+            own_need = need_of(need, f"parts.{i}")
             part_bar, *bars = pull(i, part, own_need) if own_need else (None,) * (1 + inputs)
             part_bars.append(tree_map(lambda leaf: None, part) if part_bar is None else part_bar)
             input_bars.append(bars)
@@ -53,19 +53,7 @@ class _Composite(Covariance):
         if not self.parts:
             raise ValueError(f"{type(self).__name__}: `parts` is empty; give at least one covariance")
         for i, part in enumerate(self.parts):
-            if not isinstance(part, Covariance):
-                what = f"{type(self).__name__}.parts.{i}"
-                raise TypeError(f"{what}: `parts` must be covariances such as fastsvgp.RBF(...), got {type(part).__name__}")
-            own = [name for name in ("Kuu", "Kuf", "kff", "Kff") if getattr(type(part), name) is not getattr(Covariance, name)]
-            if own:
-                raise TypeError(
-                    f"{type(self).__name__}.parts.{i}: a {type(part).__name__} has inducing variables of its own (it defines "
-                    f"{', '.join(own)}), and {type(self).__name__} combines those that are values of the function; use it alone"
-                )
-            try:
-                part.check_dim(D)
-            except ValueError as error:
-                raise ValueError(f"{type(self).__name__}.parts.{i}: {error}") from None
+            check_values(f"{type(self).__name__}.parts.{i}", part, D)
 
 
 @record
@@ -95,19 +83,6 @@ class Product(_Composite):
         """Each part gets the cotangent times the other parts' matrices: no quotient, because a part may be 0."""
         matrices = [matrix(part) for part in self.parts]
         return lambda i: (reduce(np.multiply, matrices[:i] + matrices[i + 1 :], K_bar), matrices[i])
-
-
-def _need_of_part(need, i):
-    """``need`` in the words of part i: "covariance.parts.1.variance" is "covariance.variance" to part 1, nothing to others."""
-    path, words = f"covariance.parts.{i}", []
-    for name in need:
-        if name in ("covariance", "covariance.parts", path):
-            words.append("covariance")
-        elif name.startswith(path + "."):
-            words.append("covariance" + name.removeprefix(path))
-        elif not name.startswith("covariance"):
-            words.append(name)
-    return words
 
 
 def _joined(kind):

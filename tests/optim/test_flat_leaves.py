@@ -72,6 +72,9 @@ COVARIANCES = {
     "matern32": lambda rng: fs.Matern32(0.7, [0.4, 2.0]),
     "matern52": lambda rng: fs.Matern52(0.7, (0.4, 2.0)),
     "linear": lambda rng: fs.Linear(rng.uniform(0.5, 2, D)),
+    "convolutional": lambda rng: fs.Convolutional(
+        fs.Sum((fs.RBF(0.8, 0.5), fs.Linear(0.2))), rng.standard_normal(6), fs.Matern32(), image_shape=(3, 2), patch_shape=(1, 1)
+    ),
     "composed": lambda rng: fs.Sum((fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))), fs.Constant(0.3))),
 }
 POSTERIORS = {

@@ -1,0 +1,172 @@
+"""Sums of any covariance over the windows of images: fused kernels for stationary ones, chunks of ``matrix`` for the others."""
+
+import numpy as np
+
+from .. import kernels
+from ..records import plus
+from .base import wanted
+from .stationary import Stationary
+
+CHUNK = 2**17  # entries of a matrix at a time: 1 MiB in float64
+DEVICE_CHUNK = 2**24
+SIDE = 384  # windows of each range where weights of pairs of them are an array
+
+
+def num_windows(geometry):
+    H, W, _, h, w, stride = geometry
+    return ((H - h) // stride + 1) * ((W - w) // stride + 1)
+
+
+def ranges(total, size):
+    """``(start, stop)`` of runs of at most so many, that cover ``total``."""
+    size = max(1, size)
+    return [(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def pairs(total, size=SIDE):
+    """Two ranges each, the second None where it is the first, of which one triangle of all pairs is made."""
+    runs = ranges(total, size)
+    return [(a, b if a != b else None) for i, b in enumerate(runs) for a in runs[: i + 1]]
+
+
+def chunk(like):
+    return CHUNK if type(like) is np.ndarray else DEVICE_CHUNK
+
+
+def together(like, geometry):
+    """How many windows of an image may have their patches at hand at one time."""
+    _, _, C, h, w, _ = geometry
+    return max(1, chunk(like) // (h * w * C))
+
+
+def _own(covariance, need):
+    """The parameters that a kernel of a stationary covariance is to differentiate."""
+    return tuple(field for field in ("variance", "lengthscales") if wanted(need, field))
+
+
+def _of(covariance, fields, variance_bar, lengthscales_bar):
+    return type(covariance)(variance_bar, lengthscales_bar) if fields else None
+
+
+# --- sum_p A_mp k(z_m, x_n[p]) -----------------------------------------------------------------------------------------------
+
+
+def sums(covariance, Z, X, A, geometry, windows):
+    """(M, N); A (M, P) or (P,)."""
+    if isinstance(covariance, Stationary):
+        parameters = covariance.variance, covariance.lengthscales
+        return kernels.patch_sums(covariance.family, Z, X, A, *parameters, geometry, windows)
+    out = np.zeros((len(Z), len(X)), X.dtype, like=X)
+    for images, here, part in _chunks(Z, X, windows, geometry):
+        patches = kernels.gather_patches(X[images], geometry, here)
+        K = covariance.matrix(Z, patches.reshape(-1, Z.shape[1])).reshape(len(Z), *patches.shape[:2])
+        K *= A[..., None, part]
+        out[:, images] += K.sum(-1)
+    return out
+
+
+def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
+    """``(covariance_bar, Z_bar, X_bar, A_bar)`` for ``need`` of "covariance" and its fields, "Z", "X", "A"."""
+    if isinstance(covariance, Stationary):
+        fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
+        inputs = (name for name in need if name in ("Z", "X", "A"))
+        Z_bar, X_bar, A_bar, *bars = kernels.patch_sums_vjp(
+            K_bar, covariance.family, Z, X, A, *parameters, geometry, windows, (*fields, *inputs)
+        )
+        return _of(covariance, fields, *bars), Z_bar, X_bar, A_bar
+    names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need if name != "A")
+    total, X_bar = (None, np.zeros_like(Z) if "Z" in need else None), np.zeros_like(X) if "X" in need else None
+    A_bar = np.zeros(A.shape, A.dtype, like=A) if "A" in need else None
+    for images, here, part in _chunks(Z, X, windows, geometry):
+        patches = kernels.gather_patches(X[images], geometry, here)
+        flat, bar = patches.reshape(-1, Z.shape[1]), K_bar[:, images, None]
+        K = covariance.matrix(Z, flat) if "A" in need else None
+        if names:
+            weights = (bar * A[..., None, part]).reshape(len(Z), -1)
+            covariance_bar, Z_bar, patches_bar = covariance.matrix_vjp(weights, K, Z, flat, names)
+            total = plus((covariance_bar, Z_bar), total)
+            if "X" in need:
+                X_bar[images] += kernels.gather_patches_vjp(patches_bar.reshape(patches.shape), geometry, here)
+        if "A" in need:
+            A_bar[..., part] += (K.reshape(len(Z), *patches.shape[:2]) * bar).sum(1 if A.ndim == 2 else (0, 1))
+    return *total, X_bar, A_bar
+
+
+def _chunks(Z, X, windows, geometry):
+    """Runs of images, the windows of each chunk, and where these are among the windows asked for."""
+    first, last = (0, num_windows(geometry)) if windows is None else windows
+    numbers = max(1, chunk(X) // max(Z.shape))  # patches
+    for start, stop in ranges(last - first, numbers):
+        for a, b in ranges(len(X), numbers // (stop - start)):
+            yield slice(a, b), (first + start, first + stop), slice(start, stop)
+
+
+# --- sum_pq B_pq k(x_n[p], x_n[q]) -------------------------------------------------------------------------------------------
+
+
+def pair_sums(covariance, X, B, geometry, windows=None, others=None):
+    """(N,); B (P, P) symmetric, (P,) for b b' of all windows, or with ``others`` (P, Q)."""
+    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
+        parameters = covariance.variance, covariance.lengthscales
+        return kernels.patch_pair_sums(covariance.family, X, B, *parameters, geometry, windows, others)
+    if B.ndim == 1:
+        return sum(pair_sums(covariance, X, outer(B, *at), geometry, *at) for at in pairs(len(B)))
+    out = np.empty(len(X), X.dtype, like=X)
+    for n in range(len(X)):
+        K = covariance.matrix(*_both(X[n : n + 1], geometry, windows, others))
+        K *= B
+        out[n] = K.sum(dtype=np.float64)
+    return out
+
+
+def pair_sums_vjp(covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")):
+    """``(covariance_bar, X_bar, B_bar)``; B_bar as of the kernel."""
+    inputs = tuple(name for name in need if name in ("X", "B"))
+    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
+        fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
+        X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
+            k_bar, covariance.family, X, B, *parameters, geometry, windows, others, (*fields, *inputs)
+        )
+        return _of(covariance, fields, *bars), X_bar, B_bar
+    if B.ndim == 1:
+        total, b_bar = (None, None), np.zeros(B.shape, B.dtype, like=B)
+        for at in pairs(len(B)):
+            *bars, B_bar = pair_sums_vjp(covariance, k_bar, X, outer(B, *at), geometry, *at, need)
+            total = plus(tuple(bars), total)
+            if B_bar is not None:
+                add_outer_bar(b_bar, B, B_bar, *at)
+        return *total, b_bar if "B" in need else None
+    names = tuple(name for n in need if n != "B" for name in (("X1", "X2") if n == "X" else (n,)))
+    covariance_bar, X_bar = None, np.zeros(X.shape, X.dtype, like=X) if "X" in need else None
+    B_bar = np.zeros(B.shape, B.dtype, like=B) if "B" in need else None
+    for n in range(len(X)):
+        first, second = _both(X[n : n + 1], geometry, windows, others)
+        K = covariance.matrix(first, second) if "B" in need else None
+        if names:
+            one_bar, *patches_bars = covariance.matrix_vjp(k_bar[n] * B, K, first, second, names)
+            covariance_bar = plus(one_bar, covariance_bar)
+            for bar, at in zip(patches_bars, (windows, others), strict=True):
+                if bar is not None:
+                    X_bar[n : n + 1] += kernels.gather_patches_vjp(bar[None], geometry, at)
+        if "B" in need:
+            K *= k_bar[n]
+            B_bar += K
+    return covariance_bar, X_bar, B_bar
+
+
+def outer(b, first, second):
+    """A block of b b', twice where it stands for its transpose too."""
+    return (1 if second is None else 2) * b[slice(*first), None] * b[slice(*(first if second is None else second))]
+
+
+def add_outer_bar(b_bar, b, B_bar, first, second):
+    """Take the cotangent of such a block into that of b."""
+    left, right, twice = slice(*first), slice(*(first if second is None else second)), 1 if second is None else 2
+    b_bar[left] += twice * (B_bar * b[right]).sum(1)
+    b_bar[right] += twice * (B_bar * b[left, None]).sum(0)
+
+
+def _both(X, geometry, windows, others):
+    """The patches of one image in both ranges; None for the second where it is the first."""
+    second = None if others is None else kernels.gather_patches(X, geometry, others)[0]
+    return kernels.gather_patches(X, geometry, windows)[0], second
