@@ -14,6 +14,7 @@ from .bound import repeated
 from .chain import Chain
 from .layer import DeepGP, checked, naming_layer, widths
 
+MOST_COLUMNS = 21_201  # of Sobol points
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
@@ -96,7 +97,8 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 def _drawn(number, work, X, jitter, num_samples, rng):
     mean, cov = work.joint(X)
     with naming_layer(number):
-        return joint_samples(mean, cov, jitter, num_samples, rng)
+        samples = joint_samples(mean, cov, jitter, num_samples, rng)
+    return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)  # several rows each, of patches
 
 
 class Mixture:
@@ -117,7 +119,7 @@ class Mixture:
         self._S = num_samples if sizes else 1
         self._points = _points(sizes, num_samples, rng, self._X)
         self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
-        rows = max(1, CHUNK_NUMBERS // (self._S * self._chain.num_inducing))
+        rows = max(1, CHUNK_NUMBERS // (self._S * max(M * each for M, each in self._chain.sizes)))
         self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
 
     def gathered(self, function):
@@ -176,7 +178,12 @@ def _points(sizes, num, rng, X):
     """Points (S, P) for each hidden layer, parts of one (S, sum of P)."""
     if not sizes:
         return []
-    points = kernels.normal_points(sum(sizes), num, rng, like=X).astype(X.dtype)
+    columns = sum(sizes)
+    if columns > MOST_COLUMNS:  # of feature maps; random numbers, whose second half is the negative of the first too
+        half = check.generator(0 if rng is None else rng).standard_normal((num // 2, columns))
+        points = np.asarray(np.concatenate([half, -half]).astype(X.dtype), like=X)
+    else:
+        points = kernels.normal_points(columns, num, rng, like=X).astype(X.dtype)
     return np.split(points, np.cumsum(sizes)[:-1].tolist(), axis=1)
 
 
