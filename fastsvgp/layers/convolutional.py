@@ -1,8 +1,7 @@
 """Layers on the patches of images: what they make of an image is another one, drawn patch by patch.
 
-P functions at the R x S windows of an image are R S P outputs, an image of P channels. Given the inducing variables they are drawn
-from the marginals of each patch: correlations between the patches of one image are ignored, as Dutordoir et al. (2020) and Shi et
-al. (2020, appendix G.2) do. So a layer on images is a plain layer with R S rows for each image, and all that is done here is to
+P functions at the R x S windows of an image are R S P outputs, an image of P channels. They are drawn from the marginals at each
+patch: correlations between the patches of one image are ignored, as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a layer on images is a plain layer with R S rows for each image, and all that is done here is to
 cut images into patches, and what comes out into images.
 
 Constant patches of one value, such as the black ones of digits, have equal marginals. Where nobody asks for the cotangent of X
@@ -87,14 +86,14 @@ class ConvolutionalLayer:
         sizes, columns = check.inducing(self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior")
         if columns != h * w * C:
             raise ValueError(
-                f"`inducing` is for {columns} columns, but the patches of this ConvolutionalLayer have {h} x {w} x {C} = {h * w * C} "
-                "numbers; see fastsvgp.extract_patches"
+                f"`inducing` is for {columns} columns, but the patches of this ConvolutionalLayer have {h} x {w} x {C} = "
+                f"{h * w * C} numbers; see fastsvgp.extract_patches"
             )
         channels = self.posterior.check_size(*sizes)
         if len(channels) != 1:
             raise ValueError(
-                f"the fields of the `posterior` of a ConvolutionalLayer need one leading axis, its channels, got {channels}: use mean "
-                f"(P, {sizes[0]})"
+                f"the fields of the `posterior` of a ConvolutionalLayer need one leading axis, its channels, got {channels}: use "
+                f"mean (P, {sizes[0]})"
             )
         if self.mean is not None:
             self.mean.check_shapes(columns, channels)

@@ -251,14 +251,19 @@ def odd(rng):
             of(below, top(rng, other, "plain")), 25, r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* for 18 columns",
         ),
         "patches of another size": (
-            of(fs.replace(below, patch_shape=(2, 2)), above), 25, r"`layers\[0\]`: `inducing` is for 6 columns, but .* 2 x 2 x 1 = 4",
+            of(fs.replace(below, patch_shape=(2, 2)), above), 25,
+            r"`layers\[0\]`: `inducing` is for 6 columns, but .* 2 x 2 x 1 = 4",
         ),
         "no channels": (
             of(fs.replace(below, posterior=fs.Whitened(np.zeros(M), np.eye(M))), above), 25,
             r"`layers\[0\]`: .* need one leading axis, its channels, got \(\): use mean \(P, 4\)",
         ),
-        "a large patch": (of(fs.replace(below, patch_shape=(6, 1)), above), 25, r"`layers\[0\]`: `patch_shape` \(6, 1\) is larger"),
-        "no stride": (of(fs.replace(below, stride=0), above), 25, r"`layers\[0\]`: `stride` must be a whole number of at least 1"),
+        "a large patch": (
+            of(fs.replace(below, patch_shape=(6, 1)), above), 25, r"`layers\[0\]`: `patch_shape` \(6, 1\) is larger",
+        ),
+        "no stride": (
+            of(fs.replace(below, stride=0), above), 25, r"`layers\[0\]`: `stride` must be a whole number of at least 1",
+        ),
         "a mean of images": (
             of(fs.replace(below, mean=fs.IdentityMean()), above), 25, r"`layers\[0\]`: IdentityMean: the inputs have 6 columns",
         ),
