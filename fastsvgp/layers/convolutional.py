@@ -1,8 +1,9 @@
 """Layers on the patches of images: what they make of an image is another one, drawn patch by patch.
 
 P functions at the R x S windows of an image are R S P outputs, an image of P channels. They are drawn from the marginals at each
-patch: correlations between the patches of one image are ignored, as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a layer on images is a plain layer with R S rows for each image, and all that is done here is to
-cut images into patches, and what comes out into images.
+patch: correlations between the patches of one image are ignored, as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a
+layer on images is a plain layer with R S rows for each image, and all that is done here is to cut images into patches, and what
+comes out into images.
 
 Constant patches of one value, such as the black ones of digits, have equal marginals. Where nobody asks for the cotangent of X
 they go through as one; the cotangents of their marginals are summed. Their draws stay different ones.
