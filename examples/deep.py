@@ -1,15 +1,15 @@
 """Deep GPs: a step function by one, two and three layers, and held-out scores of kin40k.
 
-    python examples/deep.py step                                          # the picture (PNG): two minutes
+    python examples/deep.py step                            # the picture (PNG): two minutes
     python examples/deep.py kin40k --layers 2 --method lsvgp              # 20,000 steps
     python examples/deep.py kin40k --layers 2 --method svgp --natural 0.1 --steps 3000
     python examples/deep.py kin40k --layers 2 --method svgp --steps 6000  # Adam for everything, to be compared at equal time
     python examples/deep.py kin40k --layers 2 --method rsvgp --steps 1000
 
-kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with a lengthscale an input, M = 500 in each layer,
-batches of 1000, Adam with 5e-3, which falls by 5 % where the objective does not rise for 1000 steps. Each run prints a Markdown row
-every --report-every steps and keeps a checkpoint in --out, from which the same command, or one of more steps, goes on. Reads
-../shared/data or the folder that FASTSVGP_DATA names.
+kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with a lengthscale an input, M = 500 in each
+layer, batches of 1000, Adam with 5e-3, which falls by 5 % where the objective does not rise for 1000 steps. Each run prints a
+Markdown row every --report-every steps and keeps a checkpoint in --out, from which the same command, or one of more steps, goes on.
+Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse

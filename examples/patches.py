@@ -5,8 +5,8 @@
     python examples/patches.py picture                # the inducing patches of the first row (PNG)
 
 8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions under a softmax. Windows of 5 x 5
-pixels, whose function has a squared exponential covariance; one weight for each of 576; inducing patches by k-means. Batches of 100,
-600 steps. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, which have none for their
+pixels, whose function has a squared exponential covariance; one weight for each of 576; inducing patches by k-means. Batches of
+100, 600 steps. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, which have none for their
 diagonal S~, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 

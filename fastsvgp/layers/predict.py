@@ -14,7 +14,6 @@ from .bound import repeated
 from .chain import Chain
 from .layer import DeepGP, checked, naming_layer, widths
 
-MOST_COLUMNS = 21_201  # of Sobol points
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
@@ -178,12 +177,7 @@ def _points(sizes, num, rng, X):
     """Points (S, P) for each hidden layer, parts of one (S, sum of P)."""
     if not sizes:
         return []
-    columns = sum(sizes)
-    if columns > MOST_COLUMNS:  # of feature maps; random numbers, whose second half is the negative of the first too
-        half = check.generator(0 if rng is None else rng).standard_normal((num // 2, columns))
-        points = np.asarray(np.concatenate([half, -half]).astype(X.dtype), like=X)
-    else:
-        points = kernels.normal_points(columns, num, rng, like=X).astype(X.dtype)
+    points = kernels.normal_points(sum(sizes), num, rng, like=X).astype(X.dtype)
     return np.split(points, np.cumsum(sizes)[:-1].tolist(), axis=1)
 
 
