@@ -56,7 +56,7 @@ def picture(path, steps):
         model, bound = on_steps(layers, steps)
         mean, var = fs.predict_y(model, grid)
         ax.fill_between(grid[:, 0], mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var), color="#2c6fbb", alpha=0.18, linewidth=0)
-        ax.plot(grid[:, 0], fs.sample_f(model, grid, 10, rng=0, jitter=1e-5).T, color="#2c6fbb", linewidth=0.6, alpha=0.7)
+        ax.plot(grid[:, 0], fs.sample_f(model, grid, 10, rng=0).T, color="#2c6fbb", linewidth=0.6, alpha=0.7)
         ax.plot(X[:, 0], y, ".", color="black", markersize=4)
         ax.set(xlim=(grid[0, 0], grid[-1, 0]), ylim=(-1.2, 1.2))
         ax.set_title(f"{layers} layer{'s' * (layers > 1)}: bound {bound:.0f}", fontsize="medium")
