@@ -11,9 +11,8 @@ from fastsvgp import kernels
 
 def blocks(covariance, Z, X, jitter):
     if isinstance(covariance, fs.Convolutional):
-        jitter = np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
-        kff = np.array([patches.Kff(covariance, x[None], x[None])[0, 0] for x in X])
-        return fs.Blocks(patches.Kuu(covariance, Z, Z) + jitter, patches.Kuf(covariance, Z, X), kff)
+        Kuu = patches.Kuu(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
+        return fs.Blocks(Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy())
     Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
     kff = covariances.matrix(covariance, X, X).diagonal().copy()
     return fs.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)
