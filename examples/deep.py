@@ -8,8 +8,8 @@
 
 kin40k as in appendix S5 of Cortinovis et al. 2026: split 0, squared exponential with a lengthscale an input, M = 500 in each
 layer, batches of 1000, Adam with 5e-3, which falls by 5 % where the objective does not rise for 1000 steps. Each run prints a
-Markdown row every --report-every steps and keeps a checkpoint in --out, from which the same command, or one of more steps, goes on.
-Reads ../shared/data or the folder that FASTSVGP_DATA names.
+Markdown row every --report-every steps and keeps a checkpoint in --out, from which the same command, or one of more steps, goes
+on. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse

@@ -5,9 +5,9 @@
     python examples/patches.py picture                # the inducing patches of the first row (PNG)
 
 8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions under a softmax. Windows of 5 x 5
-pixels, whose function has a squared exponential covariance; one weight for each of 576; inducing patches by k-means. Batches of
-100, 600 steps. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, which have none for their
-diagonal S~, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+pixels, whose function has a squared exponential covariance; a weight for each of 576; inducing patches by k-means. Batches of
+100, 600 steps. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose S~ is diagonal and
+has no such steps, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
 """
 
 import argparse
@@ -29,6 +29,7 @@ ROWS = {  # the posterior, how many inducing inputs, and whether they are patche
     "SOLVE-GP": (fs.WhitenedOrthogonal, (75, 75), True),
 }
 NOISE = 0.1  # S~ of L- and R-SVGP to start from
+WEIGHT_STEP = 1e-4  # of Adam, for weights that begin at 1 / 576
 
 
 def start(name, X, size=1.0, seed=0):
@@ -38,7 +39,7 @@ def start(name, X, size=1.0, seed=0):
     if of_patches:
         count = (IMAGE[0] - PATCH[0] + 1) * (IMAGE[1] - PATCH[1] + 1)
         covariance = fs.Convolutional(
-            fs.RBF(variance=20.0, lengthscales=2.0), np.full(count, 1 / count, X.dtype), image_shape=IMAGE, patch_shape=PATCH
+            fs.RBF(variance=100.0, lengthscales=2.0), np.full(count, 1 / count, X.dtype), image_shape=IMAGE, patch_shape=PATCH
         )
         inducing = fs.patch_inducing(X, M, covariance, rng=seed)
     else:
@@ -68,7 +69,9 @@ def score(name, args):
     X = X.astype(np.float32) if args.float32 else X
     test, y_test = X[mnist.TRAIN :][: args.test], y[mnist.TRAIN :][: args.test]
     X, y = X[: mnist.TRAIN], y[: mnist.TRAIN]
-    natural = ROWS[name][0] in (fs.Whitened, fs.WhitenedOrthogonal)
+    kind, _, of_patches = ROWS[name]
+    sizes = {"covariance.weights": WEIGHT_STEP} if of_patches else None
+    natural = fs.schedules.log_linear(1e-2, 0.05, 50) if kind in (fs.Whitened, fs.WhitenedOrthogonal) else None
 
     def report(step, value, info):
         if step % args.report_every == 0:
@@ -76,8 +79,8 @@ def score(name, args):
 
     model, info = fs.fit(
         start(name, X, args.size, args.seed), X, y, steps=args.steps, batch_size=args.batch_size, rng=args.seed,
-        optimiser=fs.adam(0.01, transform="log"), natural_step_size=fs.schedules.log_linear(1e-2, 0.1, 50) if natural else None,
-        callback=report, checkpoint=checkpoint, resume=checkpoint if checkpoint.is_file() else None,
+        optimiser=fs.adam(0.02, transform="log", step_sizes=sizes), natural_step_size=natural, callback=report,
+        checkpoint=checkpoint, resume=checkpoint if checkpoint.is_file() else None,
     )  # fmt: skip
     if info.interrupted:
         sys.exit(f"interrupted; the same command goes on from {checkpoint}")

@@ -167,7 +167,9 @@ def cases():
         "adagrad": (fs.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
         "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing", transform="softplus")),
         "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
-        "elbo_and_grad of feature maps": (fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6, rng=0)),
+        "elbo_and_grad of feature maps": (
+            fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6, rng=0),
+        ),
         "to_host": (fs.to_host, dict(tree=model)),
         "set_num_threads": (fs.set_num_threads, dict(count=None)),
         "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),
