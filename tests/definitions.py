@@ -135,11 +135,13 @@ def elbo(model, X, Y, scale, jitter, **probes):
 
 
 def layer_moments(layer, X, jitter):
-    """Means and variances (P, N) of a layer's functions at its inputs, and its KL term."""
-    Z = layer.inducing
+    """Means and variances (P, N) of a layer's functions at its inputs, of all patches side by side, and its KL term."""
+    Z, N = layer.inducing, len(X)
     Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
+    if isinstance(layer, fs.ConvolutionalLayer):
+        X = np.concatenate(patches.gather(X, layer.geometry))
     mean, var, kl = moments(layer.posterior, blocks(layer.covariance, Z, X, jitter))
-    return mean + prior_mean(layer.mean, X), var, kl
+    return *(a.T.reshape(N, -1).T for a in (mean + prior_mean(layer.mean, X), var)), kl
 
 
 def deep_marginals(model, X, draws, jitter):

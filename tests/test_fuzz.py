@@ -53,6 +53,12 @@ def cases():
     bound = dict(shared, num_data=20.0)
     sums = dict(bound, model=relaxed, probes=2)
     A, L = np.eye(M) + 0.1, np.eye(M)
+    on_patches = fs.ConvolutionalLayer(
+        fs.RBF(1.0, np.ones(4)), rng.standard_normal((M, 4)), fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)),
+        image_shape=(3, 3), patch_shape=(2, 2),
+    )  # fmt: skip
+    maps = fs.DeepGP((on_patches, fs.Layer(model.covariance, rng.standard_normal((M, 8)), q)), model.likelihood)
+    maps = fs.replace_at(maps, "layers.1.covariance.lengthscales", 1.0)
     return {
         "elbo": (fs.elbo, sums),
         "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",), inputs=True)),
@@ -182,6 +188,9 @@ def cases():
         "adagrad": (fs.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
         "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing", transform="softplus")),
         "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
+        "elbo_and_grad of feature maps": (
+            fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6, rng=0),
+        ),
         "to_host": (fs.to_host, dict(tree=model)),
         "set_num_threads": (fs.set_num_threads, dict(count=None)),
         "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),

@@ -533,7 +533,7 @@ def normal_points(dim, num, rng=None, like=None):
     Parameters
     ----------
     dim, num : int
-        ``num`` a power of two, at least 2.
+        ``num`` a power of two, at least 2. Beyond the 21 201 dimensions of Sobol points they are random.
     rng : None, int or numpy.random.Generator
         None stands for seed 0; points of a seed are always the same. A Generator is advanced, and gives new points each time.
 

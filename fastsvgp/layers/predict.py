@@ -99,7 +99,8 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 def _drawn(number, work, X, jitter, num_samples, rng):
     mean, cov = work.joint(X)
     with naming_layer(number):
-        return joint_samples(mean, cov, jitter, num_samples, rng)
+        samples = joint_samples(mean, cov, jitter, num_samples, rng)
+    return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)  # several rows each, of patches
 
 
 class Mixture:
@@ -120,7 +121,7 @@ class Mixture:
         self._S = num_samples if sizes else 1
         self._points = _points(sizes, num_samples, rng, self._X)
         self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
-        rows = max(1, CHUNK_NUMBERS // (self._S * self._chain.num_inducing))
+        rows = max(1, CHUNK_NUMBERS // (self._S * max(M * each for M, each in self._chain.sizes)))
         self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
 
     def gathered(self, function):

@@ -7,7 +7,7 @@ from .. import check
 from ..records import matches, record, static
 from .base import begun, check_offered
 from .first_order import adam
-from .flat import check_paths, free_paths
+from .flat import as_names, check_paths, free_paths
 from .schedules import plateau
 
 
@@ -95,7 +95,7 @@ def _in_order(model, groups):
     return tuple(path for path in free_paths(model) if path in found)
 
 
-def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor=0.95, patience=100):
+def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor=0.95, patience=100, fields="inducing"):
     """Inducing inputs that start late and then move slowly; everything else from the start by ``rest``.
 
     What R-SVGP's authors recommend for it: the inverse that it keeps up to date drifts with the inducing inputs above all.
@@ -110,6 +110,8 @@ def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor
         Of their own Adam.
     factor, patience : float, int
         Their step size is multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
+    fields : str or sequence of str
+        Where they are: of a deep GP ``["layers.0.inducing", "layers.1.inducing"]``.
 
     Returns
     -------
@@ -123,7 +125,8 @@ def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor
     if check.scalar("step_size", step_size) <= 0:
         raise ValueError(f"gentle_inducing: `step_size` must be positive, got {step_size}")
     own = adam(plateau(step_size, factor, patience), beta1=beta1, transform=getattr(rest, "transform", "softplus"))
-    return by_field(rest, {"inducing": own}, after={"inducing": after})
+    names = as_names(fields, "fields")
+    return by_field(rest, dict.fromkeys(names, own), after=dict.fromkeys(names, after))
 
 
 def by_field(rest, fields, after=None):

@@ -74,7 +74,7 @@ def natural_update(posterior, posterior_bar, step_size):
     size = check.scalar("step_size", step_size)
     if size <= 0:
         raise ValueError(f"`step_size` must be positive, got {size:g}")
-    pairs = _pairs(posterior)
+    pairs = factor_pairs(posterior)
     verdicts.begin(*(value for _, _, value in leaves(posterior)))
     posterior, dtype = check.parameters(posterior, prefix="posterior.")
     posterior = tree_map(lambda leaf: check.as_array("posterior", leaf), posterior)  # lists too
@@ -105,8 +105,8 @@ def _updated(m, W, m_bar, W_bar, size):
     return m + (sizes * step)[..., 0], W
 
 
-def _pairs(posterior):
-    """The names of a posterior's means and their factors."""
+def factor_pairs(posterior):
+    """The names of a posterior's means and their factors. ``TypeError`` for one that takes no such update."""
     if not is_record(posterior) or not isinstance(posterior, Posterior):
         came = type(posterior).__name__
         raise TypeError(f"natural_update: `posterior` must be a record such as fastsvgp.Whitened(...), got {came}")

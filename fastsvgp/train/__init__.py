@@ -6,7 +6,7 @@ from .. import check, files, models
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
 from ..records import as_json
-from . import digests, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
+from . import digests, on_layers, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
 from .arguments import count, rows
 from .checkpoints import Checkpoints
 from .on_minibatches import minibatch_training as minibatch_training
@@ -26,6 +26,7 @@ def fit(
     inverse_updates=None,
     e_steps=None,
     m_steps=None,
+    num_samples=None,
     basis_size=None,
     control=None,
     closed_form_every=None,
@@ -46,13 +47,13 @@ def fit(
 ):
     """Train a model by maximising its bound.
 
-    An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); an ``SGPR``
-    or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound; a ``QSGP`` on minibatches and on samples of its
+    An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); a ``DeepGP``
+    in the same way, at new draws of its hidden layers in each step; an ``SGPR`` or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound; a ``QSGP`` on minibatches and on samples of its
     basis functions, in place, by AdaGrad.
 
     Parameters
     ----------
-    model : SVGP, SGPR, OrthogonalSGPR or QSGP
+    model : SVGP, DeepGP, SGPR, OrthogonalSGPR or QSGP
         Where to start. It is not modified.
     X : (N, D) array
     Y : (N,) or (N, P) array
@@ -74,6 +75,8 @@ def fit(
         Each step first moves q(u) along its natural gradient by this size, and then everything else by ``optimiser``.
         0.1 is a fair choice; with a likelihood that is not Gaussian start with ``schedules.log_linear(1e-4, 0.1, 100)`` or so.
         Sites (``AbsorbedDualSites``, ``DualSites``) are moved by nothing else, and take such steps unless they are ``fixed``.
+        Of a deep GP the last layer takes this step first, in closed form; then one gradient serves ``natural_update`` of the
+        hidden layers' posteriors, by the same size, and ``optimiser``. All layers need posteriors with a mean and a factor.
     inverse_updates : InverseUpdates or False, optional
         For ``Relaxed`` and ``InverseFreeWhitened`` posteriors: how their factor of an inverse is brought up to date after each
         step, made by ``fs.inverse_updates(...)``, which is also the default. It is then not in the hands of ``optimiser``;
@@ -81,6 +84,9 @@ def fit(
     e_steps, m_steps : int
         One step is a round of so many natural steps, each on a batch of its own, and of so many steps of ``optimiser``, the first
         on the last of these batches, others on new ones (algorithm E of Adam et al. 2021); default 1 and 1.
+    num_samples : int
+        Draws of the hidden layers of a deep GP, for each row and anew at each step; default 2. Even numbers are pairs of a draw
+        and its negative.
     basis_size : int
         Basis functions a step on each side, for a QSGP; default 10,000, or all.
     control : int, KrigedControl or PairedControl, optional
@@ -93,7 +99,8 @@ def fit(
         first step, where nothing but the posterior moves; else, and with 0, the optimiser moves them.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
-        Default none; for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with few dense
+        Default none; for a deep GP the mean functions of its hidden layers (name them again beside others, or learn them with
+        ``fixed=()``); for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with few dense
         columns its bound is no guide to them: ``fixed=()`` learns them all the same, but for an ``InducingBasis``, whose log|S|
         no sample tells.
     jitter : float, optional
@@ -101,7 +108,7 @@ def fit(
         as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts from ``jitter``
         again.
     rng : None, int or numpy.random.Generator
-        Seed of the shuffling and of likelihoods that sample.
+        Seed of the shuffling, of likelihoods that sample, and of the draws of hidden layers.
     callback : function ``(step, value, info)``, optional
         After each step: its number from 1, its objective, a ``StepInfo`` (``info.model``, ...). A true result ends the training.
     patience : int, optional
@@ -197,8 +204,8 @@ def fit(
         about["data"] = digests.of(X=X, Y=Y)
     fixed = None if fixed is None else as_names(fixed)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
-               inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, basis_size=basis_size, control=control,
-               closed_form_every=closed_form_every, **random)  # fmt: skip
+               inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, num_samples=num_samples,
+               basis_size=basis_size, control=control, closed_form_every=closed_form_every, **random)  # fmt: skip
     given = {name: value for name, value in own.items() if value is not None}
     return training(model, X, Y, plan, about, resume, fixed, jitter, rng, **given).run()
 

@@ -25,7 +25,8 @@ class StepInfo:
     jitter : float
         What the step was computed with.
     inverse : InverseFactorInfo or None
-        How the factor of an inverse was brought up to date after the step, where the posterior has one.
+        How the factor of an inverse was brought up to date after the step, where the posterior has one; of a deep GP a tuple of
+        these, one for each layer, where any has one.
     """
 
     model: Any

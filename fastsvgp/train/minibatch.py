@@ -19,15 +19,15 @@ log = logging.getLogger("fastsvgp")
 
 
 class MinibatchSteps(Steps):
-    """Steps from ``state``, a ``TrainingState``; ``natural`` and ``inverse`` may be None. Nothing is updated in place.
+    """Steps from ``state``, a ``TrainingState``, by ``movers``. Nothing is updated in place.
 
     A step is a round of natural steps, ``state.e_steps`` of them, each on a batch of its own, and ``state.m_steps`` of the
     optimiser: the first on the last of these batches, others on new ones.
     """
 
-    def __init__(self, state, batches, optimiser, natural, inverse, random, jitter, dtype):
+    def __init__(self, state, batches, movers, random, jitter, dtype):
         self._e_steps, self._m_steps = state.e_steps, state.m_steps
-        self._batches, self._optimiser, self._natural, self._inverse = batches, optimiser, natural, inverse
+        self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
         self._move_to(state.model, state.optimiser, state.natural)
@@ -52,14 +52,14 @@ class MinibatchSteps(Steps):
         model, optimised, scheduled, step = self._model, self._optimised, self._scheduled, self._step
         at = step * self._per_round
         batch = self._batches.at(at)
-        value = natural_size = step_size = inverse = None
+        value = asked = natural_size = step_size = inverse = None
         if step == 0:
             model, _ = self._refreshed(model, batch[0])
         used, grad = self._jitter, None
         if self._natural is not None:
             asked = self._natural.size(step, scheduled)
             batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
-            natural = functools.partial(self._natural_steps, model, batches, at, asked, self._optimiser.moving(model, optimised))
+            natural = functools.partial(self._natural_steps, model, batches, at, asked, self._moving(model, optimised))
             (model, taken, value, grad), used = self._safely(natural)
             natural_size = taken[-1].step_size
             batch, at = batches[-1], at + self._e_steps - 1
@@ -68,7 +68,7 @@ class MinibatchSteps(Steps):
                     log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, one.step_size)
         for i in range(self._m_steps):
             batch = self._batches.at(at + i) if i else batch
-            paths = self._optimiser.moving(model, optimised)
+            paths = self._moving(model, optimised)
             if (i or grad is None) and (paths or value is None):
                 exact = self._inverse is None or self._inverse.direction == "exact"
                 uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
@@ -84,11 +84,20 @@ class MinibatchSteps(Steps):
             if self._optimiser.paths(model):
                 step_size = self._optimiser.step_size_at(optimised)
                 model, optimised = self._optimiser.step(model, grad, optimised, value)
-                model, inverse = self._refreshed(model, batch[0])
+            model = self._updated(model, grad, asked)
+            model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
         self._move_to(model, optimised, scheduled)
         return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
+
+    def _moving(self, model, optimised):
+        """The leaves that the next step along a gradient moves."""
+        return self._optimiser.moving(model, optimised)
+
+    def _updated(self, model, grad, natural_size):
+        """The model after whatever moves along the gradient beside the optimiser: nothing here."""
+        return model
 
     def _natural_steps(self, model, batches, at, size, paths, *, jitter):
         """``(model, infos, value, gradient)`` after one on each of the batches, the first of which has the number ``at``.
@@ -100,13 +109,13 @@ class MinibatchSteps(Steps):
         if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
             stepped, info, value, grad = self._located(natural_step_and_grad, at, model, *batches[0], **options)
-            return replace(model, posterior=stepped.posterior), [info], value, grad
-        if len(batches) == 1 or not isinstance(model.posterior, WALKING):
+            return self._taken(model, stepped), [info], value, grad
+        if len(batches) == 1 or not isinstance(getattr(model, "posterior", None), WALKING):
             infos = []
             for i, batch in enumerate(batches):
                 more = self._shared(at + i) | self._random
                 stepped, info = self._located(natural_step, at + i, model, *batch, step_size=size, jitter=jitter, **more)
-                model = replace(model, posterior=stepped.posterior)
+                model = self._taken(model, stepped)
                 infos.append(info)
             return model, infos, infos[-1].value, None
 
@@ -115,7 +124,12 @@ class MinibatchSteps(Steps):
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
         stepped, infos = steps_on(model, *batches[0], batches, **options)
-        return replace(model, posterior=stepped.posterior), infos, infos[-1].value, None
+        return self._taken(model, stepped), infos, infos[-1].value, None
+
+    @staticmethod
+    def _taken(model, stepped):
+        """A model with the posterior that a natural step has made; all else as it was, casts apart."""
+        return replace(model, posterior=stepped.posterior)
 
     def _shared(self, at):
         """What all bounds of the batch with this number take."""
@@ -132,6 +146,11 @@ class MinibatchSteps(Steps):
         if self._inverse is None:
             return model, None
         model, outcome = self._inverse.refreshed(model, self._jitter, X, self._batches.num_data)
+        self._tell(outcome)
+        return model, outcome
+
+    def _tell(self, outcome):
+        """Log where an update of an inverse has not come as near as asked for."""
         if not outcome.converged:
             log.log(
                 logging.DEBUG if self._warned else logging.WARNING,
@@ -140,7 +159,6 @@ class MinibatchSteps(Steps):
                 "" if self._warned else " (further such steps are logged at level DEBUG)",
             )  # fmt: skip
             self._warned = True
-        return model, outcome
 
     def _safely(self, function):
         return with_more_jitter(lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1)

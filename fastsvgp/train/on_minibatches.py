@@ -2,7 +2,9 @@
 
 import math
 import numbers
+from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 from .. import check, devices, models
 from ..bounds.elbo import SVGP
@@ -21,6 +23,7 @@ from .batches import Batches, OnDevice
 from .minibatch import MinibatchSteps
 from .recorder import Recorder
 from .state import TrainingState, settled, started
+from .steps import Steps
 
 NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
 SAMPLING = "basis_size", "control", "closed_form_every"
@@ -43,26 +46,46 @@ def minibatch_training(
     which bounds compute comes last.
     """
     check.parts(model, ("posterior",))
-    refuse_sampling(model, random)
+    _refuse(model, random)
     q = getattr(model, "posterior", Posterior)
+    random = {name: count(name, value) for name, value in random.items()}
+    check.random_names(random, q)
+    movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
+    if random and movers.inverse is not None and movers.inverse.direction != "exact":
+        given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
+        raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
+    return recorder(
+        model, X, Y, plan, about, resume, jitter, rng, MinibatchSteps, movers, random, checked or _checked, epochs, batch_size,
+        e_steps, m_steps,
+    )  # fmt: skip
+
+
+class Movers(NamedTuple):
+    """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of inverses, or None."""
+
+    optimiser: Any
+    natural: Any
+    inverse: Any
+
+
+def recorder(
+    model, X, Y, plan, about, resume, jitter, rng, steps: Callable[..., Steps], movers, random, checked, epochs, batch_size, e_steps,
+    m_steps,
+):  # fmt: skip
+    """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, seed_of(rng))
     e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
     per_round = e_steps + m_steps - 1
-    steps, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
-    plan = replace(plan, steps=steps, validate_every=every)
-    random = {name: count(name, value) for name, value in random.items()}
-    check.random_names(random, q)
-    optimiser, natural, inverse = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
+    total, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
+    plan = replace(plan, steps=total, validate_every=every)
+    optimiser, natural, _ = movers
     if natural is None and e_steps > 1:
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
-    if random and inverse is not None and inverse.direction != "exact":
-        given, asked = ", ".join(f"`{name}`" for name in random), inverse.direction
-        raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
         model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, e_steps=e_steps,
-        m_steps=m_steps, **about,
+        m_steps=m_steps, num_samples=random.get("num_samples", 0), **about,
     )  # fmt: skip
     state = started(fresh, resume)
     batches, home = batches.reseeded(state.seed), devices.home_of(model)
@@ -70,16 +93,23 @@ def minibatch_training(
         batches = OnDevice(batches, home)
     try:
         with verdicts.waiting():
-            dtype = (checked or _checked)(state.model, *batches.at(state.step * per_round))[-1]
+            dtype = checked(state.model, *batches.at(state.step * per_round))[-1]
     except BadEntry as error:
         batches.locate(error, state.step * per_round)
         raise
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(jitter, dtype)
-    return Recorder(state, MinibatchSteps(state, batches, optimiser, natural, inverse, random, jitter, dtype), plan)
+    return Recorder(state, steps(state, batches, movers, random, jitter, dtype), plan)
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
+
+
+def _refuse(model, options):
+    """Raise ``ValueError`` where options came that other kinds of models have."""
+    refuse_sampling(model, options)
+    if "num_samples" in options:
+        raise ValueError(f"fit: `num_samples` counts draws of hidden layers, and a {type(model).__name__} has none; leave it out")
 
 
 def refuse_sampling(model, options):
@@ -96,28 +126,48 @@ def _checked(model, X, Y):
 
 
 def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
-    """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of an inverse, or None."""
-    if optimiser is not None:
-        check_offered("fit: `optimiser`", optimiser)
-    optimiser = (adam() if optimiser is None else optimiser).fixing(fixed or ())
-    moved = _paths(q.natural_fields)
-    held = [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
-    if natural_step_size is None and q.natural_by_default and not held:
-        natural_step_size = NATURAL_STEP if isinstance(model.likelihood, Gaussian) else log_linear(1e-3, NATURAL_STEP, RAMP)
-    optimiser = optimiser.fixing(_paths(q.held_fields))
-    if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
-        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
-    natural = None if natural_step_size is None else as_schedule(natural_step_size, "natural_step_size")
-    if natural is not None:
-        if held:
-            raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
-        optimiser = optimiser.fixing(moved)
+    optimiser = begun_with(optimiser, fixed or ())
+    natural, optimiser = natural_of(model, q, "posterior", natural_step_size, optimiser)
     inverse = _updates(model, q, optimiser, inverse_updates)
     if inverse is not None:
         optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
-    if natural is None and not optimiser.paths(model):
+    check_moving(model, optimiser, natural)
+    return Movers(optimiser, natural, inverse)
+
+
+def begun_with(optimiser, fixed):
+    """The optimiser that came as an argument, or the default one, with these fields fixed too."""
+    if optimiser is not None:
+        check_offered("fit: `optimiser`", optimiser)
+    return (adam() if optimiser is None else optimiser).fixing(fixed)
+
+
+def natural_of(model, q, path, natural_step_size, optimiser):
+    """``(natural steps of the posterior q at this path or None, the optimiser of the rest)``."""
+    moved = paths(path, q.natural_fields)
+    held = held_of(optimiser, moved)
+    if natural_step_size is None and q.natural_by_default and not held:
+        natural_step_size = NATURAL_STEP if isinstance(model.likelihood, Gaussian) else log_linear(1e-3, NATURAL_STEP, RAMP)
+    optimiser = optimiser.fixing(paths(path, q.held_fields))
+    if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
+        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
+    if natural_step_size is None:
+        return None, optimiser
+    natural = as_schedule(natural_step_size, "natural_step_size")
+    if held:
+        raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
+    return natural, optimiser.fixing(moved)
+
+
+def held_of(optimiser, moved):
+    """The names that an optimiser holds fixed among, or above, these paths."""
+    return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
+
+
+def check_moving(model, optimiser, others):
+    """``ValueError`` where nothing is left to the optimiser, and there are no ``others``."""
+    if not others and not optimiser.paths(model):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
-    return optimiser, natural, inverse
 
 
 def _updates(model, q, optimiser, asked):
@@ -134,8 +184,8 @@ def _updates(model, q, optimiser, asked):
     return updates
 
 
-def _paths(fields):
-    return tuple(f"posterior.{field}" for field in fields)
+def paths(root, fields):
+    return tuple(f"{root}.{field}" for field in fields)
 
 
 def total_steps(steps, epochs, batches, per_round):

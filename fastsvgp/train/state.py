@@ -41,6 +41,7 @@ class TrainingState:
     basis_size: Any = static(default=0)  # functions a step
     e_steps: Any = static(default=1)  # in a step of ``fit``
     m_steps: Any = static(default=1)
+    num_samples: Any = static(default=0)  # draws of the hidden layers of a deep GP
     data: Any = static(default=None)  # digests of X and Y
     note: Any = static(default=None)  # the caller's
 
@@ -85,7 +86,7 @@ def read(path, fresh):
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
         raise DataFileError(f"{path} holds a {type(state).__name__}, not a checkpoint; start from it with fit(load(path), ...)")
-    for name in ("num_data", "batch_size", "basis_size", "e_steps", "m_steps"):
+    for name in ("num_data", "batch_size", "basis_size", "e_steps", "m_steps", "num_samples"):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
             raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same, and data")

@@ -66,6 +66,15 @@ def chevron(rng):
     return fs.ChevronWeights(rng.standard_normal(M), lower_factor(rng, M)[:, :2].copy(), rng.uniform(0.5, 2, M - 2))
 
 
+def feature_maps(rng):
+    shapes = {"image_shape": (3, 3), "patch_shape": (2, 2)}
+    filters = fs.LinearMean(rng.standard_normal((P, 4)), rng.standard_normal(P))
+    first = fs.ConvolutionalLayer(fs.RBF(0.8, 0.5), rng.standard_normal((M, 4)), POSTERIORS["whitened"](rng), filters, **shapes)
+    images = fs.Convolutional(fs.RBF(0.9, 0.5), rng.standard_normal(4), fs.Matern32(), image_shape=(2, 2, P), patch_shape=(1, 1))
+    last = fs.Layer(images, rng.standard_normal((M, P + 2)), POSTERIORS["marginal"](rng))
+    return fs.DeepGP((first, last), fs.Gaussian(0.1))
+
+
 COVARIANCES = {
     "rbf": lambda rng: fs.RBF(1.5, rng.uniform(0.5, 2, D)),
     "matern12": lambda rng: fs.Matern12(np.float64(0.7), 0.4),
@@ -137,6 +146,7 @@ MODELS = {
     **{f"basis {name}": lambda rng, make=make: weighted(rng, make) for name, make in BASES.items()},
     "deep": lambda rng: deep(rng),
     "sgpr inducing record": lambda rng: fs.SGPR(fs.RBF(0.8, 0.5), anchors(rng), np.float64(0.1)),
+    "feature maps": lambda rng: feature_maps(rng),
 }
 
 
