@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from .defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, POINTS, SAMPLED, SOME
+from .defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, LAYER, POINTS, SAMPLED, SOME
 from .errors import UsageError
 from .names import COVARIANCES, LIKELIHOODS, METHODS
 
@@ -49,6 +49,19 @@ def _number(kind, low, high=math.inf, *, open_low=False, closed_high=False):
 
 _count = _number(int, 1, MOST, closed_high=True)
 _positive = _number(float, 0, open_low=True)
+
+
+def _shape(least, most):
+    """A type for argparse: ``least`` to ``most`` whole numbers with x between them."""
+
+    def parse(text):
+        sizes = text.lower().split("x")
+        if not least <= len(sizes) <= most or not all(size.isdecimal() and 0 < int(size) <= MOST for size in sizes):
+            example = "5x5" if most == 2 else "28x28 or 32x32x3"
+            raise argparse.ArgumentTypeError(f"expected whole numbers above 0 and x between them, as in {example}, got {text!r}")
+        return tuple(map(int, sizes))
+
+    return parse
 
 
 def _columns(text):
@@ -117,14 +130,16 @@ def _add_fit(commands):
         help=f"{', '.join(COVARIANCES)} (default matern32)",
     )
     model.add_argument(
-        "--ard", action=argparse.BooleanOptionalAction, default=True, help="one lengthscale per input (default), or one for all"
+        "--ard",
+        action=argparse.BooleanOptionalAction,
+        help="one lengthscale per input (default), or one for all (default with --patch-shape)",
     )
     model.add_argument(
         "--inducing",
         metavar="M",
         type=_count,
-        help=f"number of inducing inputs (default {FEW}; sgpr: up to {ALL} distinct training rows all of them, held fixed, up to "
-        f"{COLLAPSED} rows {SOME})",
+        help=f"number of inducing inputs (default {FEW}; of each of several --layers {LAYER}; sgpr: up to {ALL} distinct "
+        f"training rows all of them, held fixed, up to {COLLAPSED} rows {SOME})",
     )
     model.add_argument(
         "--method",
@@ -143,6 +158,32 @@ def _add_fit(commands):
         metavar="M2",
         type=_count,
         help="solvegp, odvgp: number of inducing inputs of the second set (default as many as of the first)",
+    )
+    model.add_argument(
+        "--layers",
+        metavar="L",
+        type=_count,
+        help="svgp, lsvgp, rsvgp, solvegp: layers of a deep Gaussian process, each on draws of the one below (default 1)",
+    )
+    model.add_argument(
+        "--width", metavar="W", type=_count, help="outputs of each hidden layer (default as many as inputs, at most 30)"
+    )
+    model.add_argument(
+        "--patch-shape",
+        metavar="HxW",
+        type=_shape(2, 2),
+        help="rows are images: sum one function over their patches of H x W pixels; --covariance is then of patches, inducing "
+        "inputs are patches, and all pixels share one mean and scale (not for sgpr, qsgp)",
+    )
+    model.add_argument(
+        "--image-shape",
+        metavar="HxW[xC]",
+        type=_shape(2, 3),
+        help="with --patch-shape: rows and columns of pixels, and channels (default: as X of an npz file, (N, H, W) or "
+        "(N, H, W, C); else square, one channel); in a table pixels are row by row, channels last",
+    )
+    model.add_argument(
+        "--stride", metavar="S", type=_count, help="with --patch-shape: pixels from one patch to the next (default 1)"
     )
     model.add_argument(
         "--features",

@@ -24,10 +24,13 @@ COLLAPSED = 5000  # training rows up to which the collapsed bound is the default
 ALL = 1500  # distinct ones up to which they all are inducing inputs
 SOME = 1000  # inducing inputs of the collapsed bound above that
 FEW = 256  # of everything else, at most half of the rows for each of two sets
+LAYER = 128  # of each layer of a deep model
 SAMPLED = 1024  # inducing inputs of the second set at each step of odvgp
 FEATURES, BASIS, POINTS = 100_000, 10_000, 500  # of qsgp: random Fourier features, those of a step, points of the control
 JITTER = 1e-7  # of all rows in float64: the bound loses up to N jitter / (2 noise), 1e-6 costs energy 0.012 of NLPD
-MINIBATCH = ("batch_size", "learning_rate", "natural_step", "e_steps", "m_steps")  # arguments that only minibatches have
+MINIBATCH = (  # arguments that only minibatches have
+    "batch_size", "learning_rate", "natural_step", "e_steps", "m_steps", "layers", "patch_shape",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Choice:
     reason: str
 
 
-def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=None):
+def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=None, few=FEW):
     """The method and the number of inducing inputs.
 
     Parameters
@@ -53,6 +56,8 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
         What the user asked for; it is taken.
     minibatch : str, optional
         An option that the user gave and that only minibatches have.
+    few : int
+        Inducing inputs where these do not depend on the data.
     """
     if method is not None:
         reason = "as asked"
@@ -69,7 +74,7 @@ def choose(likelihood, rows, distinct, *, method=None, inducing=None, minibatch=
         return Choice(method, 0, False, reason)
     if inducing is None:
         small = collapsed and rows <= COLLAPSED
-        inducing = (distinct if distinct <= ALL else SOME) if small else min(FEW, rows // 2) if method in PAIRED else FEW
+        inducing = (distinct if distinct <= ALL else SOME) if small else min(few, rows // 2) if method in PAIRED else few
     at_data = collapsed and inducing >= distinct
     return Choice(method, distinct if at_data else inducing, at_data, reason)
 
@@ -78,11 +83,17 @@ def settle(args, task):
     """Fill in what the arguments of ``fastsvgp fit`` leave to the data; ``args.choice`` is the ``Choice``."""
     import numpy as np  # not above: ``--help`` names the numbers of this file, and answers at once
 
+    from . import images, layers
+
     X = task.X[~task.test]
     given = next((f"--{name.replace('_', '-')}" for name in MINIBATCH if getattr(args, name) is not None), None)
     distinct = len(np.unique(X, axis=0)) if len(X) <= COLLAPSED else len(X)
+    images.settle(args, task)
+    layers.settle(args, X.shape[1])
     _settle_basis(args, task, len(X))
-    choice = choose(task.likelihood, len(X), distinct, method=args.method, inducing=args.inducing, minibatch=given)
+    asked = {"method": args.method, "inducing": args.inducing, "minibatch": given}
+    choice = choose(task.likelihood, len(X), distinct, **asked, few=LAYER if args.layers else FEW)
+    args.ard = args.patch_shape is None if args.ard is None else args.ard
     args.choice, args.method = choice, choice.method
     if args.inducing is None:
         args.inducing = choice.inducing
@@ -98,7 +109,7 @@ def _settle_second_set(args, rows):
             raise UsageError(f"--orthogonal is for --method {' and '.join(PAIRED)}; with {args.method} leave it out")
     else:
         args.orthogonal = args.orthogonal or args.inducing
-        if not 0 < args.inducing <= rows - args.orthogonal:
+        if args.patch_shape is None and not 0 < args.inducing <= rows - args.orthogonal:
             raise UsageError(
                 f"--inducing {args.inducing} and --orthogonal {args.orthogonal} are more than the {rows} training rows; give "
                 "fewer, or --method svgp"

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from . import defaults, metrics, report
+from . import defaults, images, metrics, report
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
@@ -31,6 +31,7 @@ def run(args):
         likelihood=args.likelihood,
         delimiter=args.delimiter,
         header=args.header,
+        images=args.patch_shape is not None,
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = "stdin" if args.file == STANDARD_INPUT else args.file if os.path.isfile(args.file) else "pipe"
@@ -166,11 +167,11 @@ def _prepare(task, args, say, title):
     say(f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, target {task.target_name!r}")
     say(f"  target     {_target_words(task)}")
     say(f"  split      {num_train} rows for training, {int(task.test.sum())} for testing ({task.split})")
-    scale = Standardisation.of(task.X[train_rows], task.y[train_rows], task.kind == "regression")
+    scale = Standardisation.of(task.X[train_rows], task.y[train_rows], task.kind == "regression", shared=bool(args.patch_shape))
     constant = [n for n, c in zip(task.input_names, np.ptp(task.X[train_rows], axis=0) == 0, strict=True) if c]
-    if constant:
+    if constant and not args.patch_shape:
         say(f"  note       constant over the training rows, so without information: {shown(constant)}")
-    if args.method != "qsgp" and args.inducing > num_train:
+    if args.method != "qsgp" and not args.patch_shape and args.inducing > num_train:
         say(f"  note       {args.inducing} inducing inputs were asked for; {num_train}, one per training row, are used")
         args.inducing = num_train
     say(f"  method     {defaults.words(args.choice)}")
@@ -178,7 +179,8 @@ def _prepare(task, args, say, title):
     if args.choice.at_data:
         args.inducing, at_data = args.choice.inducing, " (the distinct training inputs, held fixed; --inducing changes it)"
     second = f" + {args.orthogonal}" if args.orthogonal else ""
-    sizes = f"{args.inducing}{second} inducing inputs{at_data}"
+    each = f" for each of {args.layers} layers, {args.width} wide" if args.layers else ""
+    sizes = f"{args.inducing}{second} inducing {'patches' if args.patch_shape else 'inputs'}{each}{at_data}"
     if args.method == "qsgp":
         sizes = f"{args.features} random Fourier features, {args.dense_columns} dense columns"
     say(f"  model      {_model_words(task, args)}, {sizes}, {args.dtype}")
@@ -198,7 +200,9 @@ def _target_words(task):
 def _model_words(task, args):
     covariance = {"rbf": "RBF", "matern12": "Matérn 1/2", "matern32": "Matérn 3/2", "matern52": "Matérn 5/2"}[args.covariance]
     lengthscales = "" if task.X.shape[1] == 1 else " ARD" if args.ard else " with one lengthscale"
-    return f"{METHODS[args.method]}, {covariance}{lengthscales}"
+    deep = f" of {args.layers} layers" if args.layers else ""
+    patches = f" of {images.words(args.patch_shape)} patches" if args.patch_shape else ""
+    return f"{METHODS[args.method]}{deep}, {covariance}{patches}{lengthscales}"
 
 
 def _describe(task, args, trained, seconds, fitted, title):
@@ -221,6 +225,11 @@ def _describe(task, args, trained, seconds, fitted, title):
         "inducing": args.inducing or None,
         "orthogonal": args.orthogonal,
         "sampled": args.sampled,
+        "layers": args.layers,
+        "width": args.width,
+        "patch_shape": args.patch_shape,
+        "image_shape": args.image_shape,
+        "stride": args.stride,
         "features": args.features,
         "dense_columns": args.dense_columns,
         "basis_batch": args.basis_batch,

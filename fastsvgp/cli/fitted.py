@@ -13,6 +13,7 @@ from .. import check
 from ..bounds import weight_space
 from ..errors import DataFileError
 from ..inducing import sets_of
+from ..layers.layer import checked
 from ..records import COMMAND_LINE, leaves, load_with_extra
 from .errors import UsageError, shown
 from .names import LIKELIHOODS, kind_of
@@ -45,7 +46,7 @@ class Fitted:
 
     Attributes
     ----------
-    model : SVGP or QSGP
+    model : SVGP, DeepGP or QSGP
         On standardised inputs, and for real-valued targets on standardised targets.
     likelihood : str
         By its name on the command line.
@@ -79,7 +80,13 @@ class Fitted:
     @property
     def dtype(self):
         model = self.model
-        return np.asarray(model.posterior.mean if isinstance(model, fs.QSGP) else sets_of(model.inducing)[0]).dtype
+        return np.asarray(model.posterior.mean if isinstance(model, fs.QSGP) else sets_of(bottom(model).inducing)[0]).dtype
+
+    @property
+    def image_shape(self):
+        """(H, W, C) where the inputs are images, else None."""
+        covariance = getattr(self.model, "covariance", None)
+        return covariance.geometry[:3] if isinstance(covariance, fs.Convolutional) else None
 
     def standardised_inputs(self, X):
         """Inputs (N, D) in the units of the data, as the model wants them."""
@@ -213,6 +220,9 @@ class Fitted:
         By name where both files have names, else by position: the layout of the training file, the same without the
         target, or the inputs alone.
         """
+        if table.image_shape not in (None, self.image_shape):
+            then, now = (" x ".join(map(str, shape)) for shape in (self.image_shape, table.image_shape))
+            raise UsageError(f"{table.path} has images of {now} numbers, but the model was fitted to {then}; give such images")
         if self.columns["named"] and table.named:
             lacking = [name for name in self.input_names if name not in table.names]
             if lacking:
@@ -257,6 +267,11 @@ def load_fitted(path):
     return Fitted.load(path)
 
 
+def bottom(model):
+    """What sees the inputs: the first layer of a deep GP, or the model itself."""
+    return model.layers[0] if isinstance(model, fs.DeepGP) else model
+
+
 def jittered(model, jitter):
     """The options of a prediction that is to use this jitter: none where no matrix is factorised."""
     return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}
@@ -271,6 +286,9 @@ def _num_inputs(model, count):
     if isinstance(model, fs.QSGP):
         weight_space.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count
+    if isinstance(model, fs.DeepGP):
+        checked(model)
+        return model.layers[0].check_shapes()[0]
     check.svgp(model)
     return model.covariance.num_columns(model.inducing)
 

@@ -11,6 +11,8 @@ METHODS = {
 }  # fmt: skip
 PAIRED = "solvegp", "odvgp"  # with two sets of inducing inputs
 NATURAL = "svgp", "tsvgp", *PAIRED  # with natural-gradient steps
+LAYERED = "svgp", "lsvgp", "rsvgp", "solvegp"  # of deep GPs
+WITH_PATCHES = "svgp", "tsvgp", "lsvgp", "rsvgp", "solvegp", "odvgp"
 LOG_CONCAVE = "gaussian", "laplace", "poisson", "bernoulli-probit", "bernoulli-logit"  # with bounds from samples
 LIKELIHOODS = REGRESSION | COUNTS | BINARY | MULTICLASS
 

@@ -11,7 +11,7 @@ from ..train import digests
 from .errors import UsageError
 
 MODEL, METRICS, CHECKPOINT, LOCK = "model.npz", "metrics.json", "checkpoint.npz", ".fastsvgp.lock"
-PLOTS = ("training.png", "fit.png", "predictions.png")
+PLOTS = ("training.png", "fit.png", "predictions.png", "patches.png")
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".npz", ".npy")
 
 

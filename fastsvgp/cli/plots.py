@@ -11,6 +11,7 @@ BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"
 INTERVAL = 0.025, 0.975  # levels of the intervals that are drawn
 MANY = 1000  # rows beyond which a density is drawn, and a sample of their intervals
 SAMPLE = 40
+PATCHES = 144
 LEAST = 5  # rows in a bin of the reliability curve
 
 
@@ -120,6 +121,31 @@ def predicted_against_true(y, mean, interval, pit, name, title):
     right.set_ylabel("share of held-out targets inside")
     right.set_title("Calibration", fontsize="medium")
     right.legend(frameon=False, loc="upper left", fontsize="small")
+    return figure
+
+
+def inducing_patches(patches, weights, title):
+    """Two panels: inducing patches (M, h, w, C), at most ``PATCHES`` of them, and the weights (rows, columns) of the windows."""
+    figure, (left, right) = _figure(2, title, width=4.6)
+    shown = patches[:PATCHES, ..., :3] if patches.shape[-1] >= 3 else patches[:PATCHES, ..., :1]
+    low, high = np.percentile(shown, [1, 99])
+    shown = np.clip((shown - low) / (high - low or 1.0), 0, 1)
+    columns = int(np.ceil(np.sqrt(len(shown))))
+    rows = -(-len(shown) // columns)
+    cells = np.full((rows * columns, patches.shape[1] + 1, patches.shape[2] + 1, shown.shape[-1]), 0.5)
+    cells[: len(shown), 1:, 1:] = shown
+    height, width = cells.shape[1:3]
+    mosaic = cells.reshape(rows, columns, height, width, -1).swapaxes(1, 2).reshape(rows * height, columns * width, -1)
+    mosaic = np.pad(mosaic, ((0, 1), (0, 1), (0, 0)), constant_values=0.5)
+    left.imshow(mosaic[..., 0] if mosaic.shape[-1] == 1 else mosaic, cmap="gray", interpolation="nearest")
+    left.set_title(f"{len(shown)} of {len(patches)} inducing patches", fontsize="medium")
+    size = float(np.abs(weights).max()) or 1.0
+    drawn = right.imshow(weights, cmap="RdBu_r", vmin=-size, vmax=size, interpolation="nearest")
+    right.set_title("weights of the windows", fontsize="medium")
+    figure.colorbar(drawn, ax=right, shrink=0.8)
+    for ax in (left, right):
+        ax.grid(False)
+        ax.set_axis_off()
     return figure
 
 

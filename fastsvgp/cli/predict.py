@@ -17,7 +17,7 @@ def run(args):
     """Predict every row of a file; where the target is there too, report how well on stderr."""
     fitted = Fitted.load(args.model)
     levels = _levels(fitted, args.quantiles)
-    table = read_table(args.file, args.delimiter, args.header)
+    table = read_table(args.file, args.delimiter, args.header, images=fitted.image_shape is not None)
     columns, target = fitted.find_columns(table)
     X = table.inputs(columns, optional=False)
     prediction = fitted.predict(X, levels)

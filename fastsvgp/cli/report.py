@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 
@@ -10,7 +11,7 @@ import fastsvgp as fs
 from ..inducing import sets_of
 from ..records import leaves, write_atomically
 from . import metrics, plots
-from .fitted import Fitted
+from .fitted import Fitted, bottom
 from .info import install_hint
 from .outputs import METRICS, MODEL, writing
 
@@ -47,7 +48,7 @@ def parameters(model):
     return {
         path: np.asarray(value, np.float64).tolist()
         for path, _, value in leaves(model)
-        if value is not None and path.removeprefix("basis.").split(".")[0] in ("covariance", "likelihood", "mean")
+        if value is not None and re.sub(r"^(basis|layers\.\d+)\.", "", path).split(".")[0] in ("covariance", "likelihood", "mean")
     }
 
 
@@ -58,6 +59,8 @@ def write_plots(folder, fitted, task, values, title):
     figures = {}
     if len(values):
         figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)
+    if fitted.image_shape is not None:
+        figures["patches.png"] = plots.inducing_patches(*_patches(fitted), title)
     figures |= _fit_plots(fitted, task, title)
     written = []
     for name, figure in figures.items():
@@ -66,6 +69,15 @@ def write_plots(folder, fitted, task, values, title):
             plots.write(path, figure)
         written.append(path)
     return written, None
+
+
+def _patches(fitted):
+    """Inducing patches (M, h, w, C), in the units of the data, and the weights (rows, columns) of the windows."""
+    covariance, scale = fitted.model.covariance, fitted.scale
+    H, W, C, h, w, stride = covariance.geometry
+    Z = sets_of(fitted.model.inducing)[0]
+    windows = (H - h) // stride + 1, (W - w) // stride + 1
+    return (scale.x_mean[0] + scale.x_scale[0] * Z).reshape(-1, h, w, C), np.reshape(covariance.weights, windows)
 
 
 def _fit_plots(fitted: Fitted, task, title):
@@ -78,7 +90,7 @@ def _fit_plots(fitted: Fitted, task, title):
         prediction = fitted.predict(grid[:, None], levels)
         if fitted.classes is not None:
             return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names, title)}
-        sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(fitted.model.inducing)
+        sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(bottom(fitted.model).inducing)
         inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets]
         return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.quantiles, inducing, names, title)}
     if not test.any():

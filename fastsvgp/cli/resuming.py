@@ -70,15 +70,20 @@ def check_numbers(checkpoint, then, X, y):
 
 def _essence(model, seed):
     """What must be the same for a checkpoint to fit."""
+    layers = ()
     if isinstance(model, fs.QSGP):
         covariance, dtype = model.basis.covariance, model.posterior.mean.dtype
         sizes = {"features, dense columns": np.shape(model.posterior.columns), "seed of the features": model.basis.seed}
     else:
-        covariance, dtype = model.covariance, sets_of(model.inducing)[0].dtype
-        sizes = {"inducing inputs": " + ".join(str(np.shape(one)) for one in sets_of(model.inducing))}
+        layers = model.layers if isinstance(model, fs.DeepGP) else (model,)
+        covariance, dtype = layers[0].covariance, sets_of(layers[0].inducing)[0].dtype
+        shapes = (" + ".join(str(np.shape(one)) for one in sets_of(layer.inducing)) for layer in layers)
+        sizes = {"inducing inputs": ", then ".join(shapes)}
+        if isinstance(covariance, fs.Convolutional):
+            sizes["images, patches and stride"], covariance = covariance.geometry, covariance.patch_covariance
     return {
         "method": type(model).__name__,
-        "posterior": type(getattr(model, "posterior", None)).__name__,
+        "posterior": type(getattr(layers[0] if layers else model, "posterior", None)).__name__,
         "covariance": type(covariance).__name__,
         "likelihood": type(getattr(model, "likelihood", None)).__name__,
         **sizes,

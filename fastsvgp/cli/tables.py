@@ -34,7 +34,8 @@ class Table:
     """Rows and columns of a file.
 
     ``numbers`` (N, C) float64, NaN where a cell is missing or text; ``text`` maps the columns that hold text to their N
-    cells; ``named`` says whether the column names came from the file; ``target`` is the ``y`` of an npz file, or None.
+    cells; ``named`` says whether the column names came from the file; ``target`` is the ``y`` of an npz file, or None;
+    ``image_shape`` (H, W, C) where the rows are images of an array (N, H, W) or (N, H, W, C), row by row, channels last.
     """
 
     path: str
@@ -46,6 +47,7 @@ class Table:
     lines: list | None = None
     layout: "Layout | None" = None
     source: Source | None = None
+    image_shape: tuple | None = None
 
     @property
     def num_rows(self):
@@ -152,7 +154,7 @@ class Layout:
     header: list | None
 
 
-def read_table(path, delimiter="auto", header="auto"):
+def read_table(path, delimiter="auto", header="auto", images=False):
     """Read a table of data.
 
     Parameters
@@ -165,6 +167,8 @@ def read_table(path, delimiter="auto", header="auto"):
     header : str
         "auto", "yes" or "no": whether the first line holds column names. What "auto" makes of a line with numbers in it, which
         may be either, is logged as a warning.
+    images : bool
+        Whether an array may be of images, (N, H, W) or (N, H, W, C).
 
     Returns
     -------
@@ -182,9 +186,9 @@ def read_table(path, delimiter="auto", header="auto"):
         with source.open() as file:
             magic = file.read(6)
         if magic.startswith(b"PK\x03\x04") or magic.startswith(b"PK\x05\x06"):
-            return _read_npz(source)
+            return _read_npz(source, images)
         if magic == b"\x93NUMPY":
-            return _read_npy(source)
+            return _read_npy(source, images)
         return _read_text(source, delimiter, header)
     except (OSError, EOFError, zlib.error) as error:
         raise DataFileError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
@@ -198,17 +202,17 @@ def read_table(path, delimiter="auto", header="auto"):
 # --- NumPy files -------------------------------------------------------------------------------------------------------
 
 
-def _read_npy(source):
+def _read_npy(source, images):
     path = source.name
     try:
         with source.open() as file:
             array = np.load(file, allow_pickle=False)
     except DAMAGED as error:
         raise DataFileError(f"{path}: {error}; an npy file of data must be a plain array of numbers") from error
-    return _from_array(path, array, "the array")
+    return _from_array(path, array, "the array", images)
 
 
-def _read_npz(source):
+def _read_npz(source, images):
     path = source.name
     try:
         with source.open() as stream, np.load(stream, allow_pickle=False) as file:
@@ -224,7 +228,7 @@ def _read_npz(source):
         raise DataFileError(f"{path} is a fastsvgp model, not a table of data")
     if X is None:
         raise DataFileError(f"{path} holds {shown(names) or 'nothing'}; an npz file of data needs X (rows, columns) and y")
-    table = _from_array(path, X, "X")
+    table = _from_array(path, X, "X", images)
     if y is not None:
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.shape != (table.num_rows,):
@@ -235,11 +239,16 @@ def _read_npz(source):
     return table
 
 
-def _from_array(path, array, name):
-    array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.dtype.kind not in "fiub" or 0 in array.shape:
-        raise DataFileError(f"{path}: {name} must be numbers of shape (rows, columns), got {array.dtype} of shape {array.shape}")
-    return Table(path, [f"x{i}" for i in range(array.shape[1])], False, np.asarray(array, np.float64))
+def _from_array(path, array, name, images):
+    array, of_images = array[:, None] if array.ndim == 1 else array, array.ndim in (3, 4)
+    right = array.ndim == 2 or images and of_images
+    if not right or array.dtype.kind not in "fiub" or 0 in array.shape:
+        due = "(rows, columns)" + ", (N, H, W) or (N, H, W, C)" * images
+        hint = "; images are for models of patches: --patch-shape" if of_images and not images else ""
+        raise DataFileError(f"{path}: {name} must be numbers of shape {due}, got {array.dtype} of shape {array.shape}{hint}")
+    shape = (*array.shape[1:], 1)[:3] if of_images else None
+    array = np.asarray(array.reshape(len(array), -1), np.float64)
+    return Table(path, [f"x{i}" for i in range(array.shape[1])], False, array, image_shape=shape)
 
 
 # --- text --------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ class Task:
     """What is to be learnt.
 
     ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test`` (N,) bool marks the rows
-    that are held out. ``reason`` says in words why this likelihood was chosen.
+    that are held out. ``reason`` says in words why this likelihood was chosen. ``image_shape`` is (H, W, C) where the
+    file says so.
     """
 
     X: np.ndarray
@@ -31,6 +32,7 @@ class Task:
     input_names: list
     target_name: str
     columns: dict
+    image_shape: tuple | None = None
     test: np.ndarray | None = None
     split: str = ""
 
@@ -39,7 +41,7 @@ class Task:
         return kind_of(self.likelihood)
 
 
-def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None, delimiter="auto", header="auto"):
+def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None, delimiter="auto", header="auto", images=False):
     """Read the data and decide what the target is.
 
     Parameters
@@ -52,8 +54,10 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
         Columns to leave out, by name or index.
     likelihood : str, optional
         One of ``names.LIKELIHOODS``; inferred from the target by default.
+    images : bool
+        Whether arrays may be of images.
     """
-    table = read_table(path, delimiter, header)
+    table = read_table(path, delimiter, header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
     values, name, position = _find_target(table, target, target_file, columns, delimiter, header)
@@ -75,7 +79,8 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
         "inputs": columns,
         "target": position,
     }
-    return Task(table.inputs(columns), y, chosen, reason, classes, [table.names[i] for i in columns], name, layout)
+    names = [table.names[i] for i in columns]
+    return Task(table.inputs(columns), y, chosen, reason, classes, names, name, layout, table.image_shape)
 
 
 def _note_row_names(table, column):
@@ -111,6 +116,8 @@ def _find_target(table, target, target_file, columns, delimiter, header):
         if target is not None:
             raise UsageError(f"--target: {table.path} already has the target as y; leave --target out")
         return table.target, "y", None
+    if table.image_shape is not None:
+        raise UsageError(f"{table.path} holds images, and no y beside X; give the target with --target-file")
     if target is None:
         if table.num_columns == 1:
             raise UsageError(
@@ -258,8 +265,11 @@ class Standardisation:
     y_scale: float = 1.0
 
     @classmethod
-    def of(cls, X, y, scale_target):
+    def of(cls, X, y, scale_target, shared=False):
+        """Of training rows; ``shared``: one mean and one scale for all columns."""
         x_mean, x_scale = X.mean(axis=0), X.std(axis=0)
+        if shared:
+            x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
         constant = x_scale <= 1e-12 * np.abs(X).max(axis=0)
         x_scale = np.where(constant, 1.0, x_scale)
         return cls(x_mean, x_scale, float(y.mean()), float(y.std())) if scale_target else cls(x_mean, x_scale)

@@ -10,7 +10,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from . import qsgp
+from . import images, layers, qsgp
 from .arguments import MOST
 from .errors import UsageError
 from .fitted import jittered
@@ -61,20 +61,28 @@ class Trained:
 
 
 def build(task, scale, args):
-    """The model to start from, on standardised data: an SVGP or a QSGP at its prior, or an SGPR.
+    """The model to start from, on standardised data: an SVGP or a QSGP at its prior, a DeepGP near its means, or an SGPR.
 
-    Inducing inputs by k-means++, or the distinct training inputs where ``args.choice`` says so; lengthscales by the median
-    heuristic, variance 1.
+    Inducing inputs by k-means++ (of patches, where the covariance is of these), or the distinct training inputs where
+    ``args.choice`` says so; lengthscales by the median heuristic, variance 1.
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), args.dtype)
     rng = np.random.default_rng([args.seed, 1])
-    lengthscales = fs.median_lengthscales(X, rng=rng, ard=args.ard)
-    covariance = getattr(fs, COVARIANCES[args.covariance])(variance=1.0, lengthscales=lengthscales)
+    kind = getattr(fs, COVARIANCES[args.covariance])
+    sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
+    if args.layers:
+        return layers.build(X, kind, _likelihood(task), sizes, args, rng)
+    if args.patch_shape:
+        covariance = images.covariance(X, kind, args, rng)
+    else:
+        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=args.ard))
     if args.method == "qsgp":
         y = np.ascontiguousarray(scale.target(task.y[~task.test]), args.dtype)
         return qsgp.build(X, y, covariance, _likelihood(task), args)
-    sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
-    inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
+    if args.patch_shape:
+        inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
+    else:
+        inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
     if args.method == "sgpr":
         return fs.SGPR(covariance, inducing, noise_variance=NOISE)
     outputs = len(task.classes) if task.kind == "multiclass" else None
@@ -127,7 +135,7 @@ def train(fitted, task, args, folder):
         check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
     if args.method != "sgpr":
-        settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total)}
+        settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total, fitted.model)}
     if args.method == "qsgp":
         settings |= qsgp.training(args, fitted.model, total)
     if args.choice.at_data:
@@ -167,13 +175,13 @@ def _total_steps(args, num_data):
     return math.ceil(steps)
 
 
-def _optimiser(args, total):
+def _optimiser(args, total, model):
     rate = args.learning_rate or LEARNING_RATE
-    everything = fs.adam(rate, transform="log")
+    everything = fs.adam(rate, transform="log", step_sizes=images.step_sizes(model, rate) if args.patch_shape else None)
     if args.method != "rsvgp":
         return everything
     rest = min(REST[0], total // REST[1])
-    return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * rate)
+    return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * rate, fields=layers.inducing_fields(args))
 
 
 def _natural_schedule(task, size):

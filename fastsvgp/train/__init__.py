@@ -48,8 +48,8 @@ def fit(
     """Train a model by maximising its bound.
 
     An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); a ``DeepGP``
-    in the same way, at new draws of its hidden layers in each step; an ``SGPR`` or ``OrthogonalSGPR`` on all data at once by L-BFGS-B on the collapsed bound; a ``QSGP`` on minibatches and on samples of its
-    basis functions, in place, by AdaGrad.
+    in the same way, at new draws of its hidden layers in each step; an ``SGPR`` or ``OrthogonalSGPR`` on all data at once by
+    L-BFGS-B on the collapsed bound; a ``QSGP`` on minibatches and on samples of its basis functions, in place, by AdaGrad.
 
     Parameters
     ----------

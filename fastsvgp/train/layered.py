@@ -28,8 +28,8 @@ class LayeredSteps(MinibatchSteps):
                 layers[number] = replace(layer, posterior=natural_update(layer.posterior, bar, natural_size))
             except BadEntry as error:
                 raise Diverged(
-                    f"the gradient has NaN or infinity in `layers.{number}.posterior` at step {self._step + 1}. Likely causes, in "
-                    "order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
+                    f"the gradient has NaN or infinity in 'layers.{number}.posterior' at step {self._step + 1}. Likely causes, "
+                    "in order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
                 ) from error
         return replace(model, layers=tuple(layers))
 

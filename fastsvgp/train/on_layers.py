@@ -30,7 +30,7 @@ def deep_training(
     epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
     num_samples=None, **others,
 ):  # fmt: skip
-    """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
+    """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``, ``others`` are refused."""
     checked(model)
     refuse_sampling(model, others)
     if others:
@@ -67,8 +67,10 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
         sites = paths(path, q.held_fields)
         if sites and not held_of(optimiser, sites):
             kind = type(q).__name__
-            raise TypeError(f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and those there are of "
-                            "the last layer alone; use Whitened in hidden layers, or name it in `fixed`")  # fmt: skip
+            raise TypeError(
+                f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and only the last layer takes "
+                "these; use Whitened in hidden layers, or name this posterior in `fixed`"
+            )
         if natural_step_size is None or sites:
             continue
         with naming_layer(number):

@@ -69,8 +69,8 @@ class Movers(NamedTuple):
 
 
 def recorder(
-    model, X, Y, plan, about, resume, jitter, rng, steps: Callable[..., Steps], movers, random, checked, epochs, batch_size, e_steps,
-    m_steps,
+    model, X, Y, plan, about, resume, jitter, rng, steps: Callable[..., Steps], movers, random, checked, epochs, batch_size,
+    e_steps, m_steps,
 ):  # fmt: skip
     """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
     batches = Batches(X, Y, count("batch_size", batch_size) or 1024, seed_of(rng))

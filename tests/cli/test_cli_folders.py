@@ -244,8 +244,8 @@ def test_another_mask_of_the_same_name_is_other_data(table, capsys, monkeypatch)
 def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, capsys, monkeypatch):
     plain = Standardisation.of
 
-    def rounded(*args):
-        scale = plain(*args)
+    def rounded(*args, **named):
+        scale = plain(*args, **named)
         scale.x_mean, scale.y_scale = scale.x_mean + 1e-15, np.nextafter(scale.y_scale, 9.0)
         return scale
 

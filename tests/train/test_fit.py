@@ -767,7 +767,8 @@ def test_messages(rng):
     with pytest.raises(ValueError, match="same number of rows, at least one, got 60 and 59"):
         fs.fit(model, X, Y[:-1], steps=1)
     for wrong, name in ((model.covariance, "RBF"), (X, "ndarray"), (None, "NoneType"), (fs.SVGP, "type")):
-        with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.DeepGP, OrthogonalSGPR, QSGP, SGPR or SVGP, got {name}"):
+        kinds = "DeepGP, OrthogonalSGPR, QSGP, SGPR or SVGP"
+        with pytest.raises(TypeError, match=f"fit: `model` must be a fastsvgp.{kinds}, got {name}"):
             fs.fit(wrong, X, Y, steps=1)
     with pytest.raises(TypeError, match="`posterior` of the model must be a record such as fastsvgp.Whitened.*, got NoneType"):
         fs.fit(fs.replace(model, posterior=None), X, Y, steps=1)

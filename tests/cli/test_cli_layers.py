@@ -1,0 +1,136 @@
+"""``fastsvgp fit --layers``: deep Gaussian processes from the command line."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.cli import main, plots
+from fastsvgp.train import minibatch
+
+FEW = ["--layers", "2", "--inducing", "8", "--batch-size", "32", "--steps", "60"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    x, z = rng.uniform(10, 20, 150), rng.standard_normal(150)
+    step = np.where(x > 15, 300, 200) + rng.normal(0, 5, 150)
+    for name, columns in (
+        ("step.csv", (x, step)),
+        ("two.csv", (x, z, step)),
+        ("kind.csv", (x, z, rng.standard_normal(150), np.where(x < 13, "low", np.where(x < 16, "middle", "high")))),
+    ):
+        pathlib.Path(name).write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n")
+
+
+def run(capsys, *argv):
+    code = main(list(argv))
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out, err
+
+
+def results(folder):
+    return json.loads(pathlib.Path(folder, "metrics.json").read_text())
+
+
+def test_fit_predict_and_plots(capsys):
+    out, _ = run(capsys, "fit", "step.csv", *FEW)
+    assert "SVGP of 2 layers, Matérn 3/2, 8 inducing inputs for each of 2 layers, 1 wide" in out
+    found = results("step-fit")
+    assert found["test"]["model"]["rmse"] < 0.6 * found["test"]["trivial"]["rmse"]
+    assert (found["method"], found["layers"], found["width"], found["inducing"]) == ("svgp", 2, 1, 8)
+    assert found["parameters"]["layers.0.covariance.variance"] > 0
+    assert sorted(p.name for p in pathlib.Path("step-fit").iterdir()) == ["fit.png", "metrics.json", "model.npz", "training.png"]
+    fitted = fs.load_fitted("step-fit")
+    assert isinstance(fitted.model, fs.DeepGP)
+    lines = run(capsys, "predict", "step-fit", "step.csv", "--quantiles", "0.5")[0].splitlines()
+    X = np.loadtxt("step.csv", delimiter=",")[:, :1]
+    prediction = fitted.predict(X, [0.5])
+    expected = prediction.mean[0], prediction.sd[0], prediction.quantiles[0, 0]
+    np.testing.assert_allclose([float(cell) for cell in lines[1].split(",")], expected, rtol=1e-8)
+    mean, _ = fs.predict_y(fitted.model, fitted.standardised_inputs(X))
+    np.testing.assert_allclose(fitted.scale.y_mean + fitted.scale.y_scale * mean, prediction.mean)
+
+
+@pytest.mark.parametrize(
+    "method, posterior, options",
+    [
+        ("lsvgp", "LikelihoodForm", []),
+        ("rsvgp", "Relaxed", ["--no-ard"]),
+        ("solvegp", "WhitenedOrthogonal", ["--orthogonal", "3"]),
+    ],
+)
+def test_other_methods_and_classes_in_float32(capsys, monkeypatch, method, posterior, options):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    deep = ["--layers", "3", "--width", "2", *FEW[2:-1], "40", "--learning-rate", "0.03"]
+    run(capsys, "fit", "kind.csv", *deep, "--method", method, *options, "--dtype", "float32", "--out", "out", "--quiet")
+    model = fs.load_fitted("out").model
+    assert [type(layer.posterior).__name__ for layer in model.layers] == [posterior] * 3
+    assert [layer.check_shapes() for layer in model.layers] == [(3, (2,)), (2, (2,)), (2, (3,))]
+    assert {np.asarray(value).dtype for _, _, value in fs.leaves(model) if np.ndim(value)} == {np.dtype(np.float32)}
+    assert np.shape(model.layers[0].covariance.lengthscales) == (() if "--no-ard" in options else (3,))
+    found = results("out")["test"]
+    assert found["model"]["nlpd"] < found["trivial"]["nlpd"]
+    assert run(capsys, "predict", "out", "kind.csv")[0].startswith("class,p(high),p(low),p(middle)")
+
+
+def test_one_layer_is_a_model_without_hidden_ones(capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    run(capsys, "fit", "two.csv", *FEW[2:], "--layers", "1", "--method", "svgp", "--out", "one", "--quiet")
+    run(capsys, "fit", "two.csv", *FEW[2:], "--method", "svgp", "--out", "none", "--quiet")
+    assert run(capsys, "predict", "one", "two.csv") == run(capsys, "predict", "none", "two.csv")
+
+
+def test_resume_ends_where_an_uninterrupted_run_ends(capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    few = ["fit", "two.csv", *FEW[:-1], "16", "--quiet"]
+    run(capsys, *few, "--out", "whole")
+    plain, taken = minibatch.elbo_and_grad, []
+
+    def interrupted(*args, **named):
+        taken.append(1)
+        if len(taken) == 9:
+            raise KeyboardInterrupt
+        return plain(*args, **named)
+
+    monkeypatch.setattr(minibatch, "elbo_and_grad", interrupted)
+    assert main([*few, "--out", "half"]) == 130
+    monkeypatch.setattr(minibatch, "elbo_and_grad", plain)
+    capsys.readouterr()
+    for other, said in (
+        (["--layers", "3"], "(8, 2), then (8, 2) then, (8, 2), then (8, 2), then (8, 2) now"),
+        (["--width", "1"], "(8, 2), then (8, 2) then, (8, 2), then (8, 1) now"),
+        (["--method", "lsvgp"], "posterior Whitened then, LikelihoodForm now"),
+        (["--layers", "1"], "method DeepGP then, SVGP now"),
+    ):
+        assert main([*few, "--out", "half", "--resume", *other]) == 2
+        assert said in capsys.readouterr().err
+    run(capsys, *few, "--out", "half", "--resume")
+    assert run(capsys, "predict", "half", "two.csv")[0] == run(capsys, "predict", "whole", "two.csv")[0]
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["--layers", "2", "--method", "sgpr"], "--layers is for --method svgp, lsvgp, rsvgp, solvegp; with sgpr leave it out"),
+        (["--layers", "2", "--method", "qsgp"], "with qsgp leave it out"),
+        (["--layers", "2", "--method", "odvgp"], "with odvgp leave it out"),
+        (["--layers", "2", "--method", "tsvgp"], "with tsvgp leave it out"),
+        (["--layers", "0"], "--layers: expected a whole number from 1 to"),
+        (["--width", "3"], "--width is the number of outputs of hidden layers; give --layers 2 or more"),
+        (["--layers", "1", "--width", "3"], "give --layers 2 or more"),
+        (["--layers", "2", "--width", "0"], "--width: expected a whole number from 1 to"),
+        (["--layers", "2", "--patch-shape", "1x1"], "--layers and --patch-shape do not go together"),
+        (["--layers", "2", "--method", "lsvgp", "--natural-step", "0.1"], "with lsvgp Adam moves the posterior too"),
+        (["--layers", "2", "--method", "svgp", "--orthogonal", "3"], "--orthogonal is for --method solvegp"),
+    ],
+)
+def test_bad_arguments(capsys, argv, said):
+    assert main(["fit", "step.csv", *argv]) == 2
+    err = capsys.readouterr().err
+    assert said in err and len(err.splitlines()) == 1, err
+    assert not pathlib.Path("step-fit").exists()

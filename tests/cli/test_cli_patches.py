@@ -1,0 +1,171 @@
+"""``fastsvgp fit --patch-shape``: functions of images from the command line."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.cli import main, plots
+from fastsvgp.cli.task import Standardisation
+
+FEW = ["--patch-shape", "2x2", "--inducing", "6", "--batch-size", "32", "--learning-rate", "0.05", "--steps", "60"]
+H, W = 5, 4
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch, rng):
+    """Images with a bright column or a bright row somewhere, in every layout; and squares of two channels."""
+    monkeypatch.chdir(tmp_path)
+    N, images = 160, rng.uniform(0, 30, (160, H, W))
+    rows = np.arange(N) % 2 == 0
+    for image, row in zip(images, rows, strict=True):
+        place = (rng.integers(H), slice(None)) if row else (slice(None), rng.integers(W))
+        image[place] += 200
+    kinds = np.where(rows, "row", "column")
+    np.savez("images.npz", X=images, y=kinds)
+    np.save("images.npy", images)
+    pathlib.Path("kinds.csv").write_text("kind\n" + "\n".join(kinds) + "\n")
+    flat = images.reshape(N, -1)
+    text = "\n".join(",".join([*map(repr, map(float, row)), kind]) for row, kind in zip(flat, kinds, strict=True))
+    pathlib.Path("table.csv").write_text(text + "\n")
+    np.savez("colour.npz", X=rng.standard_normal((60, 3, 3, 2)), y=rng.standard_normal(60))
+    np.savez("square.npz", X=rng.standard_normal((60, 9)), y=rng.standard_normal(60))
+
+
+def run(capsys, *argv):
+    code = main(list(argv))
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out, err
+
+
+def results(folder):
+    return json.loads(pathlib.Path(folder, "metrics.json").read_text())
+
+
+def test_fit_predict_and_plots(capsys):
+    out, _ = run(capsys, "fit", "images.npz", *FEW, "--covariance", "rbf", "--natural-step", "1")
+    assert "SVGP, RBF of 2x2 patches with one lengthscale, 6 inducing patches" in out
+    found = results("images-fit")
+    assert found["test"]["model"]["accuracy"] > 0.85 > found["test"]["trivial"]["accuracy"]
+    assert (found["patch_shape"], found["image_shape"], found["stride"], found["ard"]) == ([2, 2], [H, W, 1], 1, False)
+    written = ["metrics.json", "model.npz", "patches.png", "predictions.png", "training.png"]
+    assert sorted(p.name for p in pathlib.Path("images-fit").iterdir()) == written
+    fitted = fs.load_fitted("images-fit")
+    assert fitted.image_shape == (H, W, 1) and fitted.model.inducing.shape == (6, 4)
+    assert fitted.model.covariance.weights.shape == ((H - 1) * (W - 1),)
+    images = np.load("images.npz")["X"].reshape(-1, H * W)
+    for name in ("x_mean", "x_scale"):
+        assert len(set(getattr(fitted.scale, name))) == 1
+    predicted = run(capsys, "predict", "images-fit", "images.npz")[0]
+    assert predicted == run(capsys, "predict", "images-fit", "images.npy")[0]
+    np.savetxt("pixels.csv", images, fmt="%.17g", delimiter=",")
+    assert predicted == run(capsys, "predict", "images-fit", "pixels.csv")[0]
+    cells = predicted.splitlines()[1].split(",")
+    np.testing.assert_allclose([float(cell) for cell in cells[1:]], fitted.predict(images[:1]).probabilities[0], rtol=1e-5)
+
+
+def test_one_mean_and_one_scale():
+    X = np.arange(12.0).reshape(4, 3)
+    scale = Standardisation.of(X, X[:, 0], True, shared=True)
+    np.testing.assert_array_equal(scale.x_mean, np.full(3, 5.5))
+    np.testing.assert_allclose(scale.x_scale, np.full(3, X.std()))
+    again = Standardisation.from_json(json.loads(json.dumps(scale.to_json())))
+    np.testing.assert_array_equal(again.inputs(X), scale.inputs(X))
+
+
+def test_every_layout_is_the_same_fit(capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    few = [*FEW[:-1], "6", "--likelihood", "bernoulli-probit", "--quiet"]
+    found = []
+    for out, *given in (("a", "images.npz"), ("b", "images.npy", "--target-file", "kinds.csv"),
+                        ("c", "table.csv", "--image-shape", f"{H}x{W}")):  # fmt: skip
+        run(capsys, "fit", *given, *few, "--out", out)
+        found.append(results(out)["test"])
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    "method, posterior, options",
+    [
+        ("lsvgp", "LikelihoodForm", ["--ard"]),
+        ("rsvgp", "Relaxed", []),
+        ("tsvgp", "AbsorbedDualSites", ["--stride", "2"]),
+        ("solvegp", "WhitenedOrthogonal", ["--orthogonal", "4"]),
+        ("odvgp", "DecoupledWeights", []),
+    ],
+)
+def test_every_method(capsys, monkeypatch, method, posterior, options):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    given = ["--method", method, "--dtype", "float32", "--out", "out", "--quiet", *options]
+    run(capsys, "fit", "images.npz", *FEW[:-1], "5", *given)
+    model = fs.load_fitted("out").model
+    assert type(model.posterior).__name__ == posterior
+    assert np.shape(model.covariance.patch_covariance.lengthscales) == ((4,) if "--ard" in options else ())
+    assert np.isfinite(results("out")["test"]["model"]["nlpd"])
+
+
+def test_channels_squares_and_resuming(capsys, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    few = [*FEW[:-1], "4", "--quiet", "--out"]
+    run(capsys, "fit", "colour.npz", *few, "colour")
+    fitted = fs.load_fitted("colour")
+    assert fitted.image_shape == (3, 3, 2) and fitted.model.inducing.shape == (6, 8)
+    run(capsys, "fit", "square.npz", *few, "square")
+    assert fs.load_fitted("square").image_shape == (3, 3, 1)
+    assert main(["predict", "colour", "images.npz"]) == 2
+    assert "images of 5 x 4 x 1 numbers, but the model was fitted to 3 x 3 x 2" in capsys.readouterr().err
+    run(capsys, "fit", "square.npz", "--steps", "2", "--inducing", "5", "--quiet", "--out", "plain")
+    assert main(["predict", "plain", "colour.npz"]) == 2
+    assert "shape (rows, columns), got float64 of shape (60, 3, 3, 2)" in capsys.readouterr().err
+
+    plain = fs.fit
+    few = ["fit", "square.npz", *FEW[:-1], "6", "--quiet", "--out", "half"]
+
+    def interrupted(*args, callback, **named):
+        def stopping(step, value, info):
+            callback(step, value, info)
+            if step == 3:
+                raise KeyboardInterrupt
+
+        return plain(*args, callback=stopping, **named)
+
+    monkeypatch.setattr(fs, "fit", interrupted)
+    assert main(few) == 130
+    monkeypatch.setattr(fs, "fit", plain)
+    capsys.readouterr()
+    assert main([*few, "--resume", "--stride", "2"]) == 2
+    assert "(3, 3, 1, 2, 2, 1) then, (3, 3, 1, 2, 2, 2) now" in capsys.readouterr().err
+    run(capsys, *few, "--resume")
+    run(capsys, *few[:-1], "whole")
+    assert run(capsys, "predict", "half", "square.npz")[0] == run(capsys, "predict", "whole", "square.npz")[0]
+
+
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["images.npz"], "of shape (160, 5, 4); images are for models of patches: --patch-shape"),
+        (["images.npz", "--patch-shape", "6x2"], "--patch-shape 6x2 is larger than the images, 5x4x1"),
+        (["images.npz", "--patch-shape", "5"], "--patch-shape: expected whole numbers above 0 and x between them, as in 5x5"),
+        (["images.npz", "--patch-shape", "0x2"], "--patch-shape: expected whole numbers above 0"),
+        (["images.npz", "--patch-shape", "2x2", "--stride", "0"], "--stride: expected a whole number from 1 to"),
+        (["images.npz", "--patch-shape", "2x2", "--image-shape", "4x5"], "--image-shape 4x5x1: the images in the file are 5x4x1"),
+        (["images.npz", "--patch-shape", "2x2", "--method", "sgpr"], "with sgpr leave it out"),
+        (["images.npz", "--patch-shape", "2x2", "--method", "qsgp"], "with qsgp leave it out"),
+        (["images.npz", "--patch-shape", "2x2", "--inducing", "2000"], "only 1728 distinct ones found"),
+        (["images.npz", "--patch-shape", "2x2", "--ignore", "3"], "that is 20 numbers an image, but there are 19 inputs"),
+        (["images.npy", "--patch-shape", "2x2"], "holds images, and no y beside X; give the target with --target-file"),
+        (["table.csv", "--patch-shape", "2x2"], "rows of 20 inputs are no square images of one channel; give --image-shape"),
+        (["table.csv", "--patch-shape", "2x2", "--image-shape", "4x4"], "--image-shape 4x4x1: that is 16 numbers an image, but"),
+        (["table.csv", "--image-shape", "5x4"], "--image-shape is for functions of patches; give --patch-shape too"),
+        (["table.csv", "--stride", "2"], "--stride is for functions of patches; give --patch-shape too"),
+    ],
+)
+def test_bad_arguments(capsys, argv, said):
+    assert main(["fit", *argv, "--out", "out"]) == 2
+    err = capsys.readouterr().err
+    assert said in err, err
+    assert len([line for line in err.splitlines() if not line.startswith("  note")]) == 1
+    assert not pathlib.Path("out").exists()
