@@ -142,19 +142,29 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
         _launch("contract_both", dtype, blocks, *given, *split, side1, side2, squares, total)
     else:
         _launch("contract_rows", dtype, blocks, *given, *split, np.int32(contracted), side1, squares, total)
-    for name, partial, shares, sign in (("X1", side1, strips, factor), ("X2", side2, bands, -1)):
-        if name in sides and sides[name].size:
-            out = sides[name]
-            sizes = np.int32(shares), np.int64(partial.shape[-1]), np.int32(D), np.float64(sign)
-            _launch("sum_sides", dtype, -(-out.size // BLOCK), partial, *sizes, *spread, out, np.int64(out.size))
+    for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
+        if name in sides:
+            sum_sides(partial, sign, lengthscales, sides[name])
     if "variance" in totals:
-        s = parameter(variance, dtype)
-        _launch("sum_parts", dtype, 1, total, np.int64(blocks), np.int32(1), *s, np.int32(0), totals["variance"])
-    if "lengthscales" in totals and totals["lengthscales"].size:
-        out = totals["lengthscales"]
-        columns = 1 if out.ndim == 0 else D  # one lengthscale for all: one sum over blocks and features
-        rows = squares.size // columns
-        _launch("sum_parts", dtype, columns, squares, np.int64(rows), np.int32(columns), *spread, np.int32(1), out)
+        sum_parts(total, variance, False, totals["variance"])
+    if "lengthscales" in totals:
+        sum_parts(squares, lengthscales, True, totals["lengthscales"])
+
+
+def sum_sides(parts, factor, lengthscales, out):
+    """out (items, N, D) := factor / lengthscales^2 times the sum over shares of parts (items, shares, D, N)."""
+    if out.size:
+        _, shares, D, N = parts.shape
+        sizes = np.int32(shares), np.int64(N), np.int32(D), np.float64(factor)
+        spread = parameter(lengthscales, out.dtype)
+        _launch("sum_sides", out.dtype, -(-out.size // BLOCK), parts, *sizes, *spread, out, np.int64(out.size))
+
+
+def sum_parts(parts, values, cubed, out):
+    """out () or (D,) := the sum of all parts, or of each column of (blocks, D), over the values or their cubes."""
+    if out.size:
+        rows = np.int64(parts.size // out.size), np.int32(out.size)
+        _launch("sum_parts", out.dtype, out.size, parts, *rows, *parameter(values, out.dtype), np.int32(cubed), out)
 
 
 def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals, factor):
