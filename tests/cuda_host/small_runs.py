@@ -1,6 +1,7 @@
 """Runs of every kernel that are small enough for sanitizers: ``python -m cuda_host.small_runs FAMILY DTYPE SANITIZER``.
 
-The families are those of ``tests/FAMILY_problems.py``; "device" is the front door, with the kernels behind bounds and optimisers.
+The families are those of ``tests/FAMILY_problems.py`` (of patches, ``patch_problems.py``); "device" is the front door, with the
+kernels behind bounds and optimisers.
 """
 
 import importlib
@@ -15,6 +16,7 @@ RUNS = {  # in either dtype where 128-bit loads hold other numbers of elements, 
     "pairwise": EITHER,
     "triangular": EITHER,
     "newton_schulz": ("float32",),
+    "patches": ("float32",),
     "device": ("float32",),
 }
 LIBRARIES = {  # stems of the sources that are launched by runs in another dtype than float32 alone
@@ -27,7 +29,7 @@ LIBRARIES = {  # stems of the sources that are launched by runs in another dtype
 
 
 def run(family, dtype, sanitizer=None):
-    problems = importlib.import_module(f"{family}_problems")
+    problems = importlib.import_module({"patches": "patch_problems"}.get(family, f"{family}_problems"))
     if family == "device":
         from cuda_host.cupy_on_host import cupy_on_host  # with this emulation only: those of families take plain arrays
 

@@ -5,6 +5,8 @@ depends on the shapes and on the device alone, so results are the same from run 
 blocks of the device, or as the weights of pairs, whatever the number of images.
 """
 
+import functools
+
 import numpy as np
 
 from . import loader, pairwise, products
@@ -88,8 +90,11 @@ def window_places(geometry, like, windows=None):
 # --- pairs of patches ------------------------------------------------------------------------------------------------------
 
 
-def _pairs(family, left, right, A, variance, lengthscales, geometry, half, tiles):
-    """What both kernels take; A (rows, columns) of any strides. A block goes through so many tiles of columns."""
+def _pairs(model, left, right, A, half, tiles):
+    """What both kernels take. ``model`` is (family, variance, lengthscales, geometry), A (rows, columns) has any strides, a block
+    goes through so many tiles of columns.
+    """
+    family, variance, lengthscales, geometry = model
     function = np.int32(FAMILIES[family]), *number(variance, A.dtype), *parameter(lengthscales, A.dtype), *_patch(geometry)
     return *function, *left, *right, A, *_strides(A), np.int32(half), np.int32(tiles)
 
@@ -104,37 +109,36 @@ def _split(total, shares):
     return each, -(-total // each)
 
 
-def _row_sums(family, left, right, A, variance, lengthscales, geometry, N, half=False):
+def _row_sums(model, left, right, A, N, half=False):
     """sum_j A[i, j] k(row i, column j of image n), in float64 parts (shares, rows, N)."""
-    high, across = -(-A.shape[0] // TALL), -(-A.shape[1] // WIDE)
+    rows, columns = A.shape
+    high, across = -(-rows // TALL), -(-columns // WIDE)
     tiles, shares = _split(across, BLOCKS_EACH * loader.multiprocessors() // (N * high))
-    parts = loader.cupy().empty((shares, A.shape[0], N))
-    if parts.size:
-        pairs = _pairs(family, left, right, A, variance, lengthscales, geometry, half, tiles)
-        _launch("sums", A.dtype, (N, high, shares), *pairs, parts)
+    parts = loader.cupy().empty((shares, rows, N))
+    _launch("sums", A.dtype, (N, high, shares), *_pairs(model, left, right, A, half, tiles), parts)
     return parts
 
 
-def _pull(family, left, right, A, bar, axis, variance, lengthscales, geometry, need, half=False, each_image=False):
+def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     """Cotangents of a sum over n, i, j of bar A[i, j] k(row i, column j of image n), in a dictionary by those names in ``need``:
 
-    "sides" of the rows, (1, rows, D), or (N, rows, D) for ``each_image``, "A", "variance", "lengthscales". bar is (rows, N),
+    "sides" of the rows, (1, rows, d) or for ``each_image`` (N, rows, d), "A", "variance", "lengthscales". bar is (rows, N),
     (columns, N) or (N,), by its ``axis`` of pairs 0, 1 or None. With ``half`` A and its cotangent are symmetric.
     """
+    _, variance, lengthscales, geometry = model
     cp, (rows, columns), N, dtype, D = loader.cupy(), A.shape, bar.shape[-1], A.dtype, int(_patch(geometry)[0])
     high, across, most = -(-rows // HEIGHT), -(-columns // WIDE), BLOCKS_EACH * loader.multiprocessors()
-    strips = most // (high * N) if each_image else most // high  # sums over all columns of an image need no other parts
-    tiles, strips = _split(across, strips)
+    tiles, strips = _split(across, most // (high * N) if each_image else most // high)
     share, shares = _split(N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N))
-    blocks, of_all = shares * high * strips, "lengthscales" in need and np.ndim(lengthscales) == 0
+    blocks, of_all = shares * high * strips, np.ndim(lengthscales) == 0
     sides = cp.zeros((N, strips, D, rows) if each_image else (1, shares * strips, D, rows)) if "sides" in need else NULL
     weights = cp.zeros((shares, rows, columns)) if "A" in need else NULL
     squares = cp.zeros((blocks, D)) if "lengthscales" in need and not of_all else NULL
     total, radial = cp.empty(blocks), cp.empty(blocks)
     *line, step = _strides(bar)
-    steps = [*(line[0] if axis == i else np.int64(0) for i in range(2)), step]
+    steps = *(line[0] if axis == i else np.int64(0) for i in range(2)), step
     sizes = np.int32(N), np.int32(share), np.int32(each_image)
-    pairs = _pairs(family, left, right, A, variance, lengthscales, geometry, half, tiles)
+    pairs = _pairs(model, left, right, A, half, tiles)
     _launch("contract", dtype, (shares, high, strips), *pairs, bar, *steps, *sizes, sides, weights, squares, total, radial)
     found = {}
     if "sides" in need:
@@ -153,17 +157,14 @@ def _pull(family, left, right, A, bar, axis, variance, lengthscales, geometry, n
     return found
 
 
-def _pull_images(family, X, windows, right, A, bar, axis, variance, lengthscales, geometry, need):
-    """The same where rows are windows of images X, with "X" in the place of "sides", a run of images at a time.
-
-    ``right`` gives the columns of the images of a run.
-    """
-    total, size = {"X": loader.cupy().empty_like(X)}, A.shape[0] * int(_patch(geometry)[0])
-    run = max(1, SCRATCH // size)
+def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
+    """The same where rows are windows of images X, with "X" in the place of "sides", a run of images at a time."""
+    geometry, total = model[-1], {"X": loader.cupy().empty_like(X)}
+    run = max(1, SCRATCH // (len(A) * int(_patch(geometry)[0])))
     for start in range(0, len(X), run):
         part = slice(start, start + run)
-        left, k_bar = _windows(X[part], geometry, windows), bar[..., part]
-        found = _pull(family, left, right(X[part]), A, k_bar, axis, variance, lengthscales, geometry, need, each_image=True)
+        rows, columns = _windows(X[part], geometry, windows), columns_of(X[part])
+        found = _pull(model, rows, columns, A, bar[..., part], axis, need, each_image=True)
         total["X"][part] = gather_patches_vjp(found.pop("sides"), geometry, windows)
         for name, value in found.items():
             total[name] = total[name] + value if name in total else value
@@ -188,24 +189,23 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
     cp, P = loader.cupy(), _size(geometry, windows)
     if len(Z) * len(X) * P == 0:
         return cp.zeros((len(Z), len(X)), X.dtype)
-    left, right = _inducing(cp.ascontiguousarray(Z), geometry), _windows(cp.ascontiguousarray(X), geometry, windows)
-    A = cp.broadcast_to(A, (len(Z), P))
-    return _row_sums(family, left, right, A, variance, lengthscales, geometry, len(X)).sum(0).astype(X.dtype)
+    rows, columns = _inducing(cp.ascontiguousarray(Z), geometry), _windows(cp.ascontiguousarray(X), geometry, windows)
+    model, A = (family, variance, lengthscales, geometry), cp.broadcast_to(A, (len(Z), P))
+    return _row_sums(model, rows, columns, A, len(X)).sum(0).astype(X.dtype)
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    cp, (start, stop) = loader.cupy(), _range(geometry, windows)
+    cp, (start, stop), model = loader.cupy(), _range(geometry, windows), (family, variance, lengthscales, geometry)
     bars = _zeros(need, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     if K_bar.size == 0 or start == stop:
         return tuple(bars.values())
-    Z, X, function = cp.ascontiguousarray(Z), cp.ascontiguousarray(X), (variance, lengthscales, geometry)
-    left, weights = _inducing(Z, geometry), cp.broadcast_to(A, (len(Z), stop - start))
-    own = {"sides" if name == "Z" else name for name in need if name != "X"}
+    Z, X, weights = cp.ascontiguousarray(Z), cp.ascontiguousarray(X), cp.broadcast_to(A, (len(Z), stop - start))
+    rows, own = _inducing(Z, geometry), {"sides" if name == "Z" else name for name in need if name != "X"}
     run = max(1, SCRATCH // len(Z)) if "A" in own and A.ndim == 1 else stop - start
     for first in range(start, stop, run) if own else ():
         here = first, min(stop, first + run)
         at = slice(here[0] - start, here[1] - start)
-        found = _pull(family, left, _windows(X, geometry, here), weights[:, at], K_bar, 0, *function, own)
+        found = _pull(model, rows, _windows(X, geometry, here), weights[:, at], K_bar, 0, own)
         if "Z" in need:
             bars["Z"] += found.pop("sides")[0]
         if "A" in need:
@@ -213,55 +213,50 @@ def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, win
             bars["A"][..., at] = A_bar if A.ndim == 2 else A_bar.sum(0)
         _add(bars, found)
     if "X" in need:
-        _add(bars, _pull_images(family, X, windows, lambda X: left, weights.T, K_bar, 1, *function, {"sides"}))
+        _add(bars, _pull_images(model, X, windows, lambda X: rows, weights.T, K_bar, 1, {"sides"}))
     return tuple(bars.values())
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
-    cp, total = loader.cupy(), 0
+    cp, total, model = loader.cupy(), 0, (family, variance, lengthscales, geometry)
     if B.size == 0 or len(X) == 0:
         return cp.zeros(len(X), X.dtype)
     X = cp.ascontiguousarray(X)
     for first, second, weights in _blocks(B, geometry, windows, others):
-        left, right = (_windows(X, geometry, at) for at in (first, first if second is None else second))
-        parts = _row_sums(family, left, right, weights, variance, lengthscales, geometry, len(X), second is None)
-        total = total + parts.sum((0, 1))
+        rows, columns = (_windows(X, geometry, at) for at in (first, second or first))
+        total = total + _row_sums(model, rows, columns, weights, len(X), half=second is None).sum((0, 1))
     return total.astype(X.dtype)
 
 
 def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need):
-    bars = _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales)
-    if B.size == 0 or len(X) == 0:
+    """Without X one side of the diagonal is enough; each patch's own cotangent wants all pairs that it is in."""
+    bars, model = _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales), (family, variance, lengthscales, geometry)
+    if B.size == 0 or len(X) == 0 or not need:
         return tuple(bars.values())
-    X, function, start = loader.cupy().ascontiguousarray(X), (variance, lengthscales, geometry), _range(geometry, windows)[0]
+    X, start = loader.cupy().ascontiguousarray(X), _range(geometry, windows)[0]
     own = {{"B": "A", "X": "sides"}.get(name, name) for name in need}
-    for first, second, weights in _blocks(B, geometry, windows, others) if own else ():
-        columns = first if second is None else second
-
-        def right(X, columns=columns):
-            return _windows(X, geometry, columns)
-
+    for first, second, weights in _blocks(B, geometry, windows, others):
+        rows_of, columns_of = (functools.partial(_windows, geometry=geometry, windows=at) for at in (first, second or first))
         if "X" not in need:
-            found = _pull(family, _windows(X, geometry, first), right(X), weights, k_bar, None, *function, own, half=second is None)
+            found = _pull(model, rows_of(X), columns_of(X), weights, k_bar, None, own, half=second is None)
         else:
-            found = _pull_images(family, X, first, right, weights, k_bar, None, *function, own)
+            found = _pull_images(model, X, first, columns_of, weights, k_bar, None, own)
             if second is None:
                 found["X"] *= 2
             else:
-                turned = _pull_images(family, X, second, lambda X: _windows(X, geometry, first), weights.T, k_bar, None, *function, {"sides"})
-                found["X"] += turned["X"]
+                _add(found, _pull_images(model, X, second, rows_of, weights.T, k_bar, None, {"sides"}))
         if "B" in need:
             B_bar = found.pop("A")
-            if B.ndim == 1:
-                _add_outer_bar(bars["B"], B, B_bar, *(slice(a - start, b - start) for a, b in (first, columns)), second is None)
-            else:
+            if B.ndim == 2:
                 bars["B"] += B_bar
+            else:
+                _add_outer_bar(bars["B"], B, B_bar, *(slice(a - start, b - start) for a, b in (first, second or first)))
         _add(bars, found)
     return tuple(bars.values())
 
 
 def _blocks(B, geometry, windows, others):
-    """``(first, second, weights)``: pairs of ranges of windows, the second None where it is the first; and the weights of their pairs.
+    """``(first, second, weights)``: pairs of ranges of windows, the second None where it is the first, and weights of their pairs.
 
     These are B, or of b b' the blocks on one side of the diagonal, twice those beside it.
     """
@@ -277,7 +272,8 @@ def _blocks(B, geometry, windows, others):
             yield first, None if first == second else second, (1 if first == second else 2) * b[:, None] * c
 
 
-def _add_outer_bar(b_bar, b, B_bar, first, second, once):
+def _add_outer_bar(b_bar, b, B_bar, first, second):
     """Take the cotangent of such a block into that of b."""
-    b_bar[first] += (1 if once else 2) * (B_bar * b[second]).sum(1)
-    b_bar[second] += (1 if once else 2) * (B_bar * b[first, None]).sum(0)
+    twice = 1 if first == second else 2
+    b_bar[first] += twice * (B_bar * b[second]).sum(1)
+    b_bar[second] += twice * (B_bar * b[first, None]).sum(0)
