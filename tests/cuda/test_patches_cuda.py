@@ -3,7 +3,7 @@
 import shutil
 
 import numpy as np
-import patch_problems as problems
+import patches_problems as problems
 import pytest
 from cuda_host import cupy_on_host
 from cuda_host.emulated import emulated

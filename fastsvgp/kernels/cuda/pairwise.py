@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from . import loader, pairwise_wide
+from . import loader, pairwise_parts, pairwise_wide
 from .parameters import NULL, number, on_device, parameter
 
 BLOCK, TILE = 256, 64  # as in pairwise.cu: threads of a block, rows and columns of its tile
@@ -144,27 +144,11 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
         _launch("contract_rows", dtype, blocks, *given, *split, np.int32(contracted), side1, squares, total)
     for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
         if name in sides:
-            sum_sides(partial, sign, lengthscales, sides[name])
+            pairwise_parts.sum_sides(partial, sign, lengthscales, sides[name])
     if "variance" in totals:
-        sum_parts(total, variance, False, totals["variance"])
+        pairwise_parts.sum_parts(total, variance, False, totals["variance"])
     if "lengthscales" in totals:
-        sum_parts(squares, lengthscales, True, totals["lengthscales"])
-
-
-def sum_sides(parts, factor, lengthscales, out):
-    """out (items, N, D) := factor / lengthscales^2 times the sum over shares of parts (items, shares, D, N)."""
-    if out.size:
-        _, shares, D, N = parts.shape
-        sizes = np.int32(shares), np.int64(N), np.int32(D), np.float64(factor)
-        spread = parameter(lengthscales, out.dtype)
-        _launch("sum_sides", out.dtype, -(-out.size // BLOCK), parts, *sizes, *spread, out, np.int64(out.size))
-
-
-def sum_parts(parts, values, cubed, out):
-    """out () or (D,) := the sum of all parts, or of each column of (blocks, D), over the values or their cubes."""
-    if out.size:
-        rows = np.int64(parts.size // out.size), np.int32(out.size)
-        _launch("sum_parts", out.dtype, out.size, parts, *rows, *parameter(values, out.dtype), np.int32(cubed), out)
+        pairwise_parts.sum_parts(squares, lengthscales, True, totals["lengthscales"])
 
 
 def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals, factor):

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from . import loader, pairwise, products
+from . import loader, pairwise_parts, products
 from .pairwise import FAMILIES
 from .parameters import NULL, number, parameter
 
@@ -143,17 +143,17 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     found = {}
     if "sides" in need:
         found["sides"] = cp.empty((len(sides), rows, D), dtype)
-        pairwise.sum_sides(sides, 1, lengthscales, found["sides"])
+        pairwise_parts.sum_sides(sides, 1, lengthscales, found["sides"])
     if "A" in need:
         found["A"] = weights.sum(0).astype(dtype)
         if half:
             products.symmetrise(found["A"])
     if "variance" in need:
         found["variance"] = cp.empty((), dtype)
-        pairwise.sum_parts(total, variance, False, found["variance"])
+        pairwise_parts.sum_parts(total, variance, False, found["variance"])
     if "lengthscales" in need:
         found["lengthscales"] = cp.empty(np.shape(lengthscales), dtype)
-        pairwise.sum_parts(radial if of_all else squares, lengthscales, not of_all, found["lengthscales"])
+        pairwise_parts.sum_parts(radial if of_all else squares, lengthscales, not of_all, found["lengthscales"])
     return found
 
 

@@ -95,14 +95,18 @@ def check_gather(twin, rng, dtype):
 
 
 def compare(definition, arrays, *runs):
-    """Errors of a problem's values and cotangents beside plain NumPy's, each scaled to one, for each run of a twin."""
+    """Errors of a problem's values and cotangents beside plain NumPy's, for each run of a twin; relative to the largest result, and
+    at least to what it would be if weights and cotangents had one sign: sums of many terms may cancel.
+    """
+    *first, weights, variance, lengthscales, bar = arrays
     plain, truth = definition(*arrays), definition(*exactly(*arrays))
+    sizes = definition(*first, np.abs(weights), variance, lengthscales, np.abs(bar))
     errors = []
     for results in runs:
         errors.append([])
-        for result, same, exact in zip(results, plain, truth, strict=True):
+        for result, same, exact, size in zip(results, plain, truth, sizes, strict=True):
             assert result.shape == np.shape(exact) and result.dtype == arrays[0].dtype
-            scale = max(np.abs(exact).max(initial=0), 1)
+            scale = max(np.abs(exact).max(initial=0), np.abs(size).max(initial=0), 1)
             errors[-1].append([float(np.abs(a - exact).max(initial=0) / scale) for a in (result, same)])
     return errors
 
