@@ -256,7 +256,7 @@ def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, w
 
 
 def _blocks(B, geometry, windows, others):
-    """``(first, second, weights)``: pairs of ranges of windows, the second None where it is the first, and weights of their pairs.
+    """``(first, second, weights)``: two ranges of windows, the second None where it is the first, and the weights of their pairs.
 
     These are B, or of b b' the blocks on one side of the diagonal, twice those beside it.
     """
