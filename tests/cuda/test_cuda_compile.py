@@ -83,6 +83,12 @@ BUDGET = {
         "weigh": 80,
         "add_near": 128,
     },
+    "patches": {
+        "sums": 128,
+        "contract": 128,
+        "gather": 40,
+        "scatter": 40,
+    },
     "sparse_rows": {
         "gather": 40,
         "sort_runs": 40,
