@@ -95,8 +95,8 @@ def check_gather(twin, rng, dtype):
 
 
 def compare(definition, arrays, *runs):
-    """Errors of a problem's values and cotangents beside plain NumPy's, for each run of a twin: relative to the largest result, or
-    to what it would be if weights and cotangents had one sign, as sums of many terms may cancel.
+    """Errors of a problem's values and cotangents beside plain NumPy's, for each run of a twin: relative to the largest result,
+    or to what it would be if weights and cotangents had one sign, as sums of many terms may cancel.
     """
     *first, weights, variance, lengthscales, bar = arrays
     plain, truth = definition(*arrays), definition(*exactly(*arrays))
