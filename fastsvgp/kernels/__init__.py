@@ -843,8 +843,8 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
 
     Notes
     -----
-    Equal constant patches of an image count once, their weights summed. With E entries (m, n, p) that remain, (2 d + 25) E flops;
-    nothing of M N P numbers exists. The error of k is that of ``stationary``.
+    On the CPU equal constant patches of an image count once, their weights summed. With E entries (m, n, p) that remain,
+    (2 d + 25) E flops; nothing of M N P numbers exists. The error of k is that of ``stationary``.
     """
     module = twin("patches", Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     return module.patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows)
