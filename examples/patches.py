@@ -6,8 +6,9 @@
 
 8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions under a softmax. Windows of 5 x 5
 pixels, whose function has a squared exponential covariance; a weight for each of 576; inducing patches by k-means. Batches of
-100, 600 steps. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose S~ is diagonal and
-has no such steps, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that FASTSVGP_DATA names.
+100, 600 steps, whose sizes fall. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose
+S~ is diagonal and has no such steps, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that
+FASTSVGP_DATA names.
 """
 
 import argparse
@@ -29,7 +30,7 @@ ROWS = {  # the posterior, how many inducing inputs, and whether they are patche
     "SOLVE-GP": (fs.WhitenedOrthogonal, (75, 75), True),
 }
 NOISE = 0.1  # S~ of L- and R-SVGP to start from
-WEIGHT_STEP = 1e-4  # of Adam, for weights that begin at 1 / 576
+ADAM, WEIGHTS, NATURAL = 0.02, 1e-4, 0.05  # step sizes, that of Adam for weights that begin at 1 / 576 too
 
 
 def start(name, X, size=1.0, seed=0):
@@ -60,6 +61,16 @@ def posterior(kind, covariance, inducing):
     return fs.Relaxed(mean, noise, np.linalg.cholesky(inverse).astype(inducing.dtype))
 
 
+def falling(size, steps, last=0.005, warm=1):
+    """Step sizes along half a cosine, from ``size`` down to a part ``last`` of it; the first ``warm`` ones are smaller."""
+
+    def at(step):
+        fall = 0.5 * (1 + np.cos(np.pi * min(step / steps, 1)))
+        return float(size * (last + (1 - last) * fall) * min(1, 0.2 + 0.8 * step / warm))
+
+    return at
+
+
 def score(name, args):
     """Error and NLPD on held-out digits, and seconds of training; from a file where that is there."""
     finished, checkpoint = (pathlib.Path(args.out, f"{name}-{args.steps}{end}") for end in (".json", ".npz"))
@@ -70,8 +81,8 @@ def score(name, args):
     test, y_test = X[mnist.TRAIN :][: args.test], y[mnist.TRAIN :][: args.test]
     X, y = X[: mnist.TRAIN], y[: mnist.TRAIN]
     kind, _, of_patches = ROWS[name]
-    sizes = {"covariance.weights": WEIGHT_STEP} if of_patches else None
-    natural = fs.schedules.log_linear(1e-2, 0.05, 50) if kind in (fs.Whitened, fs.WhitenedOrthogonal) else None
+    sizes = {"covariance.weights": falling(WEIGHTS, args.steps)} if of_patches else None
+    natural = falling(NATURAL, args.steps, 0.2, warm=50) if kind in (fs.Whitened, fs.WhitenedOrthogonal) else None
 
     def report(step, value, info):
         if step % args.report_every == 0:
@@ -79,8 +90,8 @@ def score(name, args):
 
     model, info = fs.fit(
         start(name, X, args.size, args.seed), X, y, steps=args.steps, batch_size=args.batch_size, rng=args.seed,
-        optimiser=fs.adam(0.02, transform="log", step_sizes=sizes), natural_step_size=natural, callback=report,
-        checkpoint=checkpoint, resume=checkpoint if checkpoint.is_file() else None,
+        optimiser=fs.adam(falling(ADAM, args.steps), transform="log", step_sizes=sizes), natural_step_size=natural,
+        callback=report, checkpoint=checkpoint, resume=checkpoint if checkpoint.is_file() else None,
     )  # fmt: skip
     if info.interrupted:
         sys.exit(f"interrupted; the same command goes on from {checkpoint}")
