@@ -4,6 +4,8 @@
     python bench/peers.py --sizes 100,256 1000,1000 --seconds 20
     python bench/peers.py --device cuda        # all of them on one GPU, which every step waits for
     python bench/peers.py --step natural       # natural-gradient steps of q; see natural_peers.py
+    python bench/peers.py --step deep          # value and gradients of two layers; see layered_peers.py
+    python bench/peers.py --step convolutional # of images by their patches; the same
 
 All of them compute the whitened ELBO of one q(v) = N(m, W W'), ARD RBF, Gaussian noise, over one batch of the data
 (num_data = 10 B), and its gradient in all parameters: m, W, Z, lengthscales, variance, noise. How close the problems are:
@@ -30,6 +32,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(variable, str(THREADS))  # read once, when the libraries load
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # as fastsvgp loads OpenBLAS: here SciPy's is loaded before it
 
+import layered_peers  # noqa: E402
 import natural_peers  # noqa: E402
 import numpy as np  # noqa: E402
 import report  # noqa: E402
@@ -38,8 +41,6 @@ from problems import natural_step_flops, step_flops, step_problem  # noqa: E402
 
 JITTER = 1e-6
 SCALE = 10.0  # num_data / batch
-GRADIENT_SIZES = "100,256", "512,1024", "256,8192", "1000,1000", "2000,1000"
-NATURAL_SIZES = "512,1024,8,1", "100,200,784,10"
 
 
 def ours(p, device):
@@ -207,7 +208,7 @@ def installed(p, device, peers):
 def agreement(result, truth):
     """Relative difference of the value, and the largest over the gradients scaled by the largest entry of each (or 1)."""
     (value, grad), (true_value, true_grad) = result, truth
-    lower = {name: np.tril(g) if name == "scale_tril" else g for name, g in grad.items()}
+    lower = {name: np.tril(g) if name.endswith("scale_tril") else g for name, g in grad.items()}
     return abs(value - true_value) / abs(true_value), max(relative_error(lower[name], true_grad[name]) for name in true_grad)
 
 
@@ -232,9 +233,8 @@ def facts(device):
     return gpu.facts()
 
 
-def compare(M, B, seconds, device, peers, flops, columns):
+def compare(p, M, B, seconds, device, peers, flops):
     """One row a peer: name, median, best, ratio of medians, agreement in value and in gradients; and the gemm rate."""
-    p = step_problem(M, B, D=columns)
     steps, measure = dict(installed(p, device, peers)), rates_of(M, B, device)
     truth, rows = None, {}
     for name, step in steps.items():  # compiles, and compares
@@ -265,26 +265,50 @@ def pause():
     time.sleep(0.2)
 
 
+def gradient(M, B):
+    return step_problem(M, B), PEERS, step_flops(M, B)
+
+
+def natural(M, B, columns, P):
+    return step_problem(M, B, D=columns), natural_peers.peers(P), natural_step_flops(M, B, P)
+
+
+def deep(M, B):
+    return layered_peers.deep_problem(M, B), layered_peers.DEEP, layered_peers.deep_flops(M, B)
+
+
+def convolutional(M, B):
+    return layered_peers.convolutional_problem(M, B), layered_peers.CONVOLUTIONAL, layered_peers.convolutional_flops(M, B)
+
+
+STEPS = {  # name: (what makes problem, peers and flops of a size, sizes)
+    "gradient": (gradient, ("100,256", "512,1024", "256,8192", "1000,1000", "2000,1000")),
+    "natural": (natural, ("512,1024,8,1", "100,200,784,10")),
+    "deep": (deep, ("100,1024", "128,1024", "500,1000")),
+    "convolutional": (convolutional, ("150,100", "750,100")),
+}
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step", choices=("gradient", "natural"), default="gradient")
+    parser.add_argument("--step", choices=tuple(STEPS), default="gradient")
     parser.add_argument("--sizes", nargs="+", help="M,B of each; with --step natural M,B,D,P")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=20.0, help="about how long each size takes")
     args = parser.parse_args(arguments)
     command = shlex.join(["python", "bench/peers.py", *arguments])
-    packages = *report.PACKAGES, "jax", "torch", "gpytorch"
+    packages = *report.PACKAGES, "jax", "torch", "gpytorch", "gpflow", "tensorflow"
     print(report.header(command, packages, facts(args.device), report.computing()), end="\n\n")
     print("| size | program | median ms | best ms | times ours | times floor | value differs by | gradients differ by |")
     print("|" + " --- |" * 8)
-    for size in args.sizes or (GRADIENT_SIZES if args.step == "gradient" else NATURAL_SIZES):
-        M, B, columns, P = [*map(int, size.split(",")), 8, 1][:4] if args.step == "gradient" else map(int, size.split(","))
-        peers = PEERS if args.step == "gradient" else natural_peers.peers(P)
-        flops = step_flops(M, B) if args.step == "gradient" else natural_step_flops(M, B, P)
-        rate, rows = compare(M, B, args.seconds, args.device, peers, flops, columns)
+    problem, sizes = STEPS[args.step]
+    for size in args.sizes or sizes:
+        numbers = tuple(map(int, size.split(",")))
+        p, peers, flops = problem(*numbers)
+        rate, rows = compare(p, *numbers[:2], args.seconds, args.device, peers, flops)
         for name, median, best, ratio, floors, value, grad in rows:
-            numbers = f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e} | {grad:.1e}"
-            print(f"| {size.replace(',', ', ')} | {name} | {numbers} |")
+            told = f"{1e3 * median:.3g} | {1e3 * best:.3g} | {ratio:.2f} | {floors:.2f} | {value:.1e} | {grad:.1e}"
+            print(f"| {size.replace(',', ', ')} | {name} | {told} |")
         print(f"| {size.replace(',', ', ')} | gemm: {rate / 1e9:.0f} GFLOP/s | | | | | | |", flush=True)
 
 

@@ -244,6 +244,9 @@ from .kernels.num_threads import (
 from .kernels.num_threads import (
     set_num_threads as set_num_threads,
 )
+from .layers.convolutional import (
+    ConvolutionalLayer as ConvolutionalLayer,
+)
 from .layers.layer import (
     DeepGP as DeepGP,
 )

@@ -45,6 +45,7 @@ OURS = {
         ("bounds.elbo", ("SVGP",)),
         ("bounds.collapsed", ("SGPR",)),
         ("bounds.collapsed_orthogonal", ("OrthogonalSGPR",)),
+        ("layers.convolutional", ("ConvolutionalLayer",)),
         ("layers.layer", ("Layer", "DeepGP")),
         ("optim.adagrad", ("AdaGradState",)),
         ("optim.base", ("OptimiserState",)),

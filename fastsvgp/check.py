@@ -125,10 +125,10 @@ def inputs(name, X):
     return X
 
 
-def columns(X, D, name="X"):
-    """Refuse inputs whose columns are not those of the inducing inputs."""
+def columns(X, D, name="X", owner="`inducing`"):
+    """Refuse inputs whose columns are not those of the inducing inputs, or of what ``columns_of`` a covariance says."""
     if X.shape[1] != D:
-        raise ValueError(f"`{name}` has {X.shape[1]} columns where `inducing` has {D}; both need the same inputs")
+        raise ValueError(f"`{name}` has {X.shape[1]} columns where {owner} has {D}; both need the same inputs")
 
 
 def jitter_amount(jitter, dtype):
@@ -310,7 +310,7 @@ def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     if model.mean is not None:
         model.mean.check_shapes(D, outputs)
     if X is not ABSENT:
-        columns(X, D, names[0])
+        columns(X, D, names[0], model.covariance.columns_of)
         X = X.astype(dtype, copy=False)
     if Y is not ABSENT:
         Y = targets(Y, X.shape[0], outputs, model.likelihood, dtype, names)

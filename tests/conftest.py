@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).parent
 KEPT = pathlib.Path(os.environ.get("NUMBA_CACHE_DIR") or HERE.parent / "fastsvgp" / "kernels" / "cpu")
 NOTHING_COMPILED = not any(KEPT.rglob("*.nbi"))
 FIRST = ("pairwise", "products", "triangular", "cholesky")  # families that their tests compile, before all other tests
-BESIDE = ("chevron", "quadrature", "newton_schulz", "fourier")  # and meanwhile a process of its own, by their tests too
+BESIDE = ("chevron", "quadrature", "newton_schulz", "fourier", "patches")  # meanwhile, by their tests, in another process
 COMPILING = pytest.StashKey()
 
 

@@ -3,13 +3,16 @@
 from functools import partial
 
 import numpy as np
-from oracles import covariances, dual_sites, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal
+from oracles import covariances, dual_sites, gp, inverse_free, inverse_free_whitened, likelihood_gradients, orthogonal, patches
 
 import fastsvgp as fs
 from fastsvgp import kernels
 
 
 def blocks(covariance, Z, X, jitter):
+    if isinstance(covariance, fs.Convolutional):
+        Kuu = patches.Kuu(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
+        return fs.Blocks(Kuu, patches.Kuf(covariance, Z, X), patches.Kff(covariance, X, X).diagonal().copy())
     Kuu = covariances.matrix(covariance, Z, Z) + np.asarray(jitter, Z.real.dtype) * np.eye(len(Z), dtype=Z.real.dtype)
     kff = covariances.matrix(covariance, X, X).diagonal().copy()
     return fs.Blocks(Kuu, covariances.matrix(covariance, Z, X), kff)
@@ -132,11 +135,13 @@ def elbo(model, X, Y, scale, jitter, **probes):
 
 
 def layer_moments(layer, X, jitter):
-    """Means and variances (P, N) of a layer's functions at its inputs, and its KL term."""
-    Z = layer.inducing
+    """Means and variances (P, N) of a layer's functions at its inputs, of all patches side by side, and its KL term."""
+    Z, N = layer.inducing, len(X)
     Z = np.concatenate([Z.Z, Z.O]) if isinstance(Z, fs.InducingPair) else Z
+    if isinstance(layer, fs.ConvolutionalLayer):
+        X = np.concatenate(patches.gather(X, layer.geometry))
     mean, var, kl = moments(layer.posterior, blocks(layer.covariance, Z, X, jitter))
-    return mean + prior_mean(layer.mean, X), var, kl
+    return *(a.T.reshape(N, -1).T for a in (mean + prior_mean(layer.mean, X), var)), kl
 
 
 def deep_marginals(model, X, draws, jitter):

@@ -89,17 +89,20 @@ def check_all(twin, rng, family, N, D, n, count, dtype):
 def small_run(twin, dtype):
     """Every kernel on more than one block, for runs that are slow; phases made in the kernel, and by a product before it."""
     rng, need = generator(1), ("X", "w", "variance", "lengthscales")
+    alone = {"_sum_parts": lambda *parts: None, "_column_products": lambda *products: np.zeros(1, dtype)}  # seen once, below
     for D, n, count in ((2, 17, 1), (17, 16, 2)):
         X, U, W, indices, variance, _ = problem(rng, 12, D, n, count, dtype)
         model = "matern32", SEED, indices, NUM, variance, dtype(1.25)
-        for w, out_bar, transpose in ((W, U, False), (U, W, True)):
-            twin.multiply(X, w, *model, transpose)
-            twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
-        for asked in (("out",), ("W",), ("out", "W"), ("X",)):  # a kernel each, with squares
-            twin.sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, asked, None)
+        with mock.patch.multiple(twin, **alone):
+            for w, out_bar, transpose in ((W, U, False), (U, W, True)):
+                twin.multiply(X, w, *model, transpose)
+                twin.multiply_vjp(out_bar, X, w, *model, transpose, need)
+            for asked in (("out",), ("W",), ("out", "W")):  # a kernel each, with squares
+                twin.sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, asked, None)
+        twin.sweep(X[:9], W[:1], W[0], U[:1, :9], U[0, :9], *model, ("X", "lengthscales"), None)
     X, U, W, indices, *scales = problem(rng, 520, 1, 90, 1, dtype)
-    # several tiles of points and stages for a block; what they leave is added up above
-    with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, _sum_parts=lambda *parts: None):
+    # several tiles of points and stages for a block
+    with mock.patch.multiple(twin, GROUPS_EACH=1, _share=lambda *sizes: 80, **alone):
         for w, transpose in ((W, False), (U, True)):
             twin.multiply(X, w, "rbf", SEED, indices, NUM, *scales, transpose)
         twin.sweep(X[:300], W, W[0], U[:, :300], U[0, :300], "rbf", SEED, indices, NUM, *scales, ("out", "v"), None)

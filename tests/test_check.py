@@ -121,7 +121,7 @@ def test_mixed_devices(rng):
 
 
 def test_wrong_model_and_wrong_names(rng):
-    with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got dict"):
+    with pytest.raises(TypeError, match="`model` must be a fastsvgp.(DeepGP or )?SVGP, got dict"):
         fs.elbo({}, X, Y)
     with pytest.raises(ValueError, match="`wrt` names 'lengthscale', which is not a field.*covariance.lengthscales"):
         fs.elbo_and_grad(good(rng), X, Y, wrt=("lengthscale",))
@@ -404,7 +404,7 @@ SGPR_ONLY = {"collapsed_bound": (X, Y), "collapsed_bound_and_grad": (X, Y), "opt
 @pytest.mark.parametrize("name", SVGP_ONLY)
 def test_what_an_sgpr_does_not_offer(name):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
-    kinds = "(QSGP or )?SVGP(, SiteSVGP or VGP)?"
+    kinds = "(DeepGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?"  # those whose rooms are loaded
     message = rf"{name}: `model` must be a fastsvgp.{kinds}, got SGPR: its bound is collapsed_bound\(model, X, Y"
     with pytest.raises(TypeError, match=message):
         getattr(fs, name)(sgpr, *SVGP_ONLY[name])
@@ -426,7 +426,7 @@ def test_what_is_no_model_at_all(rng, name):
         covariance, inducing, posterior, likelihood, mean = m.covariance, m.inducing, m.posterior, m.likelihood, None
 
     for wrong, kind in ((Parts(), "Parts"), (m.posterior, "Whitened"), (None, "NoneType"), (fs.SVGP, "type")):
-        kinds = "SVGP|QSGP or SVGP|SVGP, SiteSVGP or VGP|(OrthogonalSGPR or )?SGPR"
+        kinds = "(DeepGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?|(OrthogonalSGPR or )?SGPR"
         message = rf"{name}: `(model|sgpr)` must be a fastsvgp.({kinds}), got {kind}$"
         with pytest.raises(TypeError, match=message):
             getattr(fs, name)(wrong, *(SVGP_ONLY | SGPR_ONLY)[name])
@@ -448,7 +448,7 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     assert fs.elbo(Kind(), X, Y, jitter=0.1) == fs.elbo(model=Kind(), X=X, Y=Y, jitter=0.1) == 0.1
     assert fs.elbo(Kind(), X, Y) is None
     assert fs.predict_f(Finer(), X, chunk_size=3) == {"chunk_size": 3}
-    with pytest.raises(TypeError, match="elbo: `model` must be a fastsvgp.SVGP, got Finer, which offers predict_f"):
+    with pytest.raises(TypeError, match="elbo: `model` must be a fastsvgp.(DeepGP or )?SVGP, got Finer, which offers predict_f"):
         fs.elbo(Finer(), X, Y)  # a derived class is a kind of its own
     with pytest.raises(TypeError, match="register: 'elboo' is no public function.*elbo_and_grad"):
         fs.models.register(Kind, elboo=fs.elbo)
@@ -461,7 +461,7 @@ def test_a_kind_of_model_says_what_it_offers_and_takes(rng, monkeypatch):
     with pytest.raises(TypeError, match="predict_f: `model` must be .*got Kind, which offers elbo, kl_term_and_grad"):
         fs.predict_f(Kind(), X)
     fs.models.register(Kind, instead="ask its maker")
-    with pytest.raises(TypeError, match="predict_y: `model` must be a fastsvgp.QSGP or SVGP, got Kind: ask its maker"):
+    with pytest.raises(TypeError, match="predict_y: `model` must be a fastsvgp.(DeepGP, )?QSGP or SVGP, got Kind: ask its maker"):
         fs.predict_y(Kind(), X)
 
 

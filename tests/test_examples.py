@@ -33,6 +33,8 @@ odd_even = _example("odd_even")
 relevance = _example("relevance")
 dual = _example("dual")
 directions = _example("directions")
+deep = _example("deep")
+patches = _example("patches")
 
 
 def test_a_covariance_that_stays_outside(blocks, rng, capsys):
@@ -165,6 +167,33 @@ def test_the_picture_of_solve_gp(solve_gp, tmp_path):
     assert solve_gp.main(["snelson", "--steps", "3", "--out", str(tmp_path)]) == []
     assert (tmp_path / "solve_gp.png").read_bytes().startswith(b"\x89PNG")
     assert solve_gp.toys(3)[2]["ODVGP 5+100"].inducing.O.shape == (100, 1)
+
+
+def test_deep_gps_of_a_step_and_of_kin40k(deep, tmp_path):
+    """A training goes on from its checkpoint."""
+    pytest.importorskip("matplotlib")
+    deep.main(["step", "--steps", "2", "--out", str(tmp_path)])
+    assert (tmp_path / "deep.png").read_bytes().startswith(b"\x89PNG")
+    skip_without(deep.DATA, "kin40k.data.csv.gz", "kin40k.test_mask.csv.gz")
+    command = ["kin40k", "--inducing", "20", "--batch-size", "100", "--report-every", "2", "--out", str(tmp_path)]
+    rows = deep.main([*command, "--steps", "2"]) + deep.main([*command, "--steps", "4"])
+    assert [row[0] for row in rows] == [2, 4] and all(0.8 < row[3] < 1.1 for row in rows)
+
+
+def test_digits_by_patches(patches, tmp_path, monkeypatch):
+    """A row that is finished is read from its file."""
+    pytest.importorskip("matplotlib")
+    skip_without(patches.mnist.FOLDER, "mnist_t10k.images-idx3-ubyte.gz")
+    few = tuple(part[:200] for part in patches.mnist.digits())
+    monkeypatch.setattr(patches.mnist, "digits", lambda: few)
+    monkeypatch.setattr(patches.mnist, "TRAIN", 150)
+    command = ["--steps", "2", "--size", "0.08", "--batch-size", "10", "--test", "10", "--out", str(tmp_path)]
+    rows = patches.main(command)
+    assert [row.split(" | ")[0][2:] for row in rows] == list(patches.ROWS)
+    assert patches.main([*command, "picture", "RBF"]) == rows[1:2]
+    assert (tmp_path / "patches.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        patches.main(["moon"])
 
 
 def test_dual_sites_beside_a_held_q(dual, tmp_path, capsys):

@@ -34,9 +34,14 @@ def cases():
     pair = fs.InducingPair(Z, rng.standard_normal((3, D)))
     two = fs.replace(model, inducing=pair, posterior=fs.Orthogonal(np.zeros(M), np.eye(M), np.zeros(3), np.eye(3)))
     wide = fs.replace(two, posterior=fs.DecoupledWeights(np.zeros(M), np.eye(M), np.ones(3)))
+    hidden = fs.Layer(model.covariance, Z, fs.LikelihoodForm(np.zeros((D, M)), np.ones(M)), fs.IdentityMean())
+    deep = fs.DeepGP((hidden, fs.Layer(model.covariance, Z, q)), model.likelihood)
+    draws = (rng.standard_normal((2, N, D)),)
     sites = fs.SiteSVGP(model.covariance, Z, fs.Sites(np.ones(N), np.ones(N)), model.likelihood)
     full = fs.VGP(model.covariance, sites.sites, model.likelihood)
     orthogonal = fs.OrthogonalSGPR(model.covariance, pair, 0.1, np.zeros(3), np.eye(3))
+    convolutional = fs.Convolutional(model.covariance, 0.5, fs.Linear(), image_shape=(3, 2), patch_shape=(1, 2))
+    images, of_images = rng.standard_normal((N, 6)), fs.replace(model, covariance=convolutional, inducing=np.hstack([Z, Z]))
     chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
     features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
@@ -48,6 +53,12 @@ def cases():
     bound = dict(shared, num_data=20.0)
     sums = dict(bound, model=relaxed, probes=2)
     A, L = np.eye(M) + 0.1, np.eye(M)
+    on_patches = fs.ConvolutionalLayer(
+        fs.RBF(1.0, np.ones(4)), rng.standard_normal((M, 4)), fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)),
+        image_shape=(3, 3), patch_shape=(2, 2),
+    )  # fmt: skip
+    maps = fs.DeepGP((on_patches, fs.Layer(model.covariance, rng.standard_normal((M, 8)), q)), model.likelihood)
+    maps = fs.replace_at(maps, "layers.1.covariance.lengthscales", 1.0)
     return {
         "elbo": (fs.elbo, sums),
         "elbo_and_grad": (fs.elbo_and_grad, dict(sums, wrt=("covariance",), inputs=True)),
@@ -60,6 +71,19 @@ def cases():
         ),
         "predict_from_blocks": (fs.predict_from_blocks, dict(blocks=blocks, posterior=q, full_cov=False, jitter=None)),
         "natural_step": (fs.natural_step, dict(bound, step_size=0.3)),
+        "natural_update": (fs.natural_update, dict(posterior=q, posterior_bar=q, step_size=0.3)),
+        "elbo_and_grad of layers": (fs.elbo_and_grad, dict(bound, model=deep, wrt=("layers.1.covariance",), num_samples=2)),
+        "elbo of layers at draws": (fs.elbo, dict(model=deep, X=X, Y=Y, draws=draws, num_data=20.0)),
+        "natural_step of layers": (fs.natural_step, dict(bound, model=deep, step_size=0.3, monotone=False)),
+        "predict_log_density of layers": (
+            fs.predict_log_density, dict(model=deep, Xs=X, Ys=Y, num_samples=4, rng=0, chunk_size=3),
+        ),
+        "sample_f of layers": (fs.sample_f, dict(model=deep, Xs=X, num_samples=2, rng=0, jitter=1e-6)),
+        "deep_gp": (
+            fs.deep_gp,
+            dict(X=X, likelihood=model.likelihood, num_layers=2, M=M, width=1, covariance=fs.RBF, posterior=fs.Whitened, rng=0),
+        ),
+        "pca_mean": (fs.pca_mean, dict(X=X, P=1, rng=0, subset=9)),
         "natural_step_and_grad": (fs.natural_step_and_grad, dict(bound, step_size=0.3, wrt="inducing", monotone=True)),
         "collapsed_bound": (fs.collapsed_bound, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
@@ -69,6 +93,9 @@ def cases():
         "predict_log_density": (fs.predict_log_density, dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
         "sample_f": (fs.sample_f, dict(model=model, Xs=X, num_samples=2, rng=0, jitter=None)),
         "ravel": (fs.ravel, dict(model=model, unconstrained=True, fixed=("inducing",), transform="log")),
+        "elbo_and_grad of images": (fs.elbo_and_grad, dict(bound, model=of_images, X=images, inputs=True)),
+        "extract_patches": (fs.extract_patches, dict(X=images, image_shape=(3, 2, 1), patch_shape=(2, 2), stride=1)),
+        "patch_inducing": (fs.patch_inducing, dict(X=images, M=M, covariance=of_images.covariance, rng=0)),
         "kmeans_inducing": (fs.kmeans_inducing, dict(X=X, M=M, rng=0, iterations=2, subset=9)),
         "greedy_variance_inducing": (
             fs.greedy_variance_inducing, dict(X=X, M=M, covariance=model.covariance, rng=0, subset=9),
@@ -161,6 +188,9 @@ def cases():
         "adagrad": (fs.adagrad, dict(step_size=0.1, epsilon=1e-8, fixed="inducing")),
         "sgd": (fs.sgd, dict(step_size=0.1, momentum=0.5, step_sizes=None, fixed="inducing", transform="softplus")),
         "replace_at": (fs.replace_at, dict(tree=model, path="covariance.variance", value=2.0)),
+        "elbo_and_grad of feature maps": (
+            fs.elbo_and_grad, dict(model=maps, X=rng.standard_normal((N, 9)), Y=Y, jitter=1e-6, rng=0),
+        ),
         "to_host": (fs.to_host, dict(tree=model)),
         "set_num_threads": (fs.set_num_threads, dict(count=None)),
         "inverse_updates": (fs.inverse_updates, dict(step_size=None, tolerance=1e-3, max_steps=3, direction="exact")),

@@ -230,7 +230,7 @@ def checked(sgpr, X, Y, jitter, num_sets=1):
             "give a larger one: for standardised targets 1e-6 is small"
         )
     _, D = check.inducing(sgpr, num_sets, type(sgpr).__name__)
-    check.columns(X, D)
+    check.columns(X, D, owner=sgpr.covariance.columns_of)
     if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
         raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
     check.finite("Y", Y)

@@ -74,6 +74,9 @@ class DecoupledLayerPass:
         Kvf = self._Kvf(X)
         return Marginals(f.mean + Kvf.products.reshape(f.mean.shape), f.var), (rows, Kvf)
 
+    def floor(self, X):
+        return self._on_Z.floor(X)
+
     def joint(self, X):
         f = self._on_Z.joint(X)
         return f._replace(mean=f.mean + self._Kvf(X).products.reshape(f.mean.shape))

@@ -345,7 +345,7 @@ def checked(model, X, Y, jitter):
     model, dtype = check.parameters(model, X, *((Y,) if Y is not check.ABSENT and Y.dtype.kind == "f" else ()))
     D = X.shape[1]
     if hasattr(model, "inducing"):
-        check.columns(X, check.inducing(model, 1, "SiteSVGP")[1])
+        check.columns(X, check.inducing(model, 1, "SiteSVGP")[1], owner=model.covariance.columns_of)
     elif D:
         model.covariance.check_dim(D)
     else:

@@ -6,4 +6,16 @@ from .convolutional import Convolutional, extract_patches
 from .linear import Constant, Linear
 from .stationary import RBF, Matern12, Matern32, Matern52
 
-__all__ = ["RBF", "Constant", "Convolutional", "Covariance", "Linear", "Matern12", "Matern32", "Matern52", "Product", "Sum", "extract_patches"]
+__all__ = [
+    "RBF",
+    "Constant",
+    "Convolutional",
+    "Covariance",
+    "Linear",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Product",
+    "Sum",
+    "extract_patches",
+]

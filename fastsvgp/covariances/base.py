@@ -68,6 +68,7 @@ class Covariance:
     """
 
     per_feature: ClassVar[tuple[str, ...]] = ()
+    columns_of: ClassVar[str] = "`inducing`"  # what has as many columns as X, in messages
     inducing_type: ClassVar[type | None] = None  # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
 
     if TYPE_CHECKING:  # given to the class where sums and products are known

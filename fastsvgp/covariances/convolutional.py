@@ -1,17 +1,18 @@
 """Functions of images that are sums of one function over all patches, with inducing variables that are values at patches.
 
-van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); with covariances of places as well: Dutordoir et al.,
-"Bayesian Image Classification with Deep Convolutional Gaussian Processes" (2020, TICK). With f(x) = sum_p w_p g(x[p], c_p) over the
-windows p, c_p their places, and g of covariance k l (k of patches; l of places, 1 where there is none), u_m = g(z_m, c_m):
+van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian Processes" (2017); with a covariance of places beside: Dutordoir et
+al., "Bayesian Image Classification with Deep Convolutional Gaussian Processes" (2020). f(x) = sum_p w_p g(x[p], c_p) over windows
+p, c_p their places, and g has the covariance k l (k of patches; l of places, 1 where there is none), so that, with
+u_m = g(z_m, c_m),
 
     Kuu = k(z, z') l(c, c')
     Kuf = sum_p A_mp k(z_m, x[p])                     A_mp = w_p l(c_m, c_p)
     Kff = sum_pq B_pq k(x[p], x'[q])                  B_pq = w_p w_q l(c_p, c_q)
 
-On the way back E = A K_bar and so on are weights of k alone, and for A_bar and B_bar, the sums of K_bar k over images:
+On the way back the sums keep A_bar and B_bar, which hold k times cotangents, summed over images:
 
     w_bar_p = sum_m A_bar_mp l(c_m, c_p) + 2 sum_q B_bar_pq l(c_p, c_q) w_q
-    l_bar = A_bar diag(w),  w w' B_bar                k_bar = K_bar l and l_bar = K_bar k of Kuu
+    l_bar = A_bar diag(w), and w w' B_bar (elementwise); of Kuu k_bar = K_bar l and l_bar = K_bar k
 """
 
 from dataclasses import KW_ONLY
@@ -23,7 +24,19 @@ from .. import check, kernels
 from ..inducing import sets_of
 from ..records import leaf, plus, record, replace, static, tree_map
 from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
-from .patch_sums import add_outer_bar, chunk, num_windows, outer, pair_sums, pair_sums_vjp, pairs, ranges, sums, sums_vjp
+from .patch_sums import (
+    add_outer_bar,
+    chunk,
+    num_windows,
+    outer,
+    pair_sums,
+    pair_sums_vjp,
+    pairs,
+    ranges,
+    sums,
+    sums_vjp,
+    together,
+)
 
 
 def geometry_of(image_shape, patch_shape, stride):
@@ -43,15 +56,15 @@ def geometry_of(image_shape, patch_shape, stride):
 def check_image_columns(who, D, geometry):
     H, W, C, *_ = geometry
     if D != H * W * C:
-        raise ValueError(f"{who}: images of {H} x {W} x {C} pixels have {H * W * C} columns, but the inputs have {D}")
+        raise ValueError(f"{who}: `X` has {D} columns, but an image of `image_shape` {(H, W, C)} has {H * W * C}; give one a row")
 
 
 @record
 class Convolutional(Covariance):
     """The function of an image that is a weighted sum of one function of its patches; inducing inputs are patches.
 
-    Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart, and are counted row
-    by row; what of the image no window reaches does not count. Inducing inputs Z are patches (M, h w C) in the same order. With a
+    Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart, and are counted
+    row by row; pixels that no window reaches do not count. Inducing inputs Z are patches (M, h w C) in the same order. With a
     ``location_covariance`` they have two more columns, row and column of the window's first pixel, and k of patches is
     multiplied by that of places. There is no division by the number of patches: 1 / patches is a good start for the weights.
 
@@ -93,6 +106,10 @@ class Convolutional(Covariance):
         _, _, C, h, w, _ = self.geometry
         return h * w * C
 
+    @property
+    def columns_of(self):
+        return f"an image {tuple(self.image_shape)}"
+
     def num_columns(self, inducing):
         """H W C. ``ValueError`` where inducing inputs do not have the columns of patches."""
         H, W, C, h, w, _ = self.geometry
@@ -127,9 +144,9 @@ class Convolutional(Covariance):
         return None if windows is None else kernels.window_places(self.geometry, X, windows)
 
     def _runs(self, Z):
-        """Ranges of windows of which weights (M, P) are arrays."""
-        P = num_windows(self.geometry)
-        return ranges(P, P if self.location_covariance is None else chunk(Z) // len(Z))
+        """Ranges of windows whose patches, and weights (M, P) with places, are arrays."""
+        most = together(Z, self.geometry)
+        return ranges(num_windows(self.geometry), most if self.location_covariance is None else min(most, chunk(Z) // len(Z)))
 
     def _bars(self, need, like, patch_bar, location_bar=None, weights_bar=None):
         """The record of cotangents, with zeros for those that are needed and not there; None where no field is needed."""
@@ -174,14 +191,14 @@ class Convolutional(Covariance):
     def Kuu_vjp(self, K_bar, K, inducing, other=None, need=("covariance", "inducing", "other")):
         """Cotangents ``(covariance_bar, inducing_bar, other_bar)`` of ``Kuu``."""
         (Z, c), (Z2, c2), need = self._split(inducing), self._split(other), matrix_need(tuple(need), "inducing", "other")
-        l, k = self.location_covariance, self.patch_covariance
-        if l is None:
+        k, of_place = self.patch_covariance, self.location_covariance
+        if of_place is None:
             patch_bar, *Z_bars = _pulled(k, K_bar, K, Z, Z2, need_of(need, "patch_covariance"))
             return self._bars(need, inducing, patch_bar), *Z_bars
-        K, L = k.matrix(Z, Z2), l.matrix(c, c2)
+        K, L = k.matrix(Z, Z2), of_place.matrix(c, c2)
         patch_bar, *Z_bars = _pulled(k, K_bar * L, K, Z, Z2, need_of(need, "patch_covariance"))
         K *= K_bar
-        location_bar, *c_bars = _pulled(l, K, L, c, c2, need_of(need, "location_covariance"))
+        location_bar, *c_bars = _pulled(of_place, K, L, c, c2, need_of(need, "location_covariance"))
         return self._bars(need, inducing, patch_bar, location_bar), *map(_joined, Z_bars, c_bars)
 
     # --- inducing variables and images ---
@@ -198,21 +215,21 @@ class Convolutional(Covariance):
 
     def Kuf_vjp(self, K_bar, K, inducing, X, need=("covariance", "inducing", "X")):
         """Cotangents ``(covariance_bar, inducing_bar, X_bar)`` of ``Kuf``."""
-        (Z, c), l, words = self._split(inducing), self.location_covariance, matrix_need(tuple(need), "inducing", "X")
+        (Z, c), of_place, words = self._split(inducing), self.location_covariance, matrix_need(tuple(need), "inducing", "X")
         of_patches = tuple({"X1": "Z", "X2": "X"}.get(name, name) for name in need_of(words, "patch_covariance"))
-        of_places = () if l is None else tuple(name for name in need_of(words, "location_covariance") if name != "X2")
+        of_places = () if of_place is None else tuple(name for name in need_of(words, "location_covariance") if name != "X2")
         weights_bar, bars = self._no_weights_bar(need, X), (None,) * 5
         of_A = ("A",) if of_places or weights_bar is not None else ()
         for windows in self._runs(Z):
-            w, places = self._weights(X, windows), None if l is None else self._places(X, windows)
-            L = None if l is None else l.matrix(c, places)
-            A = w if l is None else L * w
+            w, places = self._weights(X, windows), None if of_place is None else self._places(X, windows)
+            L = None if of_place is None else of_place.matrix(c, places)
+            A = w if of_place is None else L * w
             *new, A_bar = sums_vjp(self.patch_covariance, K_bar, Z, X, A, self.geometry, windows, of_patches + of_A)
             if weights_bar is not None:
-                weights_bar[slice(*windows)] = A_bar if l is None else (A_bar * L).sum(0)
+                weights_bar[slice(*windows)] = A_bar if of_place is None else (A_bar * L).sum(0)
             if of_places:
                 A_bar *= w
-            bars = plus((*new, *_pulled(l, A_bar, L, c, places, of_places)[:2]), bars)
+            bars = plus((*new, *_pulled(of_place, A_bar, L, c, places, of_places)[:2]), bars)
         patch_bar, Z_bar, X_bar, location_bar, c_bar = bars
         return self._bars(need, X, patch_bar, location_bar, weights_bar), _joined(Z_bar, c_bar), X_bar
 
@@ -220,21 +237,21 @@ class Convolutional(Covariance):
 
     def diag(self, X):
         """Variances (N,) of the function of images."""
-        k, l, w = self.patch_covariance, self.location_covariance, self._weights(X)
-        if l is None:
+        k, of_place, w = self.patch_covariance, self.location_covariance, self._weights(X)
+        if of_place is None:
             return pair_sums(k, X, w, self.geometry)
         total = 0
         for at in pairs(num_windows(self.geometry)):
-            B = l.matrix(*(self._places(X, one) for one in at))
+            B = of_place.matrix(*(self._places(X, one) for one in at))
             B *= outer(w, *at)
             total = total + pair_sums(k, X, B, self.geometry, *at)
         return total
 
     def diag_vjp(self, k_bar, X, need=("covariance", "X")):
         """Cotangents ``(covariance_bar, X_bar)`` of ``diag``."""
-        k, l, w, of_patches = self.patch_covariance, self.location_covariance, self._weights(X), need_of(need, "patch_covariance")
-        weights_bar = self._no_weights_bar(need, X)
-        if l is None:
+        k, of_place, w = self.patch_covariance, self.location_covariance, self._weights(X)
+        of_patches, weights_bar = need_of(need, "patch_covariance"), self._no_weights_bar(need, X)
+        if of_place is None:
             of_B = () if weights_bar is None else ("B",)
             patch_bar, X_bar, weights_bar = pair_sums_vjp(k, k_bar, X, w, self.geometry, need=of_patches + of_B)
             return self._bars(need, X, patch_bar, None, weights_bar), X_bar
@@ -243,13 +260,13 @@ class Convolutional(Covariance):
         bars = (None,) * 3
         for at in pairs(num_windows(self.geometry)):
             places = [self._places(X, one) for one in at]
-            L = l.matrix(*places)
+            L = of_place.matrix(*places)
             *new, B_bar = pair_sums_vjp(k, k_bar, X, outer(w, *at) * L, self.geometry, *at, of_patches + of_B)
             if weights_bar is not None:
                 add_outer_bar(weights_bar, w, B_bar * L, *at)
             if of_places:
                 B_bar *= outer(w, *at)
-            bars = plus((*new, _pulled(l, B_bar, L, *places, of_places)[0]), bars)
+            bars = plus((*new, _pulled(of_place, B_bar, L, *places, of_places)[0]), bars)
         patch_bar, X_bar, location_bar = bars
         return self._bars(need, X, patch_bar, location_bar, weights_bar), X_bar
 

@@ -7,9 +7,9 @@ from ..records import plus
 from .base import wanted
 from .stationary import Stationary
 
-CHUNK = 2**18  # entries of a matrix at a time: 2 MiB in float64
+CHUNK = 2**17  # entries of a matrix at a time: 1 MiB in float64
 DEVICE_CHUNK = 2**24
-SIDE = 512  # windows of each range where weights of pairs of them are an array
+SIDE = 384  # windows of each range where weights of pairs of them are an array
 
 
 def num_windows(geometry):
@@ -31,6 +31,12 @@ def pairs(total, size=SIDE):
 
 def chunk(like):
     return CHUNK if type(like) is np.ndarray else DEVICE_CHUNK
+
+
+def together(like, geometry):
+    """How many windows of an image may have their patches at hand at one time."""
+    _, _, C, h, w, _ = geometry
+    return max(1, chunk(like) // (h * w * C))
 
 
 def _own(covariance, need):
@@ -63,12 +69,13 @@ def sums_vjp(covariance, K_bar, Z, X, A, geometry, windows, need):
     """``(covariance_bar, Z_bar, X_bar, A_bar)`` for ``need`` of "covariance" and its fields, "Z", "X", "A"."""
     if isinstance(covariance, Stationary):
         fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
+        inputs = (name for name in need if name in ("Z", "X", "A"))
         Z_bar, X_bar, A_bar, *bars = kernels.patch_sums_vjp(
-            K_bar, covariance.family, Z, X, A, *parameters, geometry, windows, (*fields, *(n for n in need if n in ("Z", "X", "A")))
+            K_bar, covariance.family, Z, X, A, *parameters, geometry, windows, (*fields, *inputs)
         )
         return _of(covariance, fields, *bars), Z_bar, X_bar, A_bar
     names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need if name != "A")
-    total, X_bar = (None, None), np.zeros(X.shape, X.dtype, like=X) if "X" in need else None
+    total, X_bar = (None, np.zeros_like(Z) if "Z" in need else None), np.zeros_like(X) if "X" in need else None
     A_bar = np.zeros(A.shape, A.dtype, like=A) if "A" in need else None
     for images, here, part in _chunks(Z, X, windows, geometry):
         patches = kernels.gather_patches(X[images], geometry, here)
@@ -99,7 +106,7 @@ def _chunks(Z, X, windows, geometry):
 
 def pair_sums(covariance, X, B, geometry, windows=None, others=None):
     """(N,); B (P, P) symmetric, (P,) for b b' of all windows, or with ``others`` (P, Q)."""
-    if isinstance(covariance, Stationary):
+    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         parameters = covariance.variance, covariance.lengthscales
         return kernels.patch_pair_sums(covariance.family, X, B, *parameters, geometry, windows, others)
     if B.ndim == 1:
@@ -115,7 +122,7 @@ def pair_sums(covariance, X, B, geometry, windows=None, others=None):
 def pair_sums_vjp(covariance, k_bar, X, B, geometry, windows=None, others=None, need=("covariance", "X", "B")):
     """``(covariance_bar, X_bar, B_bar)``; B_bar as of the kernel."""
     inputs = tuple(name for name in need if name in ("X", "B"))
-    if isinstance(covariance, Stationary):
+    if isinstance(covariance, Stationary) and (B.ndim == 2 or len(B) <= together(X, geometry)):
         fields, parameters = _own(covariance, need), (covariance.variance, covariance.lengthscales)
         X_bar, B_bar, *bars = kernels.patch_pair_sums_vjp(
             k_bar, covariance.family, X, B, *parameters, geometry, windows, others, (*fields, *inputs)
@@ -161,4 +168,5 @@ def add_outer_bar(b_bar, b, B_bar, first, second):
 
 def _both(X, geometry, windows, others):
     """The patches of one image in both ranges; None for the second where it is the first."""
-    return kernels.gather_patches(X, geometry, windows)[0], None if others is None else kernels.gather_patches(X, geometry, others)[0]
+    second = None if others is None else kernels.gather_patches(X, geometry, others)[0]
+    return kernels.gather_patches(X, geometry, windows)[0], second

@@ -533,7 +533,7 @@ def normal_points(dim, num, rng=None, like=None):
     Parameters
     ----------
     dim, num : int
-        ``num`` a power of two, at least 2.
+        ``num`` a power of two, at least 2. Beyond the 21 201 dimensions of Sobol points they are random.
     rng : None, int or numpy.random.Generator
         None stands for seed 0; points of a seed are always the same. A Generator is advanced, and gives new points each time.
 
@@ -806,9 +806,9 @@ def inner_vjp(K_bar, X1, X2, weights, need=("X1", "X2", "weights")):
 # --- patches: sums of a covariance over the windows of images ------------------------------------------------------------
 #
 # An image is a row of X (N, H W C): its pixels row by row, channels last. ``geometry`` is (H, W, C, h, w, stride): windows of
-# h x w pixels whose first pixels lie ``stride`` apart, R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1 of them. Window
-# p = r S + s holds a patch x[p] of d = h w C numbers in the same order. ``windows`` is a range (start, stop) of them, None all:
-# P = stop - start. Of a sum over many windows each pair of ranges is a call of its own, so that no weights (P, P) need to exist.
+# h x w pixels whose first pixels lie ``stride`` apart, R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1 of them.
+# Window p = r S + s holds a patch x[p] of d = h w C numbers in the same order. ``windows`` is a range (start, stop) of them, None
+# all: P = stop - start. Each pair of ranges of windows may be a call of its own, so that no weights (P, P) need to exist.
 
 
 def gather_patches(X, geometry, windows=None):
@@ -843,8 +843,8 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
 
     Notes
     -----
-    Equal constant patches of an image count once, their weights summed. With E entries (m, n, p) that remain, (2 d + 25) E flops;
-    nothing of M N P numbers exists. The error of k is that of ``stationary``.
+    On the CPU equal constant patches of an image count once, their weights summed. With E entries (m, n, p) that remain,
+    (2 d + 25) E flops; nothing of M N P numbers exists. The error of k is that of ``stationary``.
     """
     module = twin("patches", Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     return module.patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows)

@@ -1,7 +1,6 @@
 """Public functions that compute on as many BLAS threads as their matrices deserve."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -16,9 +15,9 @@ R = TypeVar("R")
 class computing:
     """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
 
-    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them), or ``Blocks``, or matrices; rows of
-    all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device nothing is set, nor
-    in a block within a block.
+    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of layers the most), or ``Blocks``,
+    or matrices; rows of all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device
+    nothing is set, nor in a block within a block.
     """
 
     __slots__ = ("_begun", "_sizes")
@@ -36,7 +35,7 @@ class computing:
 
 def governed(function: Callable[P, R]) -> Callable[P, R]:
     """A public function whose call is such a block, with its arguments."""
-    always_joint = "num_samples" in inspect.signature(function).parameters
+    always_joint = function.__name__ == "sample_f"
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:  # 3 us
@@ -59,6 +58,11 @@ def _sizes(arguments, joint):
             if value.ndim:
                 B = max(B, len(value))
                 first = value if first is None else first
+        elif isinstance(getattr(value, "layers", None), tuple):
+            layers = [sizes for sizes in (_sizes((layer,), False) for layer in value.layers) if sizes is not None]
+            if not layers:
+                return None
+            M = max(rows for rows, _ in layers)
         elif value is not None and type(value) not in (float, int) and M is None:
             matrix = getattr(value, "inducing", None)
             if matrix is None:

@@ -25,7 +25,7 @@ ADVICE = {
     "chunk_size": "a smaller `chunk_size`",
     "inducing": "fewer inducing inputs",
 }
-COUNTS = "chunk_size", "num_samples", "probes", "outputs"  # whole numbers that stand for so many rows
+COUNTS = "chunk_size", "num_samples", "probes", "outputs", "width"  # whole numbers that stand for so many rows
 
 
 def explained(error, arguments):
@@ -74,6 +74,8 @@ def _named(arguments):
     if models:
         sets = vars(models[0]) if hasattr(models[0], "_record_fields") else None
         named = {"inducing": models[0]} if sets is None else {f"inducing.{name}": one for name, one in sets.items()}
+    for layers in (value.layers for value in arguments.values() if isinstance(getattr(value, "layers", None), tuple)):
+        named |= {f"layers[{i}].inducing": layer.inducing for i, layer in enumerate(layers) if hasattr(layer, "inducing")}
     return named | {name: value for name, value in arguments.items() if name != "chunk_size" or not arguments.get("full_cov")}
 
 

@@ -50,7 +50,8 @@ def points(dim, num, seed):
     from scipy.special import ndtri
     from scipy.stats import qmc  # half a second: only those who sample pay for it
 
-    u = qmc.Sobol(dim, seed=np.random.default_rng(seed)).random(num // 2)
+    rng = np.random.default_rng(seed)
+    u = qmc.Sobol(dim, seed=rng).random(num // 2) if dim <= qmc.Sobol.MAXDIM else rng.random((num // 2, dim))
     half = ndtri(np.clip(u, 2.0**-40, 1 - 2.0**-40))
     if num >= 4 * dim:
         factor = cholesky(half.T @ half / len(half), lower=True)

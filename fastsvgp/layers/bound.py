@@ -101,7 +101,7 @@ def sweep(model, chain, X, Y, draws, num_data, rng, need=True):
 def runs(B, S, chain, home):
     """Slices of B rows with S draws of each: runs of one size, but for the last, that stay in a cache where that pays."""
     numbers = PART_NUMBERS if type(home) is np.ndarray else DEVICE_PART_NUMBERS
-    count = max(1, round(S * B / max(PART_COLUMNS, numbers // chain.num_inducing)))
+    count = max(1, *(round(S * B * each / max(PART_COLUMNS, numbers // M)) for M, each in chain.sizes))
     size = -(-B // count)
     return (slice(start, start + size) for start in range(0, B, size))
 

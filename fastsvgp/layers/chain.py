@@ -68,9 +68,9 @@ class Chain:
         return sum(work.clamped for work in self.passes)
 
     @property
-    def num_inducing(self):
-        """Of the largest layer."""
-        return max(work.num_inducing for work in self.passes)
+    def sizes(self):
+        """Rows and columns of Kuf for one row of X, of each layer."""
+        return [(work.num_inducing, layer.rows_each) for work, layer in zip(self.passes, self.model.layers, strict=True)]
 
     def forward(self, X, draws):
         """``(Marginals, way)`` of the last layer's function at a run of rows X (B, D), at their draws (S, B, P): (..., S B)."""

@@ -36,6 +36,8 @@ class Layer:
     posterior: Any
     mean: Any = None
 
+    rows_each = 1  # in a run of rows, for each row of X: a layer on patches has more
+
     def check_parts(self):
         """Raise ``TypeError`` where a part is in the place of another."""
         check.parts(self, PARTS)
@@ -59,7 +61,7 @@ class DeepGP:
 
     Parameters
     ----------
-    layers : tuple of Layer
+    layers : tuple of Layer, or of ConvolutionalLayer
         From the inputs up. All but the last are hidden.
     likelihood : Likelihood
 
@@ -149,12 +151,25 @@ def _check_chain(layers):
                 f"`layers[{number}]`: the fields of a hidden layer's `posterior` need a leading axis, its outputs: use mean "
                 f"({D}, M), whose {D} outputs are the columns that `layers[{number + 1}]` takes"
             )
-        if outputs != (D,):
+        below, above = layers[number : number + 2]
+        made, taken = getattr(below, "output_shape", outputs), _image_of(above) or (D,)
+        if outputs != (D,) or len(made) == len(taken) != 1 and made != taken:
             raise ValueError(
-                f"`layers[{number}]` has {outputs[0]} outputs, but the inducing inputs of `layers[{number + 1}]` are for {D} "
-                "columns; the outputs of a layer are the columns of the next"
+                f"`layers[{number}]` has {_counted(made)} outputs, but the inducing inputs of `layers[{number + 1}]` are for "
+                f"{_counted(taken)} columns; the outputs of a layer are the columns of the next"
             )
     return sizes[0][0], sizes[-1][1]
+
+
+def _image_of(layer):
+    """(H, W, C) of images that a layer takes as its inputs, by itself or by its covariance; None where it takes any columns."""
+    geometry = getattr(layer, "geometry", None) or getattr(layer.covariance, "geometry", None)
+    return geometry and geometry[:3]
+
+
+def _counted(shape):
+    """A size, and what it is the product of."""
+    return " x ".join(map(str, shape)) + (f" = {np.prod(shape)}" if len(shape) > 1 else "")
 
 
 def widths(layers):

@@ -5,6 +5,8 @@ weights. The draws are points of N(0, I) over the outputs of all hidden layers, 
 depends on nothing but that row.
 """
 
+from itertools import accumulate
+
 import numpy as np
 
 from .. import check, kernels, models
@@ -22,7 +24,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_sa
     """As of an SVGP: mean and variance (N,) or (N, P) of the mixture over draws of the hidden layers.
 
     num_samples : S, a power of two, of quasi-random points that all rows share (``kernels.normal_points``, with this ``rng``: the
-    same for the same seed, and for None); 16 of them were better than 256 independent draws.
+    same for the same seed, and for None).
 
     There is no ``full_cov``: what rows share is no Gaussian; ``sample_f`` draws whole functions. 2 M^2 S N flops an output and
     layer (the first one sees N rows alone).
@@ -50,8 +52,9 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samp
 
     def log_density(f, y):
         logs = mixture.by_sample(mixture.model.likelihood.predict_log_density(mixture.repeated(y), f))
-        top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)  # which of -inf alone makes -inf
-        return (top + np.log(np.exp(logs - top).mean(axis=0, dtype=np.float64)).astype(top.dtype),)
+        top = np.maximum(logs.max(axis=0), np.finfo(logs.dtype).min)  # a number also where all are -inf
+        with np.errstate(divide="ignore"):
+            return (top + np.log(mixture.average(np.exp(logs - top))),)
 
     return mixture.gathered(log_density)[0]
 
@@ -96,7 +99,8 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
 def _drawn(number, work, X, jitter, num_samples, rng):
     mean, cov = work.joint(X)
     with naming_layer(number):
-        return joint_samples(mean, cov, jitter, num_samples, rng)
+        samples = joint_samples(mean, cov, jitter, num_samples, rng)
+    return samples if samples.ndim == 2 else samples.reshape(num_samples, len(X), -1)  # several rows each, of patches
 
 
 class Mixture:
@@ -117,7 +121,7 @@ class Mixture:
         self._S = num_samples if sizes else 1
         self._points = _points(sizes, num_samples, rng, self._X)
         self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
-        rows = max(1, CHUNK_NUMBERS // (self._S * self._chain.num_inducing))
+        rows = max(1, CHUNK_NUMBERS // (self._S * max(M * each for M, each in self._chain.sizes)))
         self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
 
     def gathered(self, function):
@@ -142,15 +146,19 @@ class Mixture:
         """Targets for each draw."""
         return repeated(y, self._S)
 
+    def average(self, values):
+        """Over the draws, which lead."""
+        return values.sum(axis=0) / self._S
+
     def moments(self, mean, var):
         """Mean and variance of the mixture of parts with these."""
         mean, var = self.by_sample(mean), self.by_sample(var)
-        centre = mean.mean(axis=0)
-        return centre, var.mean(axis=0) + np.square(mean - centre).mean(axis=0)
+        centre = self.average(mean)
+        return centre, self.average(var) + self.average(np.square(mean - centre))
 
     def cdf(self, y, f):
         """The distribution function of the mixture at targets (..., n)."""
-        return self.by_sample(self.model.likelihood.predict_cdf(self.repeated(y), f)).mean(axis=0)
+        return self.average(self.by_sample(self.model.likelihood.predict_cdf(self.repeated(y), f)))
 
     def quantiles(self, levels, f):
         """One array (..., n) for each level.
@@ -177,7 +185,7 @@ def _points(sizes, num, rng, X):
     if not sizes:
         return []
     points = kernels.normal_points(sum(sizes), num, rng, like=X).astype(X.dtype)
-    return np.split(points, np.cumsum(sizes)[:-1].tolist(), axis=1)
+    return [points[:, end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 models.register(

@@ -7,6 +7,7 @@ import numpy as np
 from .. import check, devices, initialise, kernels
 from ..bounds.orthogonal import at_prior
 from ..covariances import RBF
+from ..kernels.memory import explaining
 from ..means import IdentityMean, LinearMean
 from ..posteriors import LikelihoodForm, Relaxed, Whitened
 from ..posteriors.orthogonal import OrthogonalSets
@@ -22,6 +23,7 @@ NARROW = 1e-2  # of the prior's factor, in hidden layers: they begin as their me
 NOISE = 0.1  # of M pseudo-observations for N data, in the last layer
 
 
+@explaining
 def deep_gp(X, likelihood, num_layers, M, *, width=None, covariance=RBF, posterior=Whitened, rng=None):
     """A deep GP to start training from.
 

@@ -213,15 +213,10 @@ class Whitening(Pass):
                 self.C = kernels.empty((M, M), Lam)
         if not need_Kuf:
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
-        Lam_bar = None
-        for p in range(P):
-            b2 = 2 * b[p]
-            if self.tril_bar is not None:
-                kernels.scale_columns(V[p], b2, out=V[p])
-                kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
-            if need_Kuf:
-                T = self._Lam_bar(p, V[p], Lam, a[p], b2)
-                Lam_bar = T if p == 0 else np.add(Lam_bar, T, out=Lam_bar)
+        for p in range(P if need_tril and not self.gram_form else 0):
+            kernels.scale_columns(V[p], 2 * b[p], out=V[p])
+            kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
+        Lam_bar = self._Lam_bar(V, Lam, a, 2 * b) if need_Kuf else None
         if self.C is not None:
             kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
         if self.G is not None:
@@ -230,12 +225,20 @@ class Whitening(Pass):
         rows.Lam = rows.V = None
         return self._Kuf_bar(Lam_bar) if need_Kuf else None
 
-    def _Lam_bar(self, p, V, Lam, a, b2):
-        """One output's share of the cotangent, in the place of ``V``; its Lam a goes to the sums."""
-        T = kernels.multiply_triangular(self.trils[p], V, overwrite_b=True)
+    def _Lam_bar(self, V, Lam, a, b2):
+        """The cotangent, in the place of V[0]; Lam a goes to the sums. Sums over outputs come before passes over the batch."""
         scaled = self.tril_bar is not None
-        self.Lam_a[p] += kernels.add_outer_minus_scaled(T, self.means[p], a, Lam, b2, scale=not scaled)
-        return T
+        if len(V) == 1:
+            T = kernels.multiply_triangular(self.trils[0], V[0], overwrite_b=True)
+            self.Lam_a[0] += kernels.add_outer_minus_scaled(T, self.means[0], a[0], Lam, b2[0], scale=not scaled)
+            return T
+        for p, W in enumerate(self.trils):
+            part = V[p] if scaled else kernels.scale_columns(V[p], b2[p], out=V[p])
+            part = kernels.multiply_triangular(W, part, overwrite_b=True)
+            T = part if p == 0 else kernels.add_scaled(T, part, 1.0)
+        self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
+        kernels.add_outer_minus_scaled(T, self.means[0], a[0], Lam, b2.sum(axis=0))
+        return kernels.add_scaled(T, kernels.matmul(self.means[1:], a[1:], transpose_a=True), 1.0)
 
     def _Kuf_bar(self, Lam_bar):
         return self._solve(Lam_bar, transpose=True, overwrite_b=True)
@@ -317,9 +320,12 @@ class LongWhitening(Whitening):
         E = kernels.matmul(self.Q[p], Lam)
         return *kernels.column_moments(Kuf, self.alphas[p], E), E
 
-    def _Lam_bar(self, p, V, Lam, a, b2):
-        self.Lam_a[p] += kernels.scale_add_outer(V, b2, self.alphas[p], a, Lam)
-        return V
+    def _Lam_bar(self, V, Lam, a, b2):
+        for p, E in enumerate(V):
+            self.Lam_a[p] += kernels.scale_add_outer(E, b2[p], self.alphas[p], a[p], Lam)
+            if p:
+                kernels.add_scaled(V[0], E, 1.0)
+        return V[0]
 
     def _Kuf_bar(self, Lam_bar):
         return Lam_bar  # E has been through L^-T already

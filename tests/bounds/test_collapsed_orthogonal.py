@@ -154,7 +154,7 @@ def test_bad_input(rng):
                 call(bad, X, Y)
     with pytest.raises(ValueError, match=r"`mean_v` has shape \(3,\).* use \(2, 3\)"):
         fs.collapsed_bound(sgpr, X, np.stack([Y, Y], axis=1))
-    with pytest.raises(TypeError, match=r"elbo: `model` must be a fastsvgp.SVGP, got OrthogonalSGPR: .*optimal_svgp"):
+    with pytest.raises(TypeError, match=r"elbo: `model` must be .*SVGP, got OrthogonalSGPR: .*optimal_svgp"):
         fs.elbo(sgpr, X, Y)
     twice = fs.replace(sgpr, inducing=fs.InducingPair(pair.Z, pair.Z[:3]))
     with pytest.raises(fs.NotPositiveDefinite, match=r"`inducing.O\[0\]` and `inducing.Z\[0\]` are the same inputs"):

@@ -15,6 +15,7 @@ RUNS = {  # in either dtype where 128-bit loads hold other numbers of elements, 
     "pairwise": EITHER,
     "triangular": EITHER,
     "newton_schulz": ("float32",),
+    "patches": ("float32",),
     "device": ("float32",),
 }
 LIBRARIES = {  # stems of the sources that are launched by runs in another dtype than float32 alone

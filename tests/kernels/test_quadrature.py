@@ -190,7 +190,7 @@ def test_largest_where_products_underflow():
         assert np.isfinite(d_mean).all() and np.isfinite(d_var).all()
 
 
-@pytest.mark.parametrize("dim, num", [(1, 2), (3, 64), (10, 128), (40, 64)])
+@pytest.mark.parametrize("dim, num", [(1, 2), (3, 64), (10, 128), (40, 64), (21_202, 4)])
 def test_normal_points(dim, num):
     z = kernels.normal_points(dim, num)
     assert z.shape == (num, dim)

@@ -145,12 +145,18 @@ def test_only_what_is_asked_for(rng, inputs):
         assert_close(kl_grad, restricted(fs.kl_term_and_grad(model, jitter=JITTER)[1], wrt))
 
 
-def test_a_variance_at_its_floor_has_no_gradient(rng):
+@pytest.mark.parametrize("kind", [fs.LikelihoodForm, fs.DecoupledWeights])
+def test_a_variance_at_its_floor_has_no_gradient(rng, kind):
     """At an inducing input of a layer that is certain of its value; the way through it would divide by a number like 1e-8."""
     model, _, Y = problem(rng, "two")
-    hidden = fs.replace(model.layers[0], posterior=fs.LikelihoodForm(rng.standard_normal((3, 4)), np.full(4, 1e-17)))
+    mean, Z = rng.standard_normal((3, 4)), model.layers[0].inducing
+    if kind is fs.LikelihoodForm:
+        hidden = fs.replace(model.layers[0], posterior=kind(mean, np.full(4, 1e-17)))
+    else:
+        q = kind(mean, np.stack([1e-10 * np.eye(4)] * 3), rng.standard_normal((3, 2)))
+        hidden = fs.replace(model.layers[0], inducing=fs.InducingPair(Z, rng.uniform(-2, 2, (2, 2))), posterior=q)
     model = fs.replace(model, layers=(hidden, model.layers[1]))
-    X, draws = np.concatenate([hidden.inducing[:2], rng.uniform(-2, 2, (B - 2, 2))]), draws_for(rng, model, 2)
+    X, draws = np.concatenate([Z[:2], rng.uniform(-2, 2, (B - 2, 2))]), draws_for(rng, model, 2)
     still = (np.where(np.arange(B)[None, :, None] < 2, 0.0, draws[0]),)
     results = []
     for eps in (draws, still):

@@ -56,8 +56,23 @@ def weighted(rng, make):
     return fs.QSGP(make(rng), chevron(rng), fs.Gaussian(0.1))
 
 
+def deep(rng):
+    hidden = fs.Layer(fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), POSTERIORS["whitened"](rng), MEANS["constant"](rng))
+    pair = fs.InducingPair(*rng.standard_normal((2, M, P)))
+    return fs.DeepGP((hidden, fs.Layer(fs.Linear(0.5), pair, fs.Orthogonal(*two_sets(rng)))), fs.Gaussian(0.1))
+
+
 def chevron(rng):
     return fs.ChevronWeights(rng.standard_normal(M), lower_factor(rng, M)[:, :2].copy(), rng.uniform(0.5, 2, M - 2))
+
+
+def feature_maps(rng):
+    shapes = {"image_shape": (3, 3), "patch_shape": (2, 2)}
+    filters = fs.LinearMean(rng.standard_normal((P, 4)), rng.standard_normal(P))
+    first = fs.ConvolutionalLayer(fs.RBF(0.8, 0.5), rng.standard_normal((M, 4)), POSTERIORS["whitened"](rng), filters, **shapes)
+    images = fs.Convolutional(fs.RBF(0.9, 0.5), rng.standard_normal(4), fs.Matern32(), image_shape=(2, 2, P), patch_shape=(1, 1))
+    last = fs.Layer(images, rng.standard_normal((M, P + 2)), POSTERIORS["marginal"](rng))
+    return fs.DeepGP((first, last), fs.Gaussian(0.1))
 
 
 COVARIANCES = {
@@ -66,6 +81,9 @@ COVARIANCES = {
     "matern32": lambda rng: fs.Matern32(0.7, [0.4, 2.0]),
     "matern52": lambda rng: fs.Matern52(0.7, (0.4, 2.0)),
     "linear": lambda rng: fs.Linear(rng.uniform(0.5, 2, D)),
+    "convolutional": lambda rng: fs.Convolutional(
+        fs.Sum((fs.RBF(0.8, 0.5), fs.Linear(0.2))), rng.standard_normal(6), fs.Matern32(), image_shape=(3, 2), patch_shape=(1, 1)
+    ),
     "composed": lambda rng: fs.Sum((fs.Product((fs.Linear(0.5), fs.RBF(1.1, 0.9))), fs.Constant(0.3))),
 }
 POSTERIORS = {
@@ -96,6 +114,7 @@ MEANS = {
     "zero": lambda rng: fs.ZeroMean(),
     "constant": lambda rng: fs.ConstantMean(rng.standard_normal(P)),
     "linear": lambda rng: fs.LinearMean(rng.standard_normal(D), 0.25),
+    "identity": lambda rng: fs.IdentityMean(),
 }
 INDUCING = {
     "list": lambda rng: rng.standard_normal((M, D)).tolist(),
@@ -125,7 +144,9 @@ MODELS = {
         fs.RBF(0.8, 0.5), fs.InducingPair(*rng.standard_normal((2, M, D))), 0.1, *two_sets(rng)[:2], fs.ConstantMean(0.5)
     ),
     **{f"basis {name}": lambda rng, make=make: weighted(rng, make) for name, make in BASES.items()},
+    "deep": lambda rng: deep(rng),
     "sgpr inducing record": lambda rng: fs.SGPR(fs.RBF(0.8, 0.5), anchors(rng), np.float64(0.1)),
+    "feature maps": lambda rng: feature_maps(rng),
 }
 
 
@@ -162,7 +183,7 @@ def settings(tree):
 
 
 def test_every_part_of_the_package_is_in_some_model(rng):
-    rooms = ("bases", "covariances", "likelihoods", "means", "posteriors")
+    rooms = ("bases", "covariances", "layers", "likelihoods", "means", "posteriors")
     ours = {getattr(importlib.import_module(f"fastsvgp.{m}"), n) for n, m in catalogue.OURS.items() if m.split(".")[0] in rooms}
     bases = {base for part in ours for base in part.__mro__[1:]}
     assert ours - bases - {type(part) for make in MODELS.values() for part in records_in(make(rng))} == set()
@@ -232,7 +253,7 @@ def test_every_leaf_can_be_changed_restricted_to_and_missed(model):
 
 def test_fixed_leaves_stay_the_objects_that_they_are(model):
     before = {path: value for path, _, value in fs.leaves(model) if value is not None}
-    root = next(name for name in ("inducing", "sites", "basis") if hasattr(model, name))
+    root = next(name for name in ("inducing", "sites", "basis", "layers") if hasattr(model, name))
     for fixed in (root, *(path for path in before if path.startswith(f"{root}."))):
         vector, unravel = fs.ravel(model, fixed=fixed)
         held = [path for path in before if path == fixed or path.startswith(fixed + ".")]

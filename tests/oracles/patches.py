@@ -1,8 +1,7 @@
 """Convolutional covariances by their definitions: loops over windows and all pairs of patches, in whatever dtype comes in."""
 
 import numpy as np
-
-from . import covariances
+from oracles import covariances
 
 
 def places(geometry):
@@ -50,18 +49,18 @@ def split(Z, geometry):
 
 
 def Kuu(covariance, U, V):
-    geometry, _, _, k, l = parts(covariance, U)
+    geometry, _, _, k, of_place = parts(covariance, U)
     (Z, c), (Z2, c2) = split(U, geometry), split(V, geometry)
-    return k(Z, Z2) * l(c, c2)
+    return k(Z, Z2) * of_place(c, c2)
 
 
 def Kuf(covariance, U, X):
-    geometry, w, where, k, l = parts(covariance, X)
+    geometry, w, where, k, of_place = parts(covariance, X)
     Z, c = split(U, geometry)
-    return sums(k, Z, X, w * l(c, where), geometry)
+    return sums(k, Z, X, w * of_place(c, where), geometry)
 
 
 def Kff(covariance, X, Y):
-    geometry, w, where, k, l = parts(covariance, X)
-    B = np.outer(w, w) * l(where, where)
+    geometry, w, where, k, of_place = parts(covariance, X)
+    B = np.outer(w, w) * of_place(where, where)
     return np.array([[(B * k(x, y)).sum() for y in gather(Y, geometry)] for x in gather(X, geometry)]).reshape(len(X), len(Y))

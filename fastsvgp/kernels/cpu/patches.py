@@ -1,8 +1,13 @@
-"""Windows of images, and sums of stationary functions over them, image by image through ``pairwise``."""
+"""Windows of images, and sums of stationary functions over them; ``patches_sums`` and ``patches_pairs`` are compiled."""
 
 import numpy as np
 
-from . import pairwise
+from . import patches_pairs as pairs
+from . import patches_sums as sums
+from .batching import plain
+from .pairwise import FAMILIES, _scale
+from .pairwise_rows import centre
+from .threads import over_rows
 
 
 def _grid(geometry):
@@ -51,59 +56,90 @@ def window_places(geometry, like, windows=None):
     return (np.stack([rows, columns], 1) * geometry[5]).astype(like.dtype)
 
 
+# --- sums ------------------------------------------------------------------------------------------------------------------
+
+
+def _work(entries, d):
+    """Nanoseconds, about."""
+    return entries * (1 + 0.05 * d)
+
+
+def _centred(Z, scale):
+    """Scaled rows about their mean, their norms, and the mean. A NaN in it must not spread to other rows."""
+    mean = np.nan_to_num(Z.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
+    rows, norms = np.empty(Z.shape, Z.dtype), np.empty(len(Z), Z.dtype)
+    centre(0, len(Z), plain(Z), mean, scale, rows, norms)
+    return rows, norms, mean
+
+
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
-    out = np.empty((len(Z), len(X)), X.dtype)
-    for n in range(len(X)):
-        patches = gather_patches(X[n : n + 1], geometry, windows)[0]
-        out[:, n] = (A * pairwise.stationary(family, Z, patches, variance, lengthscales)).sum(1)
+    dtype, scale, windows = X.dtype, _scale(lengthscales, Z.shape[1], X.dtype), _range(geometry, windows)[:2]
+    rows, norms, mean = _centred(Z, scale)
+    out = np.empty((len(Z), len(X)), dtype)
+    arguments = FAMILIES[family], rows, norms, plain(X), plain(np.atleast_2d(A)), dtype.type(variance), mean, scale
+    over_rows(sums.sums, len(X), _work(out.size * A.shape[-1], len(scale)), *arguments, geometry, windows, out)
     return out
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    bars = {name: np.zeros_like(value) for name, value in dict(Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales).items()}
-    names = tuple({"Z": "X1", "X": "X2"}.get(name, name) for name in need)
-    for n in range(len(X)):
-        patches, k_bar = gather_patches(X[n : n + 1], geometry, windows)[0], K_bar[:, n, None]
-        K = pairwise.stationary(family, Z, patches, variance, lengthscales)
-        found = pairwise.stationary_vjp(A * k_bar, family, Z, patches, variance, lengthscales, names, K)
-        for name, bar in zip(("Z", "patches", "variance", "lengthscales"), found, strict=True):
-            if name == "patches" and bar is not None:
-                bars["X"][n] = gather_patches_vjp(bar[None], geometry, windows)[0]
-            elif bar is not None:
-                bars[name] = bars[name] + bar
-        bars["A"] += K * k_bar if A.ndim == 2 else (K * k_bar).sum(0)
-    return tuple(bars[name] if name in need else None for name in bars)
+    dtype, scale, windows = X.dtype, _scale(lengthscales, Z.shape[1], X.dtype), _range(geometry, windows)[:2]
+    rows, norms, mean = _centred(Z, scale)
+    shared = np.ndim(lengthscales) == 0
+    contract = "Z" in need or "lengthscales" in need and not shared
+    X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
+    arguments = FAMILIES[family], rows, norms, plain(X), plain(np.atleast_2d(A)), plain(K_bar), dtype.type(variance), mean, scale
+    work, chunks = 2 * _work(K_bar.size * A.shape[-1], len(scale)), 1 if A.ndim == 2 else 2
+    parts = over_rows(sums.sums_vjp, len(X), work, *arguments, geometry, windows, contract, X_bar, chunks=chunks)
+    EX, e, near, A_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
+    squares = squares + near_squares + (e[:, None] * rows * rows - 2 * rows * EX).sum(0, dtype=np.float64)
+    return (
+        ((EX - e[:, None] * rows + near) * scale).astype(dtype) if "Z" in need else None,
+        X_bar if "X" in need else None,
+        A_bar.reshape(A.shape).astype(dtype) if "A" in need else None,
+        *_parameters(need, values, moment + near_squares.sum() if shared else squares, variance, scale, dtype),
+    )
+
+
+def _parameters(need, values, squares, variance, scale, dtype):
+    """Cotangents of variance and lengthscales from sum K_bar k, and sum E (x - z)^2 or, if a number, sum E r^2."""
+    scale = scale if np.ndim(squares) else scale[0]
+    variance_bar = dtype.type(values / float(variance)) if "variance" in need else None
+    return variance_bar, (squares * scale).astype(dtype) if "lengthscales" in need else None
+
+
+# --- sums over pairs -------------------------------------------------------------------------------------------------------
+
+
+def _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others):
+    """``(arguments, work)`` of the compiled sums: what both share, and nanoseconds."""
+    H, W, C, h, w, _ = geometry
+    dtype, symmetric, windows = X.dtype, others is None, _range(geometry, windows)[:2]
+    scale = _scale(lengthscales, h * w * C, dtype)
+    b, B = (plain(B), np.empty((0, 0), dtype)) if B.ndim == 1 else (np.empty(0, dtype), plain(B))
+    windows = windows, windows if symmetric else others
+    entries = len(X) * np.prod([stop - start for start, stop in windows]) / (1 + symmetric)
+    shapes = scale, geometry, *windows, symmetric
+    return (FAMILIES[family], plain(X), b, B), (dtype.type(variance), *shapes), _work(entries, len(scale))
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
-    out, weights = np.empty(len(X), X.dtype), _pair_weights(B)
-    for n in range(len(X)):
-        first, second = _both(X[n : n + 1], geometry, windows, others)
-        out[n] = (weights * pairwise.stationary(family, first, second, variance, lengthscales)).sum(dtype=np.float64)
+    first, second, work = _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others)
+    out = np.empty(len(X), X.dtype)
+    over_rows(pairs.pair_sums, len(X), work, *first, *second, out)
     return out
 
 
 def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need):
-    bars = {name: np.zeros_like(value) for name, value in dict(X=X, B=B, variance=variance, lengthscales=lengthscales).items()}
-    names, weights = tuple(name for n in need for name in (("X1", "X2") if n == "X" else (n,))), _pair_weights(B)
-    for n in range(len(X)):
-        first, second = _both(X[n : n + 1], geometry, windows, others)
-        K = pairwise.stationary(family, first, second, variance, lengthscales)
-        found = pairwise.stationary_vjp(k_bar[n] * weights, family, first, second, variance, lengthscales, names, K)
-        for bar, at in zip(found[:2], (windows, others), strict=True):
-            if bar is not None:
-                bars["X"][n] += gather_patches_vjp(bar[None], geometry, at)[0]
-        for name, bar in zip(("variance", "lengthscales"), found[2:], strict=True):
-            if bar is not None:
-                bars[name] = bars[name] + bar
-        bars["B"] += k_bar[n] * K if B.ndim == 2 else 2 * k_bar[n] * (K * B).sum(1)
-    return tuple(bars[name] if name in need else None for name in bars)
-
-
-def _pair_weights(B):
-    return B if B.ndim == 2 else B[:, None] * B
-
-
-def _both(X, geometry, windows, others):
-    """The patches of one image in both ranges, (P, d) each; None for the second where it is the first."""
-    return gather_patches(X, geometry, windows)[0], None if others is None else gather_patches(X, geometry, others)[0]
+    first, second, work = _of_pairs(family, X, B, variance, lengthscales, geometry, windows, others)
+    dtype, scale, shared = X.dtype, second[1], np.ndim(lengthscales) == 0
+    X_bar = np.zeros((len(X) if "X" in need else 0, X.shape[1]), dtype)
+    flags = "lengthscales" in need and not shared or "X" in need, B.ndim == 2 and "B" in need
+    arguments, chunks = (*first, plain(k_bar), *second, *flags, X_bar), 1 if B.ndim == 2 else 2
+    parts = over_rows(pairs.pair_sums_vjp, len(X), 2 * work, *arguments, chunks=chunks)
+    b_bar, B_bar, squares, near_squares, moment, values = map(sum, zip(*parts, strict=True))
+    squares = moment + near_squares.sum() if shared else squares + near_squares
+    return (
+        X_bar if "X" in need else None,
+        (b_bar if B.ndim == 1 else B_bar).astype(dtype) if "B" in need else None,
+        *_parameters(need, values, squares, variance, scale, dtype),
+    )

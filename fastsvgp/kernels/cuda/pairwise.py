@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from . import loader, pairwise_wide
+from . import loader, pairwise_parts, pairwise_wide
 from .parameters import NULL, number, on_device, parameter
 
 BLOCK, TILE = 256, 64  # as in pairwise.cu: threads of a block, rows and columns of its tile
@@ -142,19 +142,13 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
         _launch("contract_both", dtype, blocks, *given, *split, side1, side2, squares, total)
     else:
         _launch("contract_rows", dtype, blocks, *given, *split, np.int32(contracted), side1, squares, total)
-    for name, partial, shares, sign in (("X1", side1, strips, factor), ("X2", side2, bands, -1)):
-        if name in sides and sides[name].size:
-            out = sides[name]
-            sizes = np.int32(shares), np.int64(partial.shape[-1]), np.int32(D), np.float64(sign)
-            _launch("sum_sides", dtype, -(-out.size // BLOCK), partial, *sizes, *spread, out, np.int64(out.size))
+    for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
+        if name in sides:
+            pairwise_parts.sum_sides(partial, sign, lengthscales, sides[name])
     if "variance" in totals:
-        s = parameter(variance, dtype)
-        _launch("sum_parts", dtype, 1, total, np.int64(blocks), np.int32(1), *s, np.int32(0), totals["variance"])
-    if "lengthscales" in totals and totals["lengthscales"].size:
-        out = totals["lengthscales"]
-        columns = 1 if out.ndim == 0 else D  # one lengthscale for all: one sum over blocks and features
-        rows = squares.size // columns
-        _launch("sum_parts", dtype, columns, squares, np.int64(rows), np.int32(columns), *spread, np.int32(1), out)
+        pairwise_parts.sum_parts(total, variance, False, totals["variance"])
+    if "lengthscales" in totals:
+        pairwise_parts.sum_parts(squares, lengthscales, True, totals["lengthscales"])
 
 
 def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals, factor):

@@ -1,0 +1,166 @@
+"""Convolutional GPs on ten digits: held-out scores beside a plain covariance, and a picture of inducing patches.
+
+    python examples/patches.py                        # all rows of the table, one after the other
+    python examples/patches.py convolutional RBF      # some of them
+    python examples/patches.py picture                # the inducing patches of the first row (PNG)
+
+8,000 of MNIST's 10,000 test images to learn from, 2,000 to be asked about; ten latent functions under a softmax. Windows of 5 x 5
+pixels, whose function has a squared exponential covariance; a weight for each of 576; inducing patches by k-means. Batches of
+100, 600 steps, whose sizes fall. Whitened posteriors and SOLVE-GP by natural steps, with Adam for all else; L- and R-SVGP, whose
+S~ is diagonal and has no such steps, by Adam alone. What is done is kept in --out. Reads ../shared/data or the folder that
+FASTSVGP_DATA names.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+import mnist
+import numpy as np
+
+import fastsvgp as fs
+
+CLASSES, PATCH, IMAGE = 10, (5, 5), (28, 28)
+ROWS = {  # the posterior, how many inducing inputs, and whether they are patches
+    "convolutional": (fs.Whitened, 150, True),
+    "RBF": (fs.Whitened, 100, False),
+    "L-SVGP": (fs.LikelihoodForm, 150, True),
+    "R-SVGP": (fs.Relaxed, 150, True),
+    "SOLVE-GP": (fs.WhitenedOrthogonal, (75, 75), True),
+}
+NOISE = 0.1  # S~ of L- and R-SVGP to start from
+ADAM, WEIGHTS, NATURAL = 0.02, 1e-4, 0.05  # step sizes, that of Adam for weights that begin at 1 / 576 too
+
+
+def start(name, X, size=1.0, seed=0):
+    """A model at the prior; ``size``: of M, 1 for the table."""
+    kind, M, of_patches = ROWS[name]
+    M = tuple(int(size * m) for m in M) if isinstance(M, tuple) else int(size * M)
+    if of_patches:
+        count = (IMAGE[0] - PATCH[0] + 1) * (IMAGE[1] - PATCH[1] + 1)
+        covariance = fs.Convolutional(
+            fs.RBF(variance=100.0, lengthscales=2.0), np.full(count, 1 / count, X.dtype), image_shape=IMAGE, patch_shape=PATCH
+        )
+        inducing = fs.patch_inducing(X, M, covariance, rng=seed)
+    else:
+        covariance = fs.RBF(variance=4.0, lengthscales=fs.median_lengthscales(X, rng=seed, ard=False))
+        inducing = fs.kmeans_inducing(X, M, rng=seed)
+    return fs.SVGP(covariance, inducing, posterior(kind, covariance, inducing), fs.Softmax(num_classes=CLASSES))
+
+
+def posterior(kind, covariance, inducing):
+    """One output a class."""
+    if kind in (fs.Whitened, fs.WhitenedOrthogonal):
+        return fs.at_prior(kind, covariance, inducing, CLASSES)
+    M = len(inducing)
+    mean, noise = np.zeros((CLASSES, M), inducing.dtype), np.full(M, NOISE, inducing.dtype)
+    if kind is fs.LikelihoodForm:
+        return fs.LikelihoodForm(mean, noise)
+    inverse = np.linalg.inv(covariance.Kuu(inducing) + (NOISE + 1e-6) * np.eye(M))
+    return fs.Relaxed(mean, noise, np.linalg.cholesky(inverse).astype(inducing.dtype))
+
+
+def falling(size, steps, last=0.005, warm=1):
+    """Step sizes along half a cosine, from ``size`` down to a part ``last`` of it; the first ``warm`` ones are smaller."""
+
+    def at(step):
+        fall = 0.5 * (1 + np.cos(np.pi * min(step / steps, 1)))
+        return float(size * (last + (1 - last) * fall) * min(1, 0.2 + 0.8 * step / warm))
+
+    return at
+
+
+def score(name, args):
+    """Error and NLPD on held-out digits, and seconds of training; from a file where that is there."""
+    finished, checkpoint = (pathlib.Path(args.out, f"{name}-{args.steps}{end}") for end in (".json", ".npz"))
+    if finished.is_file():
+        return json.loads(finished.read_text())
+    X, y = mnist.digits()
+    X = X.astype(np.float32) if args.float32 else X
+    test, y_test = X[mnist.TRAIN :][: args.test], y[mnist.TRAIN :][: args.test]
+    X, y = X[: mnist.TRAIN], y[: mnist.TRAIN]
+    kind, _, of_patches = ROWS[name]
+    sizes = {"covariance.weights": falling(WEIGHTS, args.steps)} if of_patches else None
+    natural = falling(NATURAL, args.steps, 0.2, warm=50) if kind in (fs.Whitened, fs.WhitenedOrthogonal) else None
+
+    def report(step, value, info):
+        if step % args.report_every == 0:
+            print(f"{name}, step {step}: bound a datum {info.smoothed / len(X):.4f}, {info.seconds:.0f} s", flush=True)
+
+    model, info = fs.fit(
+        start(name, X, args.size, args.seed), X, y, steps=args.steps, batch_size=args.batch_size, rng=args.seed,
+        optimiser=fs.adam(falling(ADAM, args.steps), transform="log", step_sizes=sizes), natural_step_size=natural,
+        callback=report, checkpoint=checkpoint, resume=checkpoint if checkpoint.is_file() else None,
+    )  # fmt: skip
+    if info.interrupted:
+        sys.exit(f"interrupted; the same command goes on from {checkpoint}")
+    probabilities, _ = fs.predict_y(model, test)
+    error = 1 - float(np.mean(probabilities.argmax(axis=1) == y_test))
+    found = [error, -float(np.mean(fs.predict_log_density(model, test, y_test))), info.seconds]
+    finished.write_text(json.dumps(found))
+    return found
+
+
+def picture(path, args):
+    """The inducing patches of the convolutional row, as k-means has them and as they are after training. Needs Matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    score("convolutional", args)
+    before = start("convolutional", mnist.digits()[0][: mnist.TRAIN], args.size, args.seed).inducing
+    after = fs.load(pathlib.Path(args.out, f"convolutional-{args.steps}.npz")).model.inducing
+    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for ax, patches, title in zip(figure.subplots(1, 2), (before, after), ("k-means", f"after {args.steps} steps"), strict=True):
+        ax.imshow(tiled(patches), cmap="gray", interpolation="nearest")
+        ax.set_title(title, fontsize="medium")
+        ax.set_axis_off()
+    figure.savefig(path, dpi=130)
+
+
+def tiled(patches, columns=15):
+    """Patches side by side, one pixel apart, each between its own black and white."""
+    h, w = PATCH
+    low, high = patches.min(axis=1, keepdims=True), patches.max(axis=1, keepdims=True)
+    scaled = (patches - low) / np.maximum(high - low, 0.1)
+    sheet = np.full((-(-len(patches) // columns) * (h + 1), columns * (w + 1)), np.nan)
+    for at, patch in enumerate(scaled):
+        i, j = at // columns * (h + 1), at % columns * (w + 1)
+        sheet[i : i + h, j : j + w] = patch.reshape(h, w)
+    return sheet
+
+
+def main(argv=None):
+    """Print the rows, or write the picture; returns the rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(ROWS)} (default: all), or picture")
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--size", type=float, default=1.0, help="of the numbers of inducing inputs, 1 for those of the table")
+    parser.add_argument("--test", type=int, default=2000, help="how many digits are asked about")
+    parser.add_argument("--float32", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--report-every", type=int, default=50, metavar="STEPS")
+    parser.add_argument("--out", default="patches", help="folder of the checkpoints, the scores and the picture")
+    args = parser.parse_args(argv)
+    unknown = set(args.names) - {*ROWS, "picture"}
+    if unknown:
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}, and picture")
+    pathlib.Path(args.out).mkdir(parents=True, exist_ok=True)
+    rows = []
+    try:
+        if "picture" in args.names:
+            picture(pathlib.Path(args.out, "patches.png"), args)
+        for name in args.names or ROWS:
+            if name != "picture":
+                error, nlpd, seconds = score(name, args)
+                rows.append(f"| {name} | {100 * error:.2f} % | {nlpd:.4f} | {seconds:.0f} |")
+                print(rows[-1], flush=True)
+    except FileNotFoundError as error:
+        sys.exit(f"no MNIST files: {error}; set FASTSVGP_DATA to the folder that has them")
+    return rows
+
+
+if __name__ == "__main__":
+    main()

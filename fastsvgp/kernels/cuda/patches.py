@@ -1,0 +1,279 @@
+"""CUDA twin of ``patches``: what ``kernels_cuda/patches.cu`` is launched with.
+
+Patches are read where they lie in their image; equal ones are not merged. Nothing waits for the device, and how sums are split
+depends on the shapes and on the device alone, so results are the same from run to run. Partial sums take as many numbers as the
+blocks of the device, or as the weights of pairs, whatever the number of images.
+"""
+
+import functools
+
+import numpy as np
+
+from . import loader, pairwise_parts, products
+from .pairwise import FAMILIES
+from .parameters import NULL, number, parameter
+
+BLOCK, WIDE, TALL, HEIGHT = 256, 64, 64, 32  # as in patches.cu: threads of a block, columns of a tile, its rows in either kernel
+BLOCKS_EACH = 8  # for each multiprocessor
+SCRATCH = 1 << 24  # numbers of the partial sums of a run of images, and weights of pairs at a time
+
+
+def _launch(kernel, dtype, grid, *arguments):
+    loader.launch("patches", kernel, dtype, grid, (BLOCK,), arguments)
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------------
+
+
+def _grid(geometry):
+    """Rows and columns of windows."""
+    H, W, _, h, w, stride = geometry
+    return (H - h) // stride + 1, (W - w) // stride + 1
+
+
+def _range(geometry, windows):
+    rows, columns = _grid(geometry)
+    return (0, rows * columns) if windows is None else windows
+
+
+def _size(geometry, windows):
+    start, stop = _range(geometry, windows)
+    return stop - start
+
+
+def _windows(X, geometry, windows):
+    """Windows of images as kernels take them: see ``windows_t``."""
+    H, W, C, _, _, stride = geometry
+    start, stop = _range(geometry, windows)
+    steps = np.int64(H * W * C), np.int64(stride * W * C), np.int64(stride * C), np.int64(W * C)
+    return X, *steps, np.uint32(start), np.uint32(_grid(geometry)[1]), np.int32(stop - start)
+
+
+def _inducing(Z, geometry):
+    """Inducing patches, one below the other in an image that all images share."""
+    _, _, C, _, w, _ = geometry
+    steps = np.int64(0), np.int64(Z.shape[1]), np.int64(0), np.int64(w * C)
+    return Z, *steps, np.uint32(0), np.uint32(1), np.int32(len(Z))
+
+
+def _patch(geometry):
+    """How many numbers a patch has, and how many of them lie side by side."""
+    _, _, C, h, w, _ = geometry
+    return np.int32(h * w * C), np.int32(w * C)
+
+
+def gather_patches(X, geometry, windows=None):
+    cp, P, patch = loader.cupy(), _size(geometry, windows), _patch(geometry)
+    out = cp.empty((len(X), P, int(patch[0])), X.dtype)
+    if out.size:
+        images = _windows(cp.ascontiguousarray(X), geometry, windows)
+        _launch("gather", X.dtype, (len(X), -(-P // WIDE)), *images, *patch, out)
+    return out
+
+
+def gather_patches_vjp(patches_bar, geometry, windows=None):
+    cp, (N, P, _), dtype = loader.cupy(), patches_bar.shape, patches_bar.dtype
+    H, W, C = geometry[:3]
+    X_bar = cp.empty((N, H * W * C), dtype)
+    if X_bar.size:
+        sizes = (*geometry, _range(geometry, windows)[0], P)
+        _launch("scatter", dtype, (N, -(-H * W * C // BLOCK)), cp.ascontiguousarray(patches_bar), *map(np.int32, sizes), X_bar)
+    return X_bar
+
+
+def window_places(geometry, like, windows=None):
+    cp, columns, stride = loader.cupy(), _grid(geometry)[1], geometry[5]
+    p = cp.arange(*_range(geometry, windows))
+    return (cp.stack([p // columns, p % columns], 1) * stride).astype(like.dtype)
+
+
+# --- pairs of patches ------------------------------------------------------------------------------------------------------
+
+
+def _pairs(model, left, right, A, half, tiles):
+    """What both kernels take. ``model`` is (family, variance, lengthscales, geometry), A (rows, columns) has any strides, a block
+    goes through so many tiles of columns.
+    """
+    family, variance, lengthscales, geometry = model
+    function = np.int32(FAMILIES[family]), *number(variance, A.dtype), *parameter(lengthscales, A.dtype), *_patch(geometry)
+    return *function, *left, *right, A, *_strides(A), np.int32(half), np.int32(tiles)
+
+
+def _strides(a):
+    return tuple(np.int64(step // a.itemsize) for step in a.strides)
+
+
+def _split(total, shares):
+    """So many things dealt out in equal runs: how long these are, and how many."""
+    each = -(-total // max(1, min(total, shares)))
+    return each, -(-total // each)
+
+
+def _row_sums(model, left, right, A, N, half=False):
+    """sum_j A[i, j] k(row i, column j of image n), in float64 parts (shares, rows, N)."""
+    rows, columns = A.shape
+    high, across = -(-rows // TALL), -(-columns // WIDE)
+    tiles, shares = _split(across, BLOCKS_EACH * loader.multiprocessors() // (N * high))
+    parts = loader.cupy().empty((shares, rows, N))
+    _launch("sums", A.dtype, (N, high, shares), *_pairs(model, left, right, A, half, tiles), parts)
+    return parts
+
+
+def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
+    """Cotangents of a sum over n, i, j of bar A[i, j] k(row i, column j of image n), in a dictionary by those names in ``need``:
+
+    "sides" of the rows, (1, rows, d) or for ``each_image`` (N, rows, d), "A", "variance", "lengthscales". bar is (rows, N),
+    (columns, N) or (N,), by its ``axis`` of pairs 0, 1 or None. With ``half`` A and its cotangent are symmetric.
+    """
+    _, variance, lengthscales, geometry = model
+    cp, (rows, columns), N, dtype, D = loader.cupy(), A.shape, bar.shape[-1], A.dtype, int(_patch(geometry)[0])
+    high, across, most = -(-rows // HEIGHT), -(-columns // WIDE), BLOCKS_EACH * loader.multiprocessors()
+    tiles, strips = _split(across, most // (high * N) if each_image else most // high)
+    share, shares = _split(N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N))
+    blocks, of_all = shares * high * strips, np.ndim(lengthscales) == 0
+    sides = cp.zeros((N, strips, D, rows) if each_image else (1, shares * strips, D, rows)) if "sides" in need else NULL
+    weights = cp.zeros((shares, rows, columns)) if "A" in need else NULL
+    squares = cp.zeros((blocks, D)) if "lengthscales" in need and not of_all else NULL
+    total, radial = cp.empty(blocks), cp.empty(blocks)
+    *line, step = _strides(bar)
+    steps = *(line[0] if axis == i else np.int64(0) for i in range(2)), step
+    sizes = np.int32(N), np.int32(share), np.int32(each_image)
+    pairs = _pairs(model, left, right, A, half, tiles)
+    _launch("contract", dtype, (shares, high, strips), *pairs, bar, *steps, *sizes, sides, weights, squares, total, radial)
+    found = {}
+    if "sides" in need:
+        found["sides"] = cp.empty((len(sides), rows, D), dtype)
+        pairwise_parts.sum_sides(sides, 1, lengthscales, found["sides"])
+    if "A" in need:
+        found["A"] = weights.sum(0).astype(dtype)
+        if half:
+            products.symmetrise(found["A"])
+    if "variance" in need:
+        found["variance"] = cp.empty((), dtype)
+        pairwise_parts.sum_parts(total, variance, False, found["variance"])
+    if "lengthscales" in need:
+        found["lengthscales"] = cp.empty(np.shape(lengthscales), dtype)
+        pairwise_parts.sum_parts(radial if of_all else squares, lengthscales, not of_all, found["lengthscales"])
+    return found
+
+
+def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
+    """The same where rows are windows of images X, with "X" in the place of "sides", a run of images at a time."""
+    geometry, total = model[-1], {"X": loader.cupy().empty_like(X)}
+    run = max(1, SCRATCH // (len(A) * int(_patch(geometry)[0])))
+    for start in range(0, len(X), run):
+        part = slice(start, start + run)
+        rows, columns = _windows(X[part], geometry, windows), columns_of(X[part])
+        found = _pull(model, rows, columns, A, bar[..., part], axis, need, each_image=True)
+        total["X"][part] = gather_patches_vjp(found.pop("sides"), geometry, windows)
+        for name, value in found.items():
+            total[name] = total[name] + value if name in total else value
+    return total
+
+
+def _zeros(need, **arrays):
+    """A place for each cotangent that is needed."""
+    cp = loader.cupy()
+    return {name: cp.zeros(np.shape(a), arrays["X"].dtype) if name in need else None for name, a in arrays.items()}
+
+
+def _add(bars, found):
+    for name, bar in found.items():
+        bars[name] += bar
+
+
+# --- the operations --------------------------------------------------------------------------------------------------------
+
+
+def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
+    cp, P = loader.cupy(), _size(geometry, windows)
+    if len(Z) * len(X) * P == 0:
+        return cp.zeros((len(Z), len(X)), X.dtype)
+    rows, columns = _inducing(cp.ascontiguousarray(Z), geometry), _windows(cp.ascontiguousarray(X), geometry, windows)
+    model, A = (family, variance, lengthscales, geometry), cp.broadcast_to(A, (len(Z), P))
+    return _row_sums(model, rows, columns, A, len(X)).sum(0).astype(X.dtype)
+
+
+def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
+    cp, (start, stop), model = loader.cupy(), _range(geometry, windows), (family, variance, lengthscales, geometry)
+    bars = _zeros(need, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
+    if K_bar.size == 0 or start == stop:
+        return tuple(bars.values())
+    Z, X, weights = cp.ascontiguousarray(Z), cp.ascontiguousarray(X), cp.broadcast_to(A, (len(Z), stop - start))
+    rows, own = _inducing(Z, geometry), {"sides" if name == "Z" else name for name in need if name != "X"}
+    run = max(1, SCRATCH // len(Z)) if "A" in own and A.ndim == 1 else stop - start
+    for first in range(start, stop, run) if own else ():
+        here = first, min(stop, first + run)
+        at = slice(here[0] - start, here[1] - start)
+        found = _pull(model, rows, _windows(X, geometry, here), weights[:, at], K_bar, 0, own)
+        if "Z" in need:
+            bars["Z"] += found.pop("sides")[0]
+        if "A" in need:
+            A_bar = found.pop("A")
+            bars["A"][..., at] = A_bar if A.ndim == 2 else A_bar.sum(0)
+        _add(bars, found)
+    if "X" in need:
+        _add(bars, _pull_images(model, X, windows, lambda X: rows, weights.T, K_bar, 1, {"sides"}))
+    return tuple(bars.values())
+
+
+def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
+    cp, total, model = loader.cupy(), 0, (family, variance, lengthscales, geometry)
+    if B.size == 0 or len(X) == 0:
+        return cp.zeros(len(X), X.dtype)
+    X = cp.ascontiguousarray(X)
+    for first, second, weights in _blocks(B, geometry, windows, others):
+        rows, columns = (_windows(X, geometry, at) for at in (first, second or first))
+        total = total + _row_sums(model, rows, columns, weights, len(X), half=second is None).sum((0, 1))
+    return total.astype(X.dtype)
+
+
+def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, windows, others, need):
+    """Without X one side of the diagonal is enough; each patch's own cotangent wants all pairs that it is in."""
+    bars, model = _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales), (family, variance, lengthscales, geometry)
+    if B.size == 0 or len(X) == 0 or not need:
+        return tuple(bars.values())
+    X, start = loader.cupy().ascontiguousarray(X), _range(geometry, windows)[0]
+    own = {{"B": "A", "X": "sides"}.get(name, name) for name in need}
+    for first, second, weights in _blocks(B, geometry, windows, others):
+        rows_of, columns_of = (functools.partial(_windows, geometry=geometry, windows=at) for at in (first, second or first))
+        if "X" not in need:
+            found = _pull(model, rows_of(X), columns_of(X), weights, k_bar, None, own, half=second is None)
+        else:
+            found = _pull_images(model, X, first, columns_of, weights, k_bar, None, own)
+            if second is None:
+                found["X"] *= 2
+            else:
+                _add(found, _pull_images(model, X, second, rows_of, weights.T, k_bar, None, {"sides"}))
+        if "B" in need:
+            B_bar = found.pop("A")
+            if B.ndim == 2:
+                bars["B"] += B_bar
+            else:
+                _add_outer_bar(bars["B"], B, B_bar, *(slice(a - start, b - start) for a, b in (first, second or first)))
+        _add(bars, found)
+    return tuple(bars.values())
+
+
+def _blocks(B, geometry, windows, others):
+    """``(first, second, weights)``: two ranges of windows, the second None where it is the first, and the weights of their pairs.
+
+    These are B, or of b b' the blocks on one side of the diagonal, twice those beside it.
+    """
+    start, stop = _range(geometry, windows)
+    if B.ndim == 2:
+        yield (start, stop), others, B
+        return
+    size = int(SCRATCH**0.5)
+    runs = [(a, min(stop, a + size)) for a in range(start, stop, size)]
+    for i, first in enumerate(runs):
+        for second in runs[: i + 1]:
+            b, c = (B[u - start : v - start] for u, v in (first, second))
+            yield first, None if first == second else second, (1 if first == second else 2) * b[:, None] * c
+
+
+def _add_outer_bar(b_bar, b, B_bar, first, second):
+    """Take the cotangent of such a block into that of b."""
+    twice = 1 if first == second else 2
+    b_bar[first] += twice * (B_bar * b[second]).sum(1)
+    b_bar[second] += twice * (B_bar * b[first, None]).sum(0)

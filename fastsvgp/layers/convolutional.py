@@ -1,0 +1,182 @@
+"""Layers on the patches of images: what they make of an image is another one, drawn patch by patch.
+
+P functions at the R x S windows of an image are R S P outputs, an image of P channels. They are drawn from the marginals at each
+patch: correlations between the patches of one image are ignored, as Dutordoir et al. (2020) and Shi et al. (2020, G.2) do. So a
+layer on images is a plain layer with R S rows for each image, and all that is done here is to cut images into patches, and what
+comes out into images.
+
+Constant patches of one value, such as the black ones of digits, have equal marginals. Where nobody asks for the cotangent of X
+they go through as one; the cotangents of their marginals are summed. Their draws stay different ones.
+"""
+
+from dataclasses import KW_ONLY
+from typing import Any
+
+import numpy as np
+
+from .. import check, kernels
+from ..bounds.passes import layer_pass
+from ..covariances.convolutional import geometry_of
+from ..covariances.patch_sums import num_windows
+from ..records import Marginals, record, static
+from .layer import PARTS
+
+
+@record
+class ConvolutionalLayer:
+    """P functions of the patches of an image, whose values at its windows are an image of P channels.
+
+    Rows of its inputs are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart; there
+    are R = (H - h) // stride + 1 rows of S = (W - w) // stride + 1. Its outputs are R S P columns in the same order, and
+    ``output_shape`` = (R, S, P) is the ``image_shape`` of the next layer, or of the ``Convolutional`` covariance of that.
+
+    Parameters
+    ----------
+    covariance : Covariance
+        Of patches (h w C columns, channels last).
+    inducing : (M, h w C) array, or a record
+        As of a ``Layer``: patches.
+    posterior : Posterior
+        As of a ``Layer``. The leading axis of its fields is P, the channels.
+    mean : Mean, optional
+        Of patches: a ``LinearMean`` of weights (P, h w C) is a bank of P filters, such as ``pca_mean(patches, P)``. ``None``, as
+        Shi et al. have it, forgets the image where the posterior's mean is zero.
+    image_shape : (H, W, C), or (H, W) for one channel
+    patch_shape : (h, w)
+    stride : int
+
+    Notes
+    -----
+    The flops of a ``Layer`` with R S rows for each image. Equal constant patches count once where X has no gradient. Source:
+    Blomqvist, Kaski & Heinonen, "Deep Convolutional Gaussian Processes" (2018); Dutordoir et al. 2020; Shi et al. 2020, G.2.
+    """
+
+    covariance: Any
+    inducing: Any
+    posterior: Any
+    mean: Any = None
+    _: KW_ONLY
+    image_shape: Any = static()
+    patch_shape: Any = static()
+    stride: Any = static(default=1)
+
+    @property
+    def geometry(self):
+        """(H, W, C, h, w, stride), as kernels take it; ``ValueError`` where these do not go together."""
+        return geometry_of(self.image_shape, self.patch_shape, self.stride)
+
+    @property
+    def rows_each(self):
+        """R S, the patches of an image."""
+        return num_windows(self.geometry)
+
+    @property
+    def output_shape(self):
+        """(R, S, P)."""
+        H, W, _, h, w, stride = self.geometry
+        channels = self.posterior.check_size(*self.covariance.num_inducing(self.inducing))[0]
+        return (H - h) // stride + 1, (W - w) // stride + 1, channels
+
+    def check_parts(self):
+        """As of a ``Layer``."""
+        check.parts(self, PARTS)
+
+    def check_shapes(self):
+        """As of a ``Layer``: ``(H W C, (R S P,))``."""
+        H, W, C, h, w, _ = self.geometry
+        sizes, columns = check.inducing(self, self.posterior.num_sets, f"a {type(self.posterior).__name__} posterior")
+        if columns != h * w * C:
+            raise ValueError(
+                f"`inducing` is for {columns} columns, but the patches of this ConvolutionalLayer have {h} x {w} x {C} = "
+                f"{h * w * C} numbers; see fastsvgp.extract_patches"
+            )
+        channels = self.posterior.check_size(*sizes)
+        if len(channels) != 1:
+            raise ValueError(
+                f"the fields of the `posterior` of a ConvolutionalLayer need one leading axis, its channels, got {channels}: use "
+                f"mean (P, {sizes[0]})"
+            )
+        if self.mean is not None:
+            self.mean.check_shapes(columns, channels)
+        return H * W * C, (self.rows_each * channels[0],)
+
+    def start(self, jitter, columns=0, need=(), **more):
+        """A pass through this layer, as of a ``Layer``."""
+        return PatchPass(self, jitter, columns, need, **more)
+
+
+class PatchPass:
+    """One way through a ``ConvolutionalLayer``: a ``LayerPass`` on patches, and images around it. Arguments as of that."""
+
+    def __init__(self, layer, jitter, columns=0, need=(), **more):
+        self._geometry, self._each, self._merging = layer.geometry, layer.rows_each, "inputs" not in need
+        self._channels = layer.output_shape[-1]
+        self._of_patches = layer_pass(layer, jitter, columns * self._each, need, **more)
+        self.kl, self.natural_step, self.finish = (getattr(self._of_patches, name) for name in ("kl", "natural_step", "finish"))
+
+    @property
+    def num_inducing(self):
+        return self._of_patches.num_inducing
+
+    @property
+    def clamped(self):
+        return self._of_patches.clamped
+
+    def _patches(self, X):
+        """(N R S, h w C)."""
+        patches = kernels.gather_patches(X, self._geometry)
+        return patches.reshape(-1, patches.shape[-1])
+
+    def forward(self, X):
+        """``(Marginals, rows)`` of the outputs (R S P, N) at a run of images X (N, H W C)."""
+        patches = self._patches(X)
+        patches, which = merged(patches) if self._merging else (patches, None)
+        f, rows = self._of_patches.forward(patches)
+        return Marginals(*(self._image(moment, which, len(X)) for moment in (f.mean, f.var))), (rows, which)
+
+    @staticmethod
+    def _image(moment, which, N):
+        """(R S P, N) of (P, patches): a view of what lies in memory as images (N, R S P)."""
+        by_patch = np.ascontiguousarray(moment.T, like=moment) if which is None else np.take(moment.T, which, axis=0)
+        return by_patch.reshape(N, -1).T
+
+    def pull(self, rows, f_bar):
+        """As of a ``LayerPass``; those of X (N, H W C)."""
+        rows, which = rows
+        f_bar = Marginals(*(self._of_rows(bar, which) for bar in (f_bar.mean, f_bar.var)))
+        patches_bar = self._of_patches.pull(rows, f_bar)
+        if patches_bar is None:
+            return None
+        return kernels.gather_patches_vjp(patches_bar.reshape(-1, self._each, patches_bar.shape[-1]), self._geometry)
+
+    def _of_rows(self, bar, which):
+        """The transpose of ``_image``: (P, patches), of merged ones the sum."""
+        by_output = np.ascontiguousarray(bar.reshape(self._each, -1, bar.shape[-1]).transpose(1, 2, 0), like=bar)
+        by_output = by_output.reshape(len(by_output), -1)
+        return by_output if which is None else np.stack([np.bincount(which, one) for one in by_output]).astype(bar.dtype)
+
+    def floor(self, X):
+        """As of a ``LayerPass``, (R S P, N) or what broadcasts to that."""
+        by_patch = self._of_patches.floor(self._patches(X)).reshape(len(X), -1)
+        return np.repeat(by_patch.T, self._channels, axis=0)
+
+    def joint(self, X):
+        """``Joint`` moments (P, N R S) of the functions at all patches of X."""
+        return self._of_patches.joint(self._patches(X))
+
+
+def merged(patches):
+    """``(rows, which)``: equal constant patches as one row, so that rows[which] are the patches; None where that saves nothing.
+
+    On the host alone: a device would wait to know how many there are.
+    """
+    if type(patches) is not np.ndarray:
+        return patches, None
+    constant = (patches == patches[:, :1]).all(axis=1)
+    first, inverse = np.unique(patches[constant, 0], return_index=True, return_inverse=True)[1:]
+    if len(first) == len(inverse):
+        return patches, None
+    others = len(patches) - len(inverse)
+    which = np.empty(len(patches), np.intp)
+    which[~constant], which[constant] = np.arange(others), others + inverse
+    return np.concatenate([patches[~constant], patches[constant][first]]), which

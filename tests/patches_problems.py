@@ -1,0 +1,168 @@
+"""Sums over patches of awkward shapes, and what every twin of the family must say about them."""
+
+import functools
+from unittest import mock
+
+import numpy as np
+from numerics import exactly, generator
+from oracles import covariances, patches
+
+FAMILIES = ("rbf", "matern12", "matern32", "matern52")
+SUMS, PAIRS = ("Z", "X", "A", "variance", "lengthscales"), ("X", "B", "variance", "lengthscales")
+# geometry, windows, others, M, N
+SHAPES = [
+    ((4, 3, 1, 1, 1, 1), None, None, 1, 1),
+    ((4, 5, 1, 4, 5, 3), None, None, 3, 4),  # one patch, the image
+    ((7, 6, 2, 3, 2, 1), (3, 14), (5, 25), 5, 3),
+    ((9, 8, 3, 5, 5, 2), (1, 5), (0, 2), 67, 2),  # 75 numbers
+    ((7, 12, 1, 2, 1, 1), None, (3, 70), 35, 2),  # several tiles
+    ((10, 14, 2, 1, 2, 3), (2, 20), None, 4, 2),  # pixels that no window reaches
+]
+
+
+def num_windows(geometry, windows):
+    H, W, _, h, w, stride = geometry
+    start, stop = windows or (0, ((H - h) // stride + 1) * ((W - w) // stride + 1))
+    return stop - start
+
+
+def problem(rng, geometry, windows, M, N, dtype, shared=False):
+    """Z, X, variance, lengthscales: one image is constant in places, and holds an inducing patch."""
+    H, W, C, h, w, _ = geometry
+    Z, X, d = rng.standard_normal((M, h * w * C)), rng.standard_normal((N, H * W * C)), h * w * C
+    X[0, : len(X[0]) // 2] = 0.3
+    Z[0] = X[0][places(geometry, windows)[0]]
+    lengthscales = np.sqrt(d) * (1.3 if shared else rng.uniform(0.7, 2.0, d))
+    return Z.astype(dtype), X.astype(dtype), dtype(1.7), np.asarray(lengthscales, dtype)[()]
+
+
+# --- definitions, in whatever dtype comes in ---------------------------------------------------------------------------------
+
+
+def places(geometry, windows):
+    """(P, d): which numbers of an image are those of its patches."""
+    H, W, C, *_ = geometry
+    return patches.gather(np.arange(H * W * C)[None], geometry)[0][slice(*windows or (None,))]
+
+
+def sums(family, geometry, windows, Z, X, A, variance, lengthscales, K_bar):
+    """The sums, and all cotangents."""
+    at, out, X_bar, A_bar, totals = places(geometry, windows), np.zeros_like(K_bar), np.zeros_like(X), np.zeros_like(A), 0
+    for n in range(len(X)):
+        K = covariances.stationary(family, Z, X[n][at], variance, lengthscales)
+        out[:, n], bar = (A * K).sum(1), K_bar[:, n, None]
+        Z_bar, patches_bar, *rest = covariances.stationary_vjp(A * bar, family, Z, X[n][at], variance, lengthscales)
+        np.add.at(X_bar[n], at, patches_bar)
+        A_bar += bar * K if A.ndim == 2 else (bar * K).sum(0)
+        totals = totals + np.array([Z_bar, *rest], object)
+    return out, totals[0], X_bar, A_bar, *totals[1:]
+
+
+def pair_sums(family, geometry, windows, others, X, B, variance, lengthscales, k_bar):
+    first, second = places(geometry, windows), places(geometry, windows if others is None else others)
+    weights, totals = B if B.ndim == 2 else B[:, None] * B, 0
+    out, X_bar, B_bar = np.zeros_like(k_bar), np.zeros_like(X), np.zeros_like(B)
+    for n in range(len(X)):
+        pair = X[n][first], X[n][second]
+        K = covariances.stationary(family, *pair, variance, lengthscales)
+        out[n] = (weights * K).sum()
+        *bars, s_bar, l_bar = covariances.stationary_vjp(k_bar[n] * weights, family, *pair, variance, lengthscales)
+        for at, bar in zip((first, second), bars, strict=True):
+            np.add.at(X_bar[n], at, bar)
+        B_bar += k_bar[n] * (K if B.ndim == 2 else 2 * (K * B).sum(1))
+        totals = totals + np.array([s_bar, l_bar], object)
+    return out, X_bar, B_bar, *totals
+
+
+# --- checks --------------------------------------------------------------------------------------------------------------------
+
+
+def check_gather(twin, rng, dtype):
+    for geometry, windows, _, _, N in SHAPES:
+        at, X = places(geometry, windows), rng.standard_normal((N, np.prod(geometry[:3]))).astype(dtype)
+        found = twin.gather_patches(X, geometry, windows)
+        assert found.dtype == dtype and found.flags.c_contiguous
+        np.testing.assert_array_equal(found, X[:, at])
+        bars, X_bar = rng.integers(-9, 9, found.shape).astype(dtype), np.zeros_like(X)  # whose sums are exact
+        for n in range(N):
+            np.add.at(X_bar[n], at, bars[n])
+        result = twin.gather_patches_vjp(bars, geometry, windows)
+        assert result.dtype == dtype
+        np.testing.assert_array_equal(result, X_bar)
+        where = twin.window_places(geometry, X, windows)
+        assert where.dtype == dtype
+        np.testing.assert_array_equal(where, np.array(patches.places(geometry))[slice(*windows or (None,))])
+
+
+def compare(definition, arrays, *runs):
+    """Errors of a problem's values and cotangents beside plain NumPy's, for each run of a twin: relative to the largest result,
+    or to what it would be if weights and cotangents had one sign, as sums of many terms may cancel.
+    """
+    *first, weights, variance, lengthscales, bar = arrays
+    plain, truth = definition(*arrays), definition(*exactly(*arrays))
+    sizes = definition(*first, np.abs(weights), variance, lengthscales, np.abs(bar))
+    errors = []
+    for results in runs:
+        errors.append([])
+        for result, same, exact, size in zip(results, plain, truth, sizes, strict=True):
+            assert result.shape == np.shape(exact) and result.dtype == arrays[0].dtype
+            scale = max(np.abs(exact).max(initial=0), np.abs(size).max(initial=0), 1)
+            errors[-1].append([float(np.abs(a - exact).max(initial=0) / scale) for a in (result, same)])
+    return errors
+
+
+def judge(errors, dtype):
+    """Of all problems and results together: the plain error of a single sum may be tiny by luck."""
+    fast, plain = np.max([pair for run in errors for pair in run], 0)
+    assert fast <= 4 * max(plain, np.finfo(dtype).eps), errors
+
+
+def check_sums(twin, rng, dtype):
+    errors = []
+    for number, (geometry, windows, _, M, N) in enumerate(SHAPES):
+        Z, X, *parameters = problem(rng, geometry, windows, M, N, dtype, number % 2)
+        K_bar, P = rng.standard_normal((M, N)).astype(dtype), num_windows(geometry, windows)
+        for turn, shape in enumerate([(M, P), (P,)]):
+            family, A = FAMILIES[(number + turn) % 4], rng.standard_normal(shape).astype(dtype)
+            arguments = family, Z, X, A, *parameters, geometry, windows
+            results = twin.patch_sums(*arguments), *twin.patch_sums_vjp(K_bar, *arguments, SUMS)
+            errors += compare(functools.partial(sums, family, geometry, windows), (Z, X, A, *parameters, K_bar), results)
+    judge(errors, dtype)
+
+
+def check_pair_sums(twin, rng, dtype):
+    """With X among what is needed and without, which twins may compute in other ways."""
+    errors = []
+    for number, (geometry, windows, others, _, N) in enumerate(SHAPES):
+        _, X, *parameters = problem(rng, geometry, windows, 1, N, dtype, number % 2)
+        k_bar, P = rng.standard_normal(N).astype(dtype), num_windows(geometry, windows)
+        B = rng.standard_normal((P, P))
+        cases = [(B + B.T, None), (rng.standard_normal(P), None)]
+        if others:
+            cases.append((rng.standard_normal((P, num_windows(geometry, others))), others))
+        for turn, (B, second) in enumerate(cases):
+            family, B = FAMILIES[(number + turn) % 4], B.astype(dtype)
+            arguments = family, X, B, *parameters, geometry, windows, second
+            out, bars = twin.patch_pair_sums(*arguments), twin.patch_pair_sums_vjp(k_bar, *arguments, PAIRS)
+            none, *fewer = twin.patch_pair_sums_vjp(k_bar, *arguments, PAIRS[1:])
+            assert none is None
+            definition = functools.partial(pair_sums, family, geometry, windows, second)
+            errors += compare(definition, (X, B, *parameters, k_bar), (out, *bars), (out, bars[0], *fewer))
+            if B.ndim == 2 and second is None:
+                np.testing.assert_array_equal(fewer[0], fewer[0].T)
+    judge(errors, dtype)
+
+
+def small_run(twin, dtype):
+    """Every kernel on more than one block, for runs that are slow: one block for two images, or one for each."""
+    rng, geometry = generator(1), (2, 9, 1, 1, 2, 1)  # 16 windows of 2 numbers
+    Z, X, *parameters = problem(rng, geometry, None, 33, 2, dtype)
+    A, K_bar, k_bar = (rng.standard_normal(shape).astype(dtype) for shape in ((33, 16), (33, 2), 2))
+    arguments = "matern32", Z, X, A, *parameters, geometry, None
+    assert np.isfinite(twin.patch_sums(*arguments)).all()
+    with mock.patch.object(twin, "BLOCKS_EACH", 1):
+        bars = twin.patch_sums_vjp(K_bar, *arguments, ("Z", "A", "variance", "lengthscales"))
+    geometry = 1, 18, 1, 1, 17, 1  # numbers of two turns in shared memory
+    X_bar, *_ = twin.patch_pair_sums_vjp(k_bar, "rbf", X, A[0, :2], 1.7, 2.0, geometry, None, None, ("X",))
+    assert all(np.isfinite(bar).all() for bar in (X_bar, *bars) if bar is not None)
+    assert twin.gather_patches(X, geometry).shape == (2, 2, 17)
