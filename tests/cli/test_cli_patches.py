@@ -92,8 +92,8 @@ def test_every_layout_is_the_same_fit(capsys, monkeypatch):
     for out, *given in (("a", "images.npz"), ("b", "images.npy", "--target-file", "kinds.csv"),
                         ("c", "table.csv", "--image-shape", f"{H}x{W}")):  # fmt: skip
         run(capsys, "fit", *given, *few, "--out", out)
-        found.append(results(out)["test"])
-    assert found[0] == found[1] == found[2]
+        found.append(results(out)["test"]["model"])
+    assert all(one == pytest.approx(found[0], rel=1e-10) for one in found[1:])  # sums begin where memory happens to be aligned
 
 
 @pytest.mark.parametrize(
