@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-TESTS="tests/kernels tests/covariances tests/likelihoods tests/posteriors tests/bounds tests/optim"
+TESTS="tests/kernels tests/covariances tests/likelihoods tests/posteriors tests/bounds tests/optim tests/layers"
 TESTS="$TESTS tests/extending tests/test_equivalences.py tests/test_gradient_oracles.py"
 kernels=(Haswell Zen)
 if grep -qsw avx512f /proc/cpuinfo; then kernels+=(SkylakeX); fi
