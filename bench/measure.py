@@ -30,6 +30,7 @@ TESTS = {  # of each benchmark file, below tests
     "chevron": ("kernels/test_chevron.py",), "cholesky": ("kernels/test_cholesky.py",),
     "dual": ("posteriors/test_dual_sites.py", "posteriors/test_dual_float32.py", "bounds/test_vgp.py",
              "train/test_natural_steps.py"),
+    "deep": ("layers/test_deep_bound.py", "layers/test_deep_steps.py"),
     "fourier": ("kernels/test_fourier.py",), "inverse_free": ("posteriors/test_relaxed.py", "posteriors/test_likelihood_form.py"),
     "likelihoods": ("likelihoods/test_likelihood_values.py",), "newton_schulz": ("kernels/test_newton_schulz.py",),
     "orthogonal": ("posteriors/test_orthogonal.py", "bounds/test_collapsed_orthogonal.py", "bounds/test_tighter.py"),
