@@ -162,6 +162,11 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
         kind = type(covariance).__name__
         raise TypeError(f"greedy_variance_inducing: `covariance` must be a record such as fastsvgp.RBF(...), got {kind}")
+    if hasattr(covariance, "geometry"):
+        raise TypeError(
+            "greedy_variance_inducing: `covariance` is of images, and its inducing inputs are patches, no rows of X; use "
+            "fastsvgp.patch_inducing"
+        )
     X = _data(X)
     fields = [(f"covariance.{path}", value) for path, _, value in leaves(covariance)]
     check.one_device(("X", X), *((path, check.as_array(path, value)) for path, value in fields if value is not None))

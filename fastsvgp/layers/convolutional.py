@@ -66,6 +66,11 @@ class ConvolutionalLayer:
         return geometry_of(self.image_shape, self.patch_shape, self.stride)
 
     @property
+    def columns_of(self):
+        """As of a ``Layer``."""
+        return f"an image {tuple(self.image_shape)}"
+
+    @property
     def rows_each(self):
         """R S, the patches of an image."""
         return num_windows(self.geometry)

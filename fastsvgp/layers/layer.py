@@ -38,6 +38,11 @@ class Layer:
 
     rows_each = 1  # in a run of rows, for each row of X: a layer on patches has more
 
+    @property
+    def columns_of(self):
+        """What has as many columns as its inputs, in messages."""
+        return self.covariance.columns_of
+
     def check_parts(self):
         """Raise ``TypeError`` where a part is in the place of another."""
         check.parts(self, PARTS)
@@ -113,7 +118,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
             f"but {type(model.likelihood).__name__} with {latent} classes needs ({latent},)"
         )
     if X is not check.ABSENT:
-        check.columns(X, D, names[0])
+        check.columns(X, D, names[0], model.layers[0].columns_of)
         X = X.astype(dtype, copy=False)
     if Y is not check.ABSENT:
         Y = check.targets(Y, len(X), outputs, model.likelihood, dtype, names)

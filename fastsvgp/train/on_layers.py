@@ -71,7 +71,7 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
                 f"fit: `layers[{number}]`: natural steps move the sites of a {kind} posterior, and only the last layer takes "
                 "these; use Whitened in hidden layers, or name this posterior in `fixed`"
             )
-        if natural_step_size is None or sites:
+        if natural_step_size is None or sites or not any(matches(moving, (path,)) for moving in optimiser.paths(model)):
             continue
         with naming_layer(number):
             moved = updated_paths(model, number)

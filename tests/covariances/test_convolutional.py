@@ -300,6 +300,8 @@ def test_what_does_not_go_together(rng):
         fs.elbo(fs.replace(model, inducing=twice), X, np.zeros(N), jitter=0.0)
     with pytest.raises(ValueError, match="`Xs` has 69 columns where an image"):
         fs.predict_f(model, X[:, 1:])
+    with pytest.raises(TypeError, match="inducing inputs are patches, no rows of X; use fastsvgp.patch_inducing"):
+        fs.greedy_variance_inducing(X, 2, covariance)
     with pytest.raises(ValueError, match="`X` has 69 columns, but an image of `image_shape`"):
         fs.extract_patches(X[:, 1:], (7, 5, 2), (3, 2))
 

@@ -8,6 +8,8 @@ from numerics import assert_adjoint, exactly
 from oracles import covariances, patches
 
 from fastsvgp import kernels
+from fastsvgp.kernels.cpu.pairwise_rows import centre
+from fastsvgp.kernels.cpu.patches_rows import normalise
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 GEOMETRIES = [(5, 4, 1, 2, 3, 1), (7, 6, 2, 3, 2, 2), (4, 3, 2, 4, 3, 1), (6, 9, 1, 1, 1, 4)]  # H, W, C, h, w, stride
@@ -215,6 +217,23 @@ def test_near_pairs_far_from_the_mean(rng, family, dtype):
     truth = kernels.stationary_vjp(np.outer(b, b), family, K, None, one, np.ones(4, dtype))
     for new, old in ((found[0].reshape(100, 4), truth[0]), (found[3], truth[3])):
         np.testing.assert_allclose(new, old, rtol=0, atol=1000 * eps * max(1, np.abs(old).max()))
+
+
+@pytest.mark.parametrize("d", [4, 9, 25])
+def test_norms_do_not_depend_on_where_arrays_lie(rng, d):
+    """Compiled sums beside stores take another order where arrays are near each other; training would not resume bitwise."""
+    X, c, scale = rng.standard_normal((5, d)), rng.standard_normal(d), rng.uniform(0.5, 2, d)
+    memory = np.empty(3 * d + 12 * d + 64)
+    far, near = np.empty(5), np.empty(5)
+    centre(0, 5, X, c, scale, np.empty_like(X), far)
+    for gap in range(64):
+        given, out = memory[:d], memory[d + gap :][: 5 * d].reshape(5, d)
+        given[:] = scale
+        centre(0, 5, X, c, given, out, near)
+        np.testing.assert_array_equal(near, far)
+        out[:] = X
+        normalise(out, c, given, near)
+        np.testing.assert_array_equal(near, far)
 
 
 def test_nan_stays_in_its_image(rng):

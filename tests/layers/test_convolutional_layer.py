@@ -163,7 +163,10 @@ def odd(rng):
         return fs.DeepGP((first, *rest), fit)
 
     return {
-        "columns of X": (of(below, above), 24, "`X` has 24 columns where `inducing` has 25"),
+        "columns of X": (of(below, above), 24, r"`X` has 24 columns where an image \(5, 5\) has 25"),
+        "columns of X of a plain layer": (
+            fs.DeepGP((top(rng, below, "convolutional"),), fit), 25, r"`X` has 25 columns where an image \(4, 3, 2\) has 24",
+        ),
         "a map of another size": (
             of(below, other, top(rng, other, "plain")), 25,
             r"`layers\[0\]` has 4 x 3 x 2 = 24 outputs, but .* `layers\[1\]` are for 4 x 4 x 1 = 16 columns",

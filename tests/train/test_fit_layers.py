@@ -168,6 +168,14 @@ def test_what_is_fixed_stays(rng):
         assert (layer.posterior.mean != before.posterior.mean).all()
 
 
+def test_natural_steps_above_a_diagonal_layer_that_is_fixed(rng):
+    model, X, Y = diagonal_below(rng)
+    held = "layers.0.posterior"
+    found, _ = fs.fit(model, X, Y, steps=2, batch_size=16, natural_step_size=0.1, rng=0, fixed=held)
+    assert_same(found.layers[0].posterior, model.layers[0].posterior)
+    assert (found.layers[1].posterior.mean != model.layers[1].posterior.mean).all()
+
+
 def test_one_layer_trains_as_an_svgp(rng):
     model, X, Y = problem(rng, layers=1)
     (layer,) = model.layers

@@ -158,13 +158,16 @@ def mirror(start, stop, K):
 
 @jit
 def centre(start, stop, X, c, scale, A, norms):
-    """A = (X - c) scale and its squared row norms."""
+    """A = (X - c) scale and its squared row norms.
+
+    No sum beside a store in one loop: compilers order such a sum by how near the arrays are to each other in memory.
+    """
     for i in range(start, stop):
+        for d in range(X.shape[1]):
+            A[i, d] = (X[i, d] - c[d]) * scale[d]
         total = X.dtype.type(0)
         for d in range(X.shape[1]):
-            a = (X[i, d] - c[d]) * scale[d]
-            A[i, d] = a
-            total += a * a
+            total += A[i, d] * A[i, d]
         norms[i] = total
 
 

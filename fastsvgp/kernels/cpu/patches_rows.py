@@ -74,14 +74,14 @@ def mean_of(patches, mean):
 
 @jit
 def normalise(patches, mean, scale, norms):
-    """(x - mean) scale in place, and squared norms. Returns the largest."""
+    """(x - mean) scale in place, and squared norms. Returns the largest. Sums apart from stores: see ``centre``."""
     largest = norms.dtype.type(0)
     for i in range(len(patches)):
+        for d in range(mean.size):
+            patches[i, d] = (patches[i, d] - mean[d]) * scale[d]
         total = norms.dtype.type(0)
         for d in range(mean.size):
-            a = (patches[i, d] - mean[d]) * scale[d]
-            patches[i, d] = a
-            total += a * a
+            total += patches[i, d] * patches[i, d]
         norms[i] = total
         largest = max(largest, total)
     return largest
