@@ -80,7 +80,10 @@ def build(task, scale, args):
         y = np.ascontiguousarray(scale.target(task.y[~task.test]), args.dtype)
         return qsgp.build(X, y, covariance, _likelihood(task), args)
     if args.patch_shape:
-        inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
+        try:
+            inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
+        except ValueError as error:
+            raise UsageError(f"--inducing {args.inducing}, given or by default: {error}; give a smaller one") from error
     else:
         inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
     if args.method == "sgpr":

@@ -99,10 +99,10 @@ def fit(
         first step, where nothing but the posterior moves; else, and with 0, the optimiser moves them.
     fixed : str or sequence of str
         Dotted paths of fields that stay as they are (beside those fixed in ``optimiser``); their gradients are not computed.
-        Default none; for a deep GP the mean functions of its hidden layers (name them again beside others, or learn them with
-        ``fixed=()``); for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for with few dense
-        columns its bound is no guide to them: ``fixed=()`` learns them all the same, but for an ``InducingBasis``, whose log|S|
-        no sample tells.
+        Default none; for a deep GP the mean functions of its hidden layers that have numbers (name these again beside others, or
+        learn them with ``fixed=()``); for a QSGP the covariance and the inducing inputs of its basis, and the likelihood, for
+        with few dense columns its bound is no guide to them: ``fixed=()`` learns them all the same, but for an
+        ``InducingBasis``, whose log|S| no sample tells.
     jitter : float, optional
         As in ``elbo``. A step whose factorisation fails is tried again with ten times as much, at most three times, each logged
         as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts from ``jitter``

@@ -12,8 +12,8 @@ class StepInfo:
 
     Attributes
     ----------
-    model : SVGP or SGPR
-        After the step.
+    model
+        After the step, of the kind that is trained.
     smoothed : float
         Exponential average of the objective.
     seconds : float

@@ -73,8 +73,14 @@ def _movers(model, optimiser, natural_step_size, inverse_updates):
             )
         if natural_step_size is None or sites or not any(matches(moving, (path,)) for moving in optimiser.paths(model)):
             continue
-        with naming_layer(number):
+        try:
             moved = updated_paths(model, number)
+        except TypeError as error:
+            why = str(error).removeprefix("natural_update: ").partition(";")[0]
+            raise TypeError(
+                f"fit: `natural_step_size` asks for steps of all layers, and of `layers[{number}]` {why}; leave "
+                f"`natural_step_size` out, or name {path!r} in `fixed`"
+            ) from error
         if not held_of(optimiser, moved):
             hidden.append(number)
             optimiser = optimiser.fixing(moved)

@@ -163,7 +163,7 @@ def test_channels_squares_and_resuming(capsys, monkeypatch):
         (["images.npz", "--patch-shape", "2x2", "--image-shape", "4x5"], "--image-shape 4x5x1: the images in the file are 5x4x1"),
         (["images.npz", "--patch-shape", "2x2", "--method", "sgpr"], "with sgpr leave it out"),
         (["images.npz", "--patch-shape", "2x2", "--method", "qsgp"], "with qsgp leave it out"),
-        (["images.npz", "--patch-shape", "2x2", "--inducing", "2000"], "only 1728 distinct ones found"),
+        (["images.npz", "--patch-shape", "2x2", "--inducing", "2000"], "--inducing 2000, given or by default: patch_inducing:"),
         (["images.npz", "--patch-shape", "2x2", "--ignore", "3"], "that is 20 numbers an image, but there are 19 inputs"),
         (["images.npy", "--patch-shape", "2x2"], "holds images, and no y beside X; give the target with --target-file"),
         (["table.csv", "--patch-shape", "2x2"], "rows of 20 inputs are no square images of one channel; give --image-shape"),

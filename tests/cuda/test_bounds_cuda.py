@@ -103,8 +103,8 @@ def test_elbo_and_grad(gpu, rng, posterior, outputs, batch):
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("posterior", ROWS)
-def test_every_posterior(one_gpu, rng, posterior, outputs):
-    assert_bounds_of_the_cpu(one_gpu, rng, posterior, outputs, B)
+def test_every_posterior(gpu, rng, posterior, outputs):
+    assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, B)
 
 
 def assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, batch):
@@ -122,22 +122,22 @@ def assert_bounds_of_the_cpu(gpu, rng, posterior, outputs, batch):
         assert abs(fs.elbo(*there, **settings) - fs.elbo(*here, **settings)) < 1e-9
 
 
-def test_the_inputs_alone_are_on_the_device(one_gpu, rng):
+def test_the_inputs_alone_are_on_the_device(gpu, rng):
     model, X, Y = small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
-    _, grad, X_bar = fs.elbo_and_grad(*moved(one_gpu, model, X, Y), wrt=(), inputs=True)
+    _, grad, X_bar = fs.elbo_and_grad(*moved(gpu, model, X, Y), wrt=(), inputs=True)
     assert not [path for path, _, bar in fs.leaves(grad) if bar is not None]
     assert X_bar.shape == X.shape and hasattr(X_bar, "__cuda_array_interface__")
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("posterior", [name for name in ROWS if name.startswith("relaxed") and "probe" not in name])
-def test_likelihood_direction(one_gpu, rng, posterior, outputs):
+def test_likelihood_direction(gpu, rng, posterior, outputs):
     model, settings = model_of_row(rng, posterior, outputs)
     for scale in (1.0, 2.0):  # near the inverse, and far from it, where the direction is the gradient
         there_tril = scale * np.tril(model.posterior.inverse_tril)
         here = fs.replace_at(model, "posterior.inverse_tril", there_tril), rng.standard_normal((B, D))
         here = *here, rng.standard_normal((B, *outputs))
-        there = moved(one_gpu, *here)
+        there = moved(gpu, *here)
         value, grad = fs.likelihood_direction(*here, num_data=1000, **settings)
         found, found_grad = fs.likelihood_direction(*there, num_data=1000, **settings)
         assert found == pytest.approx(value, rel=1e-10)
@@ -145,8 +145,8 @@ def test_likelihood_direction(one_gpu, rng, posterior, outputs):
 
 
 @pytest.mark.parametrize("likelihood, kind, outputs", LIKELIHOODS, ids=lambda x: type(x).__name__)
-def test_likelihoods(one_gpu, rng, likelihood, kind, outputs):
-    gpu = one_gpu
+def test_likelihoods(gpu, rng, likelihood, kind, outputs):
+    gpu = gpu
     here = small_model(rng, outputs, likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
     there = moved(gpu, *here)
     check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
@@ -160,8 +160,8 @@ def test_likelihoods(one_gpu, rng, likelihood, kind, outputs):
 
 @pytest.mark.parametrize("likelihood, kind", [(x[0], x[1]) for x in LIKELIHOODS if x[1] in ("real", "counts") and not x[2]],
                          ids=lambda x: type(x).__name__)  # fmt: skip
-def test_quantiles(one_gpu, rng, likelihood, kind):
-    gpu = one_gpu
+def test_quantiles(gpu, rng, likelihood, kind):
+    gpu = gpu
     here = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, B)
     there = moved(gpu, *here)
     assert_same(fs.predict_cdf(*there), fs.predict_cdf(*here))
@@ -170,46 +170,46 @@ def test_quantiles(one_gpu, rng, likelihood, kind):
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
 @pytest.mark.parametrize("posterior", ROWS)
-def test_predictions_of_every_posterior(one_gpu, rng, posterior, outputs):
+def test_predictions_of_every_posterior(gpu, rng, posterior, outputs):
     here = model_of_row(rng, posterior, outputs)[0], rng.standard_normal((B, D))
-    there = moved(one_gpu, *here)
+    there = moved(gpu, *here)
     for full_cov in (False, True):
         assert_same(*(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9)
 
 
-def test_two_sets_of_inducing_inputs(one_gpu, rng):
+def test_two_sets_of_inducing_inputs(gpu, rng):
     model = small_model(rng)
     q, Z = model.posterior, model.inducing
     model = fs.replace(model, posterior=StackedWhitened(q.mean, q.scale_tril), inducing=fs.InducingPair(Z[:10], Z[10:]))
     here = model, rng.standard_normal((B, D)), rng.standard_normal(B)
-    there = moved(one_gpu, *here)
-    check_bound(one_gpu, fs.elbo_and_grad, here, there, inputs=True)
-    check_bound(one_gpu, fs.kl_term_and_grad, here[:1], there[:1])
-    with Copies(one_gpu, 1):
+    there = moved(gpu, *here)
+    check_bound(gpu, fs.elbo_and_grad, here, there, inputs=True)
+    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    with Copies(gpu, 1):
         found = fs.predict_f(*there[:2])
     assert_same(found, fs.predict_f(*here[:2]))
     for wrong in (np.full((M - 10, D), np.nan), Z[10:, :2]):
         bad = fs.replace_at(model, "inducing.O", wrong), *here[1:]
-        message, other = errors(fs.elbo_and_grad, bad, moved(one_gpu, *bad))
+        message, other = errors(fs.elbo_and_grad, bad, moved(gpu, *bad))
         assert message == other
 
 
 @pytest.mark.parametrize("P", [None, 2])
 @pytest.mark.parametrize("kind", [fs.WhitenedOrthogonal, fs.Orthogonal, fs.Decoupled, fs.DecoupledWeights])
-def test_orthogonal_inducing_inputs(one_gpu, rng, kind, P):
+def test_orthogonal_inducing_inputs(gpu, rng, kind, P):
     batch = () if P is None else (P,)
     fields = [field for m in (10, 4) for field in (rng.standard_normal((*batch, m)), lower_factor(rng, *batch, m, off=0.2))]
     pair = fs.InducingPair(rng.uniform(-2, 2, (10, D)), rng.uniform(-2, 2, (4, D)))
     posterior = kind(*fields[: len(kind._record_fields)])
     model = fs.SVGP(fs.RBF(f8(1.3), np.ones(D)), pair, posterior, fs.Gaussian(f8(0.3)))
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *batch))
-    there = moved(one_gpu, *here)
-    check_bound(one_gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
-    check_bound(one_gpu, fs.kl_term_and_grad, here[:1], there[:1])
+    there = moved(gpu, *here)
+    check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
+    check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1])
     for full_cov in (False, True):
         assert_same(*(fs.predict_f(*side[:2], full_cov=full_cov) for side in (there, here)), 1e-9)
     truth, other = fs.natural_step(*here, step_size=0.4)
-    with Copies(one_gpu, 2):
+    with Copies(gpu, 2):
         ours, info = fs.natural_step(*there, step_size=0.4)
     assert info.step_size == other.step_size
     for (_, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(ours.posterior)), fs.leaves(truth.posterior), strict=True):
@@ -221,12 +221,12 @@ def test_orthogonal_inducing_inputs(one_gpu, rng, kind, P):
     for (path, _, a), (_, _, b) in zip(fs.leaves(fs.to_host(q)), fs.leaves(truth), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-9, err_msg=path)
     if kind is fs.DecoupledWeights:
-        check_bound(one_gpu, fs.elbo_and_grad, here, there, num_data=1000, sampled=[0, 2, 2])
-        check_bound(one_gpu, fs.kl_term_and_grad, here[:1], there[:1], sampled=3, rng=0)
+        check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, sampled=[0, 2, 2])
+        check_bound(gpu, fs.kl_term_and_grad, here[:1], there[:1], sampled=3, rng=0)
 
 
 @pytest.mark.parametrize("posterior", ROWS)
-def test_every_posterior_there_and_back(one_gpu, rng, posterior):
+def test_every_posterior_there_and_back(gpu, rng, posterior):
     model, _ = model_of_row(rng, posterior, (2,))
     there = fs.to_device(model)
     assert type(there.posterior) is type(model.posterior)
@@ -236,17 +236,17 @@ def test_every_posterior_there_and_back(one_gpu, rng, posterior):
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES, ids=lambda c: type(c).__name__)
-def test_covariances_and_mean_functions(one_gpu, rng, covariance):
+def test_covariances_and_mean_functions(gpu, rng, covariance):
     for mean in MEANS:
         here = small_model(rng, covariance=covariance, mean=mean), rng.standard_normal((B, D)), rng.standard_normal(B)
-        check_bound(one_gpu, fs.elbo_and_grad, here, moved(one_gpu, *here), num_data=1000, inputs=True)
+        check_bound(gpu, fs.elbo_and_grad, here, moved(gpu, *here), num_data=1000, inputs=True)
     sgpr = fs.SGPR(covariance, here[0].inducing, f8(0.3), mean)
-    check_bound(one_gpu, fs.collapsed_bound_and_grad, (sgpr, *here[1:]), moved(one_gpu, sgpr, *here[1:]))
+    check_bound(gpu, fs.collapsed_bound_and_grad, (sgpr, *here[1:]), moved(gpu, sgpr, *here[1:]))
 
 
 @pytest.mark.parametrize("posterior", ROWS)
-def test_from_blocks(one_gpu, rng, posterior):
-    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+def test_from_blocks(gpu, rng, posterior):
+    gpu, X, Y = gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
     model, settings = model_of_row(rng, posterior)
     blocks = model.covariance.blocks(model.inducing, X, full_cov=True)
     value, bars = fs.elbo_and_grad_from_blocks(blocks, model.posterior, model.likelihood, Y, **settings)
@@ -263,8 +263,8 @@ def test_from_blocks(one_gpu, rng, posterior):
 
 
 @pytest.mark.parametrize("outputs", [(), (2,)])
-def test_collapsed(one_gpu, rng, outputs):
-    gpu, model = one_gpu, small_model(rng)
+def test_collapsed(gpu, rng, outputs):
+    gpu, model = gpu, small_model(rng)
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3), fs.ConstantMean(f8(0.1)))
     here = sgpr, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
@@ -276,8 +276,8 @@ def test_collapsed(one_gpu, rng, outputs):
 
 @pytest.mark.parametrize("given", ["none", "mean", "both"])
 @pytest.mark.parametrize("outputs", [(), (2,)])
-def test_collapsed_with_orthogonal_inducing_inputs(one_gpu, rng, given, outputs):
-    gpu, (m, W) = one_gpu, (rng.standard_normal((*outputs, 4)), 0.3 * lower_factor(rng, *outputs, 4))
+def test_collapsed_with_orthogonal_inducing_inputs(gpu, rng, given, outputs):
+    gpu, (m, W) = gpu, (rng.standard_normal((*outputs, 4)), 0.3 * lower_factor(rng, *outputs, 4))
     pair = fs.InducingPair(rng.uniform(-2, 2, (9, D)), rng.uniform(-2, 2, (4, D)))
     q_of_v = {"none": {}, "mean": {"mean_v": m}, "both": {"mean_v": m, "scale_tril_v": W}}[given]
     sgpr = fs.OrthogonalSGPR(fs.Matern32(f8(1.1), np.ones(D)), pair, f8(0.3), **q_of_v, mean=fs.ConstantMean(f8(0.1)))
@@ -289,15 +289,15 @@ def test_collapsed_with_orthogonal_inducing_inputs(one_gpu, rng, given, outputs)
     assert_same(best, fs.optimal_svgp(*here), 1e-9)
 
 
-def test_tighter(one_gpu, rng):
+def test_tighter(gpu, rng):
     model = small_model(rng)
     here = fs.SGPR(model.covariance, model.inducing, f8(0.3)), rng.standard_normal((B, D)), rng.standard_normal(B)
-    check_bound(one_gpu, fs.tighter_bound_and_grad, here, moved(one_gpu, *here))
+    check_bound(gpu, fs.tighter_bound_and_grad, here, moved(gpu, *here))
 
 
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
-def test_natural_step(one_gpu, rng, posterior):
-    gpu, here = one_gpu, (small_model(rng, (2,), posterior), rng.standard_normal((B, D)), rng.standard_normal((B, 2)))
+def test_natural_step(gpu, rng, posterior):
+    gpu, here = gpu, (small_model(rng, (2,), posterior), rng.standard_normal((B, D)), rng.standard_normal((B, 2)))
     there = moved(gpu, *here)
     expected, info = fs.natural_step(*here, step_size=0.4, num_data=500)
     with Copies(gpu, 2):  # the value, and whether the step stayed in the cone
@@ -313,8 +313,8 @@ def test_natural_step(one_gpu, rng, posterior):
 
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "absorbed-sites", "dual-sites"])
 @pytest.mark.parametrize("outputs", [(), (2,)])
-def test_natural_steps_and_sites(one_gpu, rng, posterior, outputs):
-    gpu, (model, _) = one_gpu, model_of_row(rng, posterior, outputs)
+def test_natural_steps_and_sites(gpu, rng, posterior, outputs):
+    gpu, (model, _) = gpu, model_of_row(rng, posterior, outputs)
     here = model, rng.standard_normal((B, D)), rng.standard_normal((B, *outputs))
     there = moved(gpu, *here)
     expected, infos = fs.natural_steps(*here, steps=3, step_size=0.4, jitter=JITTER)
@@ -334,9 +334,9 @@ def test_natural_steps_and_sites(one_gpu, rng, posterior, outputs):
     np.testing.assert_allclose(found.get(), fs.leave_one_out(best, *here[1:], jitter=JITTER), rtol=1e-8, atol=1e-9)
 
 
-def test_faults_amid_many_steps(one_gpu, rng):
+def test_faults_amid_many_steps(gpu, rng):
     """What is wrong in a later batch is found and named, and what is wrong with Kuu too, as on the CPU."""
-    gpu, (model, _) = one_gpu, model_of_row(rng, "whitened")
+    gpu, (model, _) = gpu, model_of_row(rng, "whitened")
     X, Y = rng.standard_normal((B, D)), rng.standard_normal(B)
     Y[25] = np.nan
     there = moved(gpu, model, X, Y)
@@ -351,8 +351,8 @@ def test_faults_amid_many_steps(one_gpu, rng):
 
 @pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("outputs", [(), (2,)])
-def test_models_with_a_site_for_each_datum(one_gpu, rng, kind, outputs):
-    gpu, model = one_gpu, small_model(rng, outputs)
+def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):
+    gpu, model = gpu, small_model(rng, outputs)
     lambda2 = rng.uniform(0.1, 1, (*outputs, B))
     lambda2[..., ::7] *= -0.05
     inducing = () if kind is fs.VGP else (model.inducing,)
@@ -371,16 +371,16 @@ def test_models_with_a_site_for_each_datum(one_gpu, rng, kind, outputs):
     assert_same(fs.tied(*there[:2], jitter=JITTER), fs.tied(*here[:2], jitter=JITTER), 1e-8)
 
 
-def test_joint_predictions(one_gpu, rng):
-    gpu, model, Xs = one_gpu, small_model(rng, (2,)), rng.standard_normal((7, D))
+def test_joint_predictions(gpu, rng):
+    gpu, model, Xs = gpu, small_model(rng, (2,)), rng.standard_normal((7, D))
     there = moved(gpu, model, Xs)
     assert_same(fs.predict_f(*there, full_cov=True), fs.predict_f(model, Xs, full_cov=True))
     assert_same(fs.sample_f(*there, 3, rng=1), fs.sample_f(model, Xs, 3, rng=1), 1e-8)
 
 
 @pytest.mark.parametrize("natural", [None, 0.2])
-def test_fit(one_gpu, rng, natural, tmp_path):
-    gpu, model, X = one_gpu, small_model(rng), rng.standard_normal((B, D))
+def test_fit(gpu, rng, natural, tmp_path):
+    gpu, model, X = gpu, small_model(rng), rng.standard_normal((B, D))
     Y, settings = np.sin(X[:, 0]), {"batch_size": 20, "rng": 3, "natural_step_size": natural}
     expected, info = fs.fit(model, X, Y, steps=4, **settings)
     there, saved = fs.to_device(model), tmp_path / "state.npz"
@@ -400,16 +400,16 @@ def test_fit(one_gpu, rng, natural, tmp_path):
     ({"natural_step_size": 0.2}, 4),  # before them the value at the natural step, and whether that stayed in the cone
     ({"natural_step_size": 0.2, "fixed": ("covariance", "inducing", "likelihood")}, 2),
 ])  # fmt: skip
-def test_copies_of_a_training_step(one_gpu, rng, settings, copies, outputs):
+def test_copies_of_a_training_step(gpu, rng, settings, copies, outputs):
     """However many outputs there are."""
     model, X, counts = small_model(rng, outputs), rng.standard_normal((B, D)), []
     fs.fit(fs.to_device(model), X, np.sin(X) if outputs else X[:, 0], steps=4, batch_size=20, rng=3,
            callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **settings)  # fmt: skip
-    if one_gpu.cupy is cupy_on_host.cupy:
+    if gpu.cupy is cupy_on_host.cupy:
         assert set(np.diff(counts)) == {copies}
 
 
-def test_fit_collapsed(one_gpu, rng, monkeypatch):
+def test_fit_collapsed(gpu, rng, monkeypatch):
     model, X, calls = small_model(rng), rng.standard_normal((B, D)), []
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3))
     expected, _ = fs.fit(sgpr, X, X[:, 0], steps=3)
@@ -418,11 +418,11 @@ def test_fit_collapsed(one_gpu, rng, monkeypatch):
     copies = cupy_on_host.copies
     found, _ = fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)
     assert_same(found, expected, 1e-6)
-    if one_gpu.cupy is cupy_on_host.cupy:
+    if gpu.cupy is cupy_on_host.cupy:
         assert set(np.diff(calls)) == {2}  # for each evaluation the value, and the gradient, which SciPy wants on the host
 
 
-def test_there_and_back(one_gpu, rng):
+def test_there_and_back(gpu, rng):
     model = fs.replace(small_model(rng), likelihood=fs.Gaussian(0.3))
     there = fs.to_device(model)
     assert all(hasattr(value, "__cuda_array_interface__") for _, _, value in fs.leaves(there))
@@ -450,8 +450,8 @@ def errors(function, here, there):
     return messages
 
 
-def test_faults_have_the_same_words(one_gpu, rng):
-    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+def test_faults_have_the_same_words(gpu, rng):
+    gpu, X, Y = gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
     good = small_model(rng)
 
     def with_leaf(path, value):
@@ -488,8 +488,8 @@ def test_faults_have_the_same_words(one_gpu, rng):
     check_bound(gpu, fs.elbo_and_grad, (good, X, Y), moved(gpu, good, X, Y))  # nothing is left behind
 
 
-def test_faults_of_the_other_entries(one_gpu, rng):
-    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+def test_faults_of_the_other_entries(gpu, rng):
+    gpu, X, Y = gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
     good = small_model(rng)
     bad = fs.replace_at(good, "covariance.lengthscales", -np.ones(D))
     sgpr = fs.SGPR(bad.covariance, good.inducing, f8(0.3))
@@ -509,8 +509,8 @@ def test_faults_of_the_other_entries(one_gpu, rng):
         assert here == there
 
 
-def test_mixed_devices_are_named(one_gpu, rng):
-    gpu, X, Y = one_gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
+def test_mixed_devices_are_named(gpu, rng):
+    gpu, X, Y = gpu, rng.standard_normal((B, D)), rng.standard_normal(B)
     model = small_model(rng)
     there = fs.to_device(model)
     with pytest.raises(TypeError, match="`X` on the GPU, `Y` on the CPU"):
@@ -523,15 +523,15 @@ def test_mixed_devices_are_named(one_gpu, rng):
         fs.collapsed_bound(fs.SGPR(model.covariance, model.inducing, 0.3), gpu.there(X), Y)
 
 
-def test_raised_variances_are_reported(one_gpu, rng):
+def test_raised_variances_are_reported(gpu, rng):
     model = small_model(rng)
     X = np.repeat(model.inducing, 20, axis=0)  # rounding has many chances
     X += 1e-9 * rng.standard_normal(X.shape)
     tiny = fs.replace(model, covariance=fs.RBF(f8(1.3), f8(4)), posterior=fs.Whitened(np.zeros(M), 1e-9 * np.eye(M)))
     with pytest.warns(VarianceClampWarning) as here:
         value = fs.elbo(tiny, X, X[:, 0], jitter=1e-15)
-    with pytest.warns(VarianceClampWarning) as there, Copies(one_gpu, 1):
-        assert abs(fs.elbo(*moved(one_gpu, tiny, X, X[:, 0]), jitter=1e-15) - value) < 1e-8 * abs(value)
+    with pytest.warns(VarianceClampWarning) as there, Copies(gpu, 1):
+        assert abs(fs.elbo(*moved(gpu, tiny, X, X[:, 0]), jitter=1e-15) - value) < 1e-8 * abs(value)
     assert here[0].message.args[0].split()[1:] == there[0].message.args[0].split()[1:]
 
 
@@ -544,9 +544,9 @@ CHOOSERS = {
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("choose", CHOOSERS)
-def test_where_to_start(one_gpu, rng, choose, dtype):
+def test_where_to_start(gpu, rng, choose, dtype):
     """For data on a device the same choice as on the host, on the device, from one copy of the rows that are looked at."""
-    gpu, X, covariance = one_gpu, rng.standard_normal((B, D)).astype(dtype), fs.RBF(1.3, np.ones(D, dtype))
+    gpu, X, covariance = gpu, rng.standard_normal((B, D)).astype(dtype), fs.RBF(1.3, np.ones(D, dtype))
     there = gpu.there(X), fs.to_device(covariance)
     with Copies(gpu, 1 if choose != "greedy" else 3):  # of the rows, and of each field of the covariance
         found = CHOOSERS[choose](*there)
@@ -557,24 +557,24 @@ def test_where_to_start(one_gpu, rng, choose, dtype):
         CHOOSERS[choose](gpu.there(spoilt), there[1])
 
 
-def test_where_to_start_with_a_covariance_elsewhere(one_gpu, rng):
+def test_where_to_start_with_a_covariance_elsewhere(gpu, rng):
     X, covariance = rng.standard_normal((B, D)), fs.RBF(1.3, np.ones(D))
     with pytest.raises(TypeError, match="`X` on the GPU, `covariance.lengthscales` on the CPU"):
-        fs.greedy_variance_inducing(one_gpu.there(X), M, covariance)
+        fs.greedy_variance_inducing(gpu.there(X), M, covariance)
     with pytest.raises(TypeError, match="`covariance.lengthscales` on the GPU, `X` on the CPU"):
         fs.greedy_variance_inducing(X, M, fs.to_device(covariance))
-    assert fs.greedy_variance_inducing(one_gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)  # numbers go anywhere
-    assert type(fs.median_lengthscales(one_gpu.there(X), ard=False)) is float
+    assert fs.greedy_variance_inducing(gpu.there(X), M, fs.RBF(1.3, 0.8)).shape == (M, D)  # numbers go anywhere
+    assert type(fs.median_lengthscales(gpu.there(X), ard=False)) is float
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
-def test_weight_space(one_gpu, rng, name, k, dtype):
+def test_weight_space(gpu, rng, name, k, dtype):
     model = fs.QSGP(basis_of(rng, name, 8), weights(rng, 8, k), fs.Gaussian(f8(0.3)))
     model = fs.tree_map(lambda a: np.nan_to_num(np.asarray(a, dtype))[()], model)
     X, Y = rng.standard_normal((B, 2)).astype(dtype), rng.standard_normal(B).astype(dtype)
-    there, tolerance = moved(one_gpu, model, X, Y), 1e-9 if dtype is np.float64 else 2e-3
+    there, tolerance = moved(gpu, model, X, Y), 1e-9 if dtype is np.float64 else 2e-3
     value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=100, jitter=1e-2)
     other, found = fs.weight_bound_and_grad(*there, num_data=100, jitter=1e-2)
     assert abs(other - value) <= tolerance * abs(value)
@@ -590,9 +590,9 @@ def test_weight_space(one_gpu, rng, name, k, dtype):
                 call(there[0])
 
 
-def test_numbers_beside_arrays_on_a_device(one_gpu, rng):
+def test_numbers_beside_arrays_on_a_device(gpu, rng):
     """Python numbers stay what they are in flat vectors and steps."""
-    gpu, X = one_gpu, rng.standard_normal((B, D))
+    gpu, X = gpu, rng.standard_normal((B, D))
     model = small_model(rng, covariance=fs.RBF(1.3, np.ones(D)), likelihood=fs.Gaussian(0.3))
     there = fs.replace(moved(gpu, model)[0], likelihood=fs.Gaussian(0.3))
     vector, unravel = fs.ravel(there)

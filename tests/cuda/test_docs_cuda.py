@@ -9,11 +9,11 @@ import fastsvgp as fs
 
 
 @pytest.mark.parametrize("page", ["covariance", "likelihood", "posterior", "model"])
-def test_additions_of_the_docs(one_gpu, page):
+def test_additions_of_the_docs(gpu, page):
     names = run(ROOT / "docs" / f"{page}.md")
     X, Y = names["X"], names["Y"]
     model = fs.tree_map(lambda leaf: np.asarray(leaf)[()], names["model"])
-    on_device = fs.to_device(model), one_gpu.there(X), one_gpu.there(Y)
+    on_device = fs.to_device(model), gpu.there(X), gpu.there(Y)
     value, *bars = fs.elbo_and_grad(*on_device, inputs=True)
     exact, *exact_bars = fs.elbo_and_grad(model, X, Y, inputs=True)
     np.testing.assert_allclose(value, exact, rtol=1e-9)

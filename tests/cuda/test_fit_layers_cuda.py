@@ -20,7 +20,7 @@ def assert_same(a, b, rtol):
 
 
 @pytest.mark.parametrize("kind, options", [(fs.Whitened, {"natural_step_size": 0.2}), (fs.Relaxed, {})])
-def test_on_a_device(one_gpu, rng, tmp_path, kind, options):
+def test_on_a_device(gpu, rng, tmp_path, kind, options):
     model, X, Y = problem(rng, kind)
     options, saved = {"batch_size": 16, "rng": 3, **options}, tmp_path / "state.npz"
     expected, info = fs.fit(model, X, Y, steps=4, **options)
@@ -30,5 +30,5 @@ def test_on_a_device(one_gpu, rng, tmp_path, kind, options):
     assert_same(fs.to_host(found), expected, 1e-7)
     assert all(verdicts.on_device(value) for _, _, value in fs.leaves(found) if np.ndim(value))
     fs.fit(there, X, Y, steps=2, checkpoint=saved, **options)
-    assert_same(fs.to_host(fs.fit(there, one_gpu.there(X), one_gpu.there(Y), steps=4, resume=saved, **options)[0]),
+    assert_same(fs.to_host(fs.fit(there, gpu.there(X), gpu.there(Y), steps=4, resume=saved, **options)[0]),
                 fs.to_host(found), 1e-12)  # fmt: skip

@@ -58,36 +58,36 @@ def check(gpu, function, *arguments, copies=1, there=None, **settings):
 
 
 @pytest.mark.parametrize("case", range(len(LIKELIHOODS)), ids=lambda i: type(LIKELIHOODS[i][0]).__name__)
-def test_likelihoods(one_gpu, rng, case):
+def test_likelihoods(gpu, rng, case):
     """Every likelihood with one posterior and prediction, and these with several likelihoods."""
     likelihood, kind, outputs = LIKELIHOODS[case]
     posterior, predict = ((fs.Whitened, fs.predict_f), (fs.Marginal, fs.predict_y))[case % 2]
     model = small_model(rng, outputs, posterior, likelihood=likelihood)
     X, Y = rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
-    check(one_gpu, fs.elbo_and_grad, model, X, Y, num_data=1000)
-    check(one_gpu, predict, model, X, there={"chunk_size": 40})
-    check(one_gpu, fs.predict_log_density, model, X, Y, copies=None)
+    check(gpu, fs.elbo_and_grad, model, X, Y, num_data=1000)
+    check(gpu, predict, model, X, there={"chunk_size": 40})
+    check(gpu, fs.predict_log_density, model, X, Y, copies=None)
 
 
 @pytest.mark.parametrize("covariance, mean", [*zip(COVARIANCES, MEANS, strict=True)], ids=lambda x: type(x).__name__)
-def test_covariances_and_the_collapsed_bound(one_gpu, rng, covariance, mean):
+def test_covariances_and_the_collapsed_bound(gpu, rng, covariance, mean):
     model, X, Y = small_model(rng, covariance=covariance, mean=mean), rng.standard_normal((B, D)), rng.standard_normal(B)
-    check(one_gpu, fs.elbo_and_grad, model, X, Y, num_data=1000)
+    check(gpu, fs.elbo_and_grad, model, X, Y, num_data=1000)
     sgpr = fs.SGPR(covariance, model.inducing, np.float64(0.3), mean)
-    check(one_gpu, fs.collapsed_bound_and_grad, sgpr, X, Y)
+    check(gpu, fs.collapsed_bound_and_grad, sgpr, X, Y)
 
 
 @pytest.mark.parametrize("posterior", ROWS)
-def test_every_posterior(one_gpu, rng, posterior):
+def test_every_posterior(gpu, rng, posterior):
     X, Y = rng.standard_normal((B, D)), rng.standard_normal((B, 2))
     model, settings = model_of_row(rng, posterior, (2,), jitter=0.3)  # well conditioned: a single problem is no median
-    check(one_gpu, fs.elbo_and_grad, model, X, Y, num_data=1000, inputs=True, **settings)
+    check(gpu, fs.elbo_and_grad, model, X, Y, num_data=1000, inputs=True, **settings)
 
 
 @pytest.mark.parametrize("posterior", [fs.Whitened, fs.Marginal])
-def test_steps(one_gpu, rng, posterior):
+def test_steps(gpu, rng, posterior):
     model, X = small_model(rng, posterior=posterior), rng.standard_normal((B, D))
-    check(one_gpu, lambda *a: fs.natural_step(*a, step_size=0.4, num_data=500)[0], model, X, np.sin(X[:, 0]), copies=None)
-    there, X, Y = moved(one_gpu, *map(rounded, (model, X, np.sin(X[:, 0]))))
+    check(gpu, lambda *a: fs.natural_step(*a, step_size=0.4, num_data=500)[0], model, X, np.sin(X[:, 0]), copies=None)
+    there, X, Y = moved(gpu, *map(rounded, (model, X, np.sin(X[:, 0]))))
     found, info = fs.fit(there, X, Y, steps=3, batch_size=20, rng=3)
     assert all(leaf.dtype == np.float32 for _, _, leaf in fs.leaves(found)) and np.isfinite(info.values).all()

@@ -49,11 +49,11 @@ def test_equals_the_cpu_twin(gpu, rng, shape, dtype):
 
 
 @pytest.mark.parametrize("R", [0, 1, 3])
-def test_every_combination_of_parts(one_gpu, rng, R):
+def test_every_combination_of_parts(gpu, rng, R):
     names = NAMES if R else tuple(name for name in NAMES if name not in ("out", "W"))
     for count in range(len(names) + 1):
         for need in itertools.combinations(names, count):
-            check(one_gpu, rng, 9, 2, 5, R, need=need, given="WUvu" if R else "vu")
+            check(gpu, rng, 9, 2, 5, R, need=need, given="WUvu" if R else "vu")
 
 
 @pytest.mark.parametrize("given, need", [
@@ -61,23 +61,23 @@ def test_every_combination_of_parts(one_gpu, rng, R):
     ("WUv", ("out", "squares", "W", "X", "variance")), ("Wvu", ("v", "lengthscales")), ("WU", ("out", "W", "X", "variance")),
     ("Uvu", ("W", "squares", "v", "X", "variance", "lengthscales")),
 ])  # fmt: skip
-def test_sides_that_are_missing(one_gpu, rng, given, need):
-    check(one_gpu, rng, 33, 3, 13, 2, given=given, need=need)
+def test_sides_that_are_missing(gpu, rng, given, need):
+    check(gpu, rng, 33, 3, 13, 2, given=given, need=need)
 
 
 @pytest.mark.parametrize("family", problems.FAMILIES)
-def test_families_and_a_shared_lengthscale(one_gpu, rng, family):
-    check(one_gpu, rng, 33, 3, 13, 2, shared=True, family=family)
+def test_families_and_a_shared_lengthscale(gpu, rng, family):
+    check(gpu, rng, 33, 3, 13, 2, shared=True, family=family)
 
 
 @pytest.mark.parametrize("shape", [(600, 3, 300, 2), (70, 20, 300, 2)])
-def test_tiles_runs_and_partial_sums_join(one_gpu, rng, shape, monkeypatch):
+def test_tiles_runs_and_partial_sums_join(gpu, rng, shape, monkeypatch):
     with monkeypatch.context() as patch:
         for name, value in (("GROUPS_EACH", 1), ("PARTS", 5000), ("TILE", 32 * 70)):
             patch.setattr(cuda_module, name, value)
-        check(one_gpu, rng, *shape)
+        check(gpu, rng, *shape)
 
 
-def test_no_points_no_frequencies(one_gpu, rng):
-    check(one_gpu, rng, 9, 3, 0, 2)
-    check(one_gpu, rng, 0, 3, 5, 2)
+def test_no_points_no_frequencies(gpu, rng):
+    check(gpu, rng, 9, 3, 0, 2)
+    check(gpu, rng, 0, 3, 5, 2)

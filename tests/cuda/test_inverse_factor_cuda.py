@@ -10,8 +10,8 @@ M = 20
 
 
 @pytest.fixture
-def cupy(one_gpu):
-    return one_gpu.cupy
+def cupy(gpu):
+    return gpu.cupy
 
 
 def covariance(rng):

@@ -13,8 +13,8 @@ JITTER = 1e-3
 
 
 @pytest.fixture
-def cupy(one_gpu):
-    return one_gpu.cupy
+def cupy(gpu):
+    return gpu.cupy
 
 
 def copied(cupy, before, number):

@@ -104,14 +104,14 @@ def test_strided_arguments_and_given_results(twin_of, rng):
 
 
 @pytest.mark.parametrize("operation", ["newton_schulz_gram", "newton_schulz_step"])
-def test_where_results_may_go(one_gpu, rng, operation):
+def test_where_results_may_go(gpu, rng, operation):
     """On either side: to memory of their own, with contiguous rows."""
     pair = np.stack(problems.problem(rng, 20, (), np.float64)[:2])
     step = getattr(kernels, operation)
     sizes = (1.0,) if operation == "newton_schulz_step" else ()
-    for there in (np.copy, one_gpu.there):
+    for there in (np.copy, gpu.there):
         A, L = there(pair)
-        before = one_gpu.back(there(pair))
+        before = gpu.back(there(pair))
         for name, out in (("A", A), ("L", L), ("L", L.reshape(-1).reshape(20, 20)), ("L", L[::-1][::-1])):
             with pytest.raises(ValueError, match=f"`out` shares memory with `{name}`"):
                 step(A, L, *sizes, out=out)
@@ -119,14 +119,14 @@ def test_where_results_may_go(one_gpu, rng, operation):
             with pytest.raises(ValueError, match="`out` must be C-contiguous"):
                 step(A, L, *sizes, out=out)
         for X, unchanged in zip((A, L), before, strict=True):
-            np.testing.assert_array_equal(one_gpu.back(X), unchanged)
+            np.testing.assert_array_equal(gpu.back(X), unchanged)
         stack = there(np.zeros((3, 20, 20)))  # one item beside the others
         stack[0], stack[2] = A, L
         expected, found = (step(stack[0], stack[2], *sizes, out=out) for out in (None, stack[1]))
         if operation == "newton_schulz_gram":
             expected, found = expected[0], found[0]
-        np.testing.assert_array_equal(one_gpu.back(stack[1]), one_gpu.back(expected))
-        np.testing.assert_array_equal(one_gpu.back(found), one_gpu.back(expected))
+        np.testing.assert_array_equal(gpu.back(stack[1]), gpu.back(expected))
+        np.testing.assert_array_equal(gpu.back(found), gpu.back(expected))
 
 
 def test_nothing_at_all(twin_of):

@@ -15,7 +15,6 @@ from fastsvgp.kernels.cpu import pairwise as cpu
 NAMES = problems.NAMES
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 every_family = pytest.mark.parametrize("family", problems.FAMILIES)
-one_order = pytest.mark.parametrize("twin_of", ["forward", pytest.param("device", marks=pytest.mark.on_device)], indirect=True)
 
 
 @pytest.fixture(params=["direct", "wide"])
@@ -36,7 +35,6 @@ def test_matrices(twin_of, form, rng, family, dtype):
 @every_dtype
 @every_family
 @pytest.mark.parametrize("D", [40, 200])
-@one_order
 def test_where_products_cancel(twin_of, form, rng, family, D, dtype):
     problems.check_accuracy(twin_of("pairwise"), rng, family, D, dtype)
 
@@ -87,7 +85,6 @@ def test_equals_the_cpu_twin(twin_of, rng, family, D, dtype):
 @every_family
 @pytest.mark.parametrize("shift, distance", [(0.0, 1e-9), (1e6, 1e-6), (-1e6, 1e-9)])
 @pytest.mark.parametrize("D", [1, 8, 40])
-@one_order
 def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift, distance):
     cuda = twin_of("pairwise")
     X1, X2 = shift + rng.standard_normal((17, D)), shift + rng.standard_normal((65, D))

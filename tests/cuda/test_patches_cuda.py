@@ -17,7 +17,6 @@ SUMS, PAIRS = problems.SUMS, problems.PAIRS
 f8 = np.float64
 PATCH_COVARIANCES = fs.Matern52(f8(1.1), np.linspace(1, 3, 6)), fs.RBF(f8(0.7), f8(2.0)) + fs.Linear(f8(0.2))
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
-one_order = pytest.mark.parametrize("twin_of", ["forward", pytest.param("device", marks=pytest.mark.on_device)], indirect=True)
 needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 
 
@@ -49,7 +48,6 @@ def test_pair_sums(twin_of, rng, dtype):
     problems.check_pair_sums(twin_of("patches"), rng, dtype)
 
 
-@one_order
 @every_dtype
 def test_other_splits_of_the_sums(twin_of, rng, dtype, monkeypatch):
     """Many tiles, images or shares for a block; one image at a time; weights in blocks of few windows."""
@@ -60,7 +58,6 @@ def test_other_splits_of_the_sums(twin_of, rng, dtype, monkeypatch):
     problems.check_pair_sums(twin_of("patches"), rng, dtype)
 
 
-@one_order
 @pytest.mark.parametrize("shared", [False, True])
 def test_only_what_is_needed(twin_of, rng, shared):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8, shared=shared)
@@ -74,7 +71,6 @@ def test_only_what_is_needed(twin_of, rng, shared):
                     np.testing.assert_allclose(bar, expected, rtol=1e-12, atol=1e-13)
 
 
-@one_order
 def test_strides(twin_of, rng):
     """Columns of inducing patches with places, rows of images, weights and cotangents in any order."""
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
@@ -94,7 +90,6 @@ def test_strides(twin_of, rng):
     )
 
 
-@one_order
 @pytest.mark.parametrize("M, N", [(4, 0), (0, 4)])
 def test_nothing_to_sum(twin_of, rng, M, N):
     twin, geometry = twin_of("patches"), (7, 6, 2, 3, 2, 1)
@@ -107,7 +102,6 @@ def test_nothing_to_sum(twin_of, rng, M, N):
     assert twin.gather_patches_vjp(np.ones((N, 25, 12)), geometry).shape == (N, 84)
 
 
-@one_order
 @pytest.mark.parametrize("family", problems.FAMILIES)
 def test_near_patches_far_from_the_origin(twin_of, rng, family):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
@@ -123,7 +117,6 @@ def test_near_patches_far_from_the_origin(twin_of, rng, family):
             assert np.abs(found - exact).max() < 1e-12 * max(1, np.abs(exact).max())
 
 
-@one_order
 def test_numbers_on_the_device(twin_of, rng):
     """0-d arrays stay where they are and mean the same as numbers."""
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, np.float32, shared=True)
@@ -136,7 +129,6 @@ def test_numbers_on_the_device(twin_of, rng):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@one_order
 @pytest.mark.parametrize("family", ["rbf", "matern32"])
 def test_what_is_not_finite_stays_in_its_image(twin_of, rng, family):
     twin, (sums, K_bar, pairs, k_bar) = twin_of("patches"), case(rng, f8)
@@ -149,7 +141,6 @@ def test_what_is_not_finite_stays_in_its_image(twin_of, rng, family):
     assert all(np.isfinite(a).all() for a in everything(twin, family, sums, K_bar, pairs, k_bar))
 
 
-@one_order
 def test_long_float32_sums_keep_their_digits(twin_of):
     """Many equal images: sums over them are kept in float64."""
     N, geometry = 1 << 10, (1, 1, 1, 1, 1, 1)
@@ -214,8 +205,8 @@ def model(rng, X, patch_covariance, location_covariance=None):
 
 @pytest.mark.parametrize("locations", [None, fs.Matern32(f8(1.0), f8(3.0))], ids=["anywhere", "located"])
 @pytest.mark.parametrize("patch_covariance", PATCH_COVARIANCES, ids=["fused", "sum"])
-def test_bounds(one_gpu, rng, patch_covariance, locations):
+def test_bounds(gpu, rng, patch_covariance, locations):
     X, Y = rng.standard_normal((9, 30)), rng.standard_normal(9)
     images = model(rng, X, patch_covariance, locations)
-    check_bound(one_gpu, fs.elbo_and_grad, (images, X, Y), moved(one_gpu, images, X, Y), num_data=100, inputs=True)
-    check_float32(one_gpu, fs.elbo_and_grad, images, X, Y, num_data=100)
+    check_bound(gpu, fs.elbo_and_grad, (images, X, Y), moved(gpu, images, X, Y), num_data=100, inputs=True)
+    check_float32(gpu, fs.elbo_and_grad, images, X, Y, num_data=100)

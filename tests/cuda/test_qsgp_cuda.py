@@ -83,45 +83,45 @@ def check_sampled(gpu, here, k, control="none", tolerance=1e-9, **options):
 @pytest.mark.parametrize("control", ["none", "kriged", "paired", "running"])
 @pytest.mark.parametrize("k", [0, 2])
 @every_basis
-def test_gaussian(one_gpu, rng, name, k, control, dtype, tolerance):
-    check_sampled(one_gpu, problem(rng, name, k, dtype=dtype), k, control, tolerance)
+def test_gaussian(gpu, rng, name, k, control, dtype, tolerance):
+    check_sampled(gpu, problem(rng, name, k, dtype=dtype), k, control, tolerance)
 
 
 @pytest.mark.parametrize("k, control, pair", [(0, "none", False), (0, "none", True), (2, "none", True), (2, "kriged", True)])
 @every_basis
-def test_tangent(one_gpu, rng, name, k, control, pair):
+def test_tangent(gpu, rng, name, k, control, pair):
     here = problem(rng, name, k, fs.BernoulliLogit())
-    check_sampled(one_gpu, here, k, control, pair=pair or name == "inducing")
-    check_sampled(one_gpu, here, k, control, pair=pair or name == "inducing", tangent=0.8)
+    check_sampled(gpu, here, k, control, pair=pair or name == "inducing")
+    check_sampled(gpu, here, k, control, pair=pair or name == "inducing", tangent=0.8)
 
 
 @pytest.mark.parametrize("k", [M, M - 1])
-def test_all_columns_are_dense(one_gpu, rng, k):
-    check_sampled(one_gpu, problem(rng, "relevance", k), k, "kriged")
+def test_all_columns_are_dense(gpu, rng, k):
+    check_sampled(gpu, problem(rng, "relevance", k), k, "kriged")
 
 
 @every_basis
-def test_the_same_units_on_either_side(one_gpu, rng, name):
+def test_the_same_units_on_either_side(gpu, rng, name):
     model, *_ = problem(rng, name)
     there = fs.to_device(model)
-    with Copies(one_gpu, 0):
+    with Copies(gpu, 0):
         one, other = samples(model, there)
     for a, b in zip(one, other, strict=True):
         assert (a is None) is (b is None)
         if a is not None:
-            np.testing.assert_array_equal(one_gpu.back(b), a)
+            np.testing.assert_array_equal(gpu.back(b), a)
     for scheme in ("stratified", "without", "with"):
         one, other = (fs.draw_basis_sample(m.basis, 3, rng=5, scheme=scheme) for m in (model, there))
-        np.testing.assert_array_equal(one_gpu.back(other.i), one.i)
+        np.testing.assert_array_equal(gpu.back(other.i), one.i)
         value, _, _ = fs.sampled_bound_and_grad(*problem(rng, name), one, wrt=POSTERIOR)
         assert np.isfinite(value)
 
 
 @pytest.mark.parametrize("fixed", [(), "basis"])
 @pytest.mark.parametrize("k", [0, 2])
-def test_adagrad(one_gpu, rng, k, fixed):
+def test_adagrad(gpu, rng, k, fixed):
     here = problem(rng, "relevance", k)
-    there, optimiser = moved(one_gpu, *here), fs.adagrad(0.1, fixed=fixed)
+    there, optimiser = moved(gpu, *here), fs.adagrad(0.1, fixed=fixed)
     (model, X, Y), (other, *data) = here, there
     states = [optimiser.init(model), optimiser.init(other)]
     for step in range(3):
@@ -129,7 +129,7 @@ def test_adagrad(one_gpu, rng, k, fixed):
         value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, both[0], wrt=optimiser.paths(model))
         found, bar, _ = fs.sampled_bound_and_grad(other, *data, both[1], wrt=optimiser.paths(other))
         model, states[0] = optimiser.step(model, grad, states[0], value)
-        with Copies(one_gpu, 1):  # whether all of the gradient is finite
+        with Copies(gpu, 1):  # whether all of the gradient is finite
             other, states[1] = optimiser.step(other, bar, states[1], found)
     model, other = (fs.replace_at(m, "posterior.columns", np.tril(m.posterior.columns)) for m in (model, other))
     assert_same(other, model, 1e-9)
@@ -137,11 +137,11 @@ def test_adagrad(one_gpu, rng, k, fixed):
 
 @pytest.mark.parametrize("k", [0, 3])
 @every_basis
-def test_closed_forms(one_gpu, rng, name, k):
+def test_closed_forms(gpu, rng, name, k):
     here = problem(rng, name, k)
     here = fs.replace_at(here[0], "posterior.columns", np.tril(here[0].posterior.columns)), *here[1:]
-    there = moved(one_gpu, *here)
-    with Copies(one_gpu, 1):
+    there = moved(gpu, *here)
+    with Copies(gpu, 1):
         found = fs.optimal_diagonal(*there[:2], num_data=50, jitter=1e-2)
     assert_same(found, fs.optimal_diagonal(*here[:2], num_data=50, jitter=1e-2), 1e-9)
     expected, info = fs.optimal_weights(*here, iterations=5, jitter=1e-2)
@@ -161,7 +161,7 @@ FITS = {
 
 
 @pytest.mark.parametrize("run", FITS)
-def test_fit(one_gpu, rng, run, tmp_path, monkeypatch):
+def test_fit(gpu, rng, run, tmp_path, monkeypatch):
     monkeypatch.setattr(sampled, "RENEWAL", 3)
     monkeypatch.setattr(sampled, "SHARE", 1)
     about, options = FITS[run]
@@ -174,24 +174,24 @@ def test_fit(one_gpu, rng, run, tmp_path, monkeypatch):
     np.testing.assert_allclose(found_info.values, info.values, rtol=1e-7)
     assert_same(found, expected, 1e-7)
     assert_same(there, model, 0)  # what came is not written to
-    assert_same(fs.fit(there, one_gpu.there(X), one_gpu.there(Y), steps=5, **options)[0], fs.to_host(found), 0)
+    assert_same(fs.fit(there, gpu.there(X), gpu.there(Y), steps=5, **options)[0], fs.to_host(found), 0)
     path = tmp_path / "state.npz"
     fs.fit(there, X, Y, steps=2, checkpoint=path, **options)
     assert_same(fs.fit(there, X, Y, steps=5, resume=path, **options)[0], fs.to_host(found), 0)
 
 
 @pytest.mark.parametrize("run", FITS)
-def test_copies_of_a_training_step(one_gpu, rng, run):
+def test_copies_of_a_training_step(gpu, rng, run):
     about, options = FITS[run]
     model, X, Y = problem(rng, **{"name": "fourier"} | about)
-    there, counts = moved(one_gpu, model, X, Y), []
+    there, counts = moved(gpu, model, X, Y), []
     fs.fit(*there, steps=4, batch_size=N, basis_size=6, rng=3,
            callback=lambda *_: counts.append(cupy_on_host.copies.to_host), **options)  # fmt: skip
-    if one_gpu.cupy is cupy_on_host.cupy:  # the value, and whether the gradients of each optimiser are finite
+    if gpu.cupy is cupy_on_host.cupy:  # the value, and whether the gradients of each optimiser are finite
         assert set(np.diff(counts)) == {3 if run == "hyperparameters" else 2}
 
 
-def test_faults_have_the_same_words(one_gpu, rng):
+def test_faults_have_the_same_words(gpu, rng):
     model, X, Y = problem(rng, "relevance", 2)
     one = fs.draw_basis_sample(model.basis, M, rng=0)
 
@@ -216,17 +216,17 @@ def test_faults_have_the_same_words(one_gpu, rng):
         (model, X, Y, one._replace(weight_j=np.where(np.arange(M) == 3, np.nan, 1.0))),
     ]
     for *here, sample in cases:
-        on_device = type(sample)(*(part if part is None else one_gpu.there(part) for part in sample))
+        on_device = type(sample)(*(part if part is None else gpu.there(part) for part in sample))
         for other in (sample, on_device):
             seen = iter((sample, other))
-            a, b = errors(lambda *args, seen=seen: fs.sampled_bound_and_grad(*args, next(seen)), here, moved(one_gpu, *here))
+            a, b = errors(lambda *args, seen=seen: fs.sampled_bound_and_grad(*args, next(seen)), here, moved(gpu, *here))
             assert a == b
-    check_sampled(one_gpu, (fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y), 2)
+    check_sampled(gpu, (fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns)), X, Y), 2)
 
 
-def test_gradients_that_are_wrong_move_nothing(one_gpu, rng):
+def test_gradients_that_are_wrong_move_nothing(gpu, rng):
     model, *_ = problem(rng, "fourier")
-    optimiser, ones = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")), one_gpu.there(np.ones(M))
+    optimiser, ones = fs.adagrad(0.1, fixed=("basis", "likelihood", "posterior.columns")), gpu.there(np.ones(M))
 
     def grad(mean):
         return fs.QSGP(None, fs.ChevronWeights(mean, None, ones), None)
@@ -237,15 +237,15 @@ def test_gradients_that_are_wrong_move_nothing(one_gpu, rng):
     for rows, values, message in (
         ([0, 3], [1.0, np.nan], "NaN or infinity in 'posterior.mean'"), ([0, M], [1.0, 1.0], f"rows 0 to {M}, but there are {M}"),
     ):  # fmt: skip
-        wrong = fs.SparseRows(*(one_gpu.there(np.array(part)) for part in (rows, values)))
+        wrong = fs.SparseRows(*(gpu.there(np.array(part)) for part in (rows, values)))
         with pytest.raises((ValueError, IndexError), match=message):
             optimiser.step(there, grad(wrong), state)
     assert_same(there, before, 0)
 
 
-def test_what_stays_on_the_host_says_so(one_gpu, rng):
+def test_what_stays_on_the_host_says_so(gpu, rng):
     model, X, Y = problem(rng, "relevance", 2)
-    there = moved(one_gpu, model, X, Y)
+    there = moved(gpu, model, X, Y)
     with pytest.raises(TypeError, match="estimators that draw columns work on NumPy arrays"):
         fs.sampled_bound_and_grad(*there, fs.draw_basis_sample(model.basis, 3, rng=0, columns=4))
     with pytest.raises(TypeError, match="sampled_bound_and_grad_from_features works on NumPy arrays"):

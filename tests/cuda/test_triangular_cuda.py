@@ -78,10 +78,10 @@ def test_nothing_at_all(twin_of, rng):
 
 @pytest.mark.parametrize("batch_L, batch_B", [((), ()), ((), (3,)), ((3,), (3,)), ((3,), ())])
 @pytest.mark.parametrize("transpose", [False, True])
-def test_large_factors(one_gpu, rng, batch_L, batch_B, transpose):
+def test_large_factors(gpu, rng, batch_L, batch_B, transpose):
     """One for all is cuBLAS's; those of a batch are cut into blocks."""
     L, B = problems.problem(rng, 200, 5, batch_L, float)[0], problems.problem(rng, 200, 5, batch_B, float)[2]
-    cp = one_gpu.cupy
+    cp = gpu.cupy
     there = cp.asarray(problems.unread(L)), cp.asarray(B)
     X = cuda.solve_triangular(*there, transpose)
     assert_agree([X.get()], [cpu.solve_triangular(L, B, transpose)], float)

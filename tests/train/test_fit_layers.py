@@ -234,7 +234,7 @@ REFUSED = {
                  r"`layers\[1\]`: .*LikelihoodForm.*S~ diagonal.*use a Whitened"),
     "relaxed": (lambda rng: problem(rng, fs.Relaxed), {"natural_step_size": 0.1}, TypeError, r"`layers\[1\]`: .*Relaxed"),
     "diagonal below": (diagonal_below, {"natural_step_size": 0.1}, TypeError,
-                       r"`layers\[0\]`: .*LikelihoodForm.*diagonal.*train it with fastsvgp.adam"),
+                       r"`layers\[0\]` a LikelihoodForm .*diagonal.*or name .layers.0.posterior. in"),
     "hidden sites": (hidden_sites, {}, TypeError, r"`layers\[0\]`: natural steps move the sites .*use Whitened in hidden"),
     "probes": (lambda rng: problem(rng, fs.Relaxed), {"probes": 3}, ValueError, "`probes` would have no effect"),
     "basis": (problem, {"basis_size": 3}, ValueError, "DeepGP has no basis to sample"),
