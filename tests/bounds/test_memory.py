@@ -18,14 +18,18 @@ def problem(rng, cls, M, B):
 
 
 def peak_numbers(call):
+    """The least of three: what other threads of the tests take meanwhile counts too."""
     call()
-    scratch.clear()  # what a first step takes, nothing recycled
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1] / 8
-    finally:
-        tracemalloc.stop()
+    peaks = []
+    for _ in range(3):
+        scratch.clear()  # what a first step takes, nothing recycled
+        tracemalloc.start()
+        try:
+            call()
+            peaks.append(tracemalloc.get_traced_memory()[1] / 8)
+        finally:
+            tracemalloc.stop()
+    return min(peaks)
 
 
 @pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
