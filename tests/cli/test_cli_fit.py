@@ -12,6 +12,7 @@ import threading
 
 import numpy as np
 import pytest
+from cli_runs import run
 
 import fastsvgp as fs
 from fastsvgp.cli import main, metrics, plots
@@ -41,13 +42,6 @@ def unplotted(monkeypatch):
 def write_csv(path, header, *columns):
     rows = (",".join(map(str, row)) for row in zip(*columns, strict=True))
     pathlib.Path(path).write_text("\n".join([header, *rows]) + "\n")
-
-
-def run(capsys, *argv):
-    code = main(list(argv))
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out, err
 
 
 def png(path):

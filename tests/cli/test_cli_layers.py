@@ -1,10 +1,10 @@
 """``fastsvgp fit --layers``: deep Gaussian processes from the command line."""
 
-import json
 import pathlib
 
 import numpy as np
 import pytest
+from cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import main, plots
@@ -24,17 +24,6 @@ def here(tmp_path, monkeypatch, rng):
         ("kind.csv", (x, z, rng.standard_normal(150), np.where(x < 13, "low", np.where(x < 16, "middle", "high")))),
     ):
         pathlib.Path(name).write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n")
-
-
-def run(capsys, *argv):
-    code = main(list(argv))
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out, err
-
-
-def results(folder):
-    return json.loads(pathlib.Path(folder, "metrics.json").read_text())
 
 
 def test_fit_predict_and_plots(capsys):

@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import images, main, plots
@@ -33,17 +34,6 @@ def here(tmp_path, monkeypatch, rng):
     pathlib.Path("table.csv").write_text(text + "\n")
     np.savez("colour.npz", X=rng.standard_normal((60, 3, 3, 2)), y=rng.standard_normal(60))
     np.savez("square.npz", X=rng.standard_normal((60, 9)), y=rng.standard_normal(60))
-
-
-def run(capsys, *argv):
-    code = main(list(argv))
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out, err
-
-
-def results(folder):
-    return json.loads(pathlib.Path(folder, "metrics.json").read_text())
 
 
 def test_fit_predict_and_plots(capsys):

@@ -1,11 +1,11 @@
 """``fastsvgp fit --method qsgp``: many random Fourier features from the command line."""
 
-import json
 import pathlib
 import signal
 
 import numpy as np
 import pytest
+from cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import main, plots, qsgp
@@ -26,17 +26,6 @@ def here(tmp_path, monkeypatch, rng):
         ("calls.csv", (x, z, rng.poisson(np.exp(1 + y)))),
     ):
         pathlib.Path(name).write_text("\n".join(",".join(map(str, row)) for row in zip(*columns, strict=True)) + "\n")
-
-
-def run(capsys, *argv):
-    code = main(list(argv))
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return out, err
-
-
-def results(folder):
-    return json.loads(pathlib.Path(folder, "metrics.json").read_text())
 
 
 def test_fit_predict_and_plots(capsys):
