@@ -191,7 +191,7 @@ __device__ __forceinline__ void pull_numbers(const real* w, const real (&rows)[C
 //   sides[slot, blockIdx.z, d, i] += sum_j w e_d, with a slot for each image (`each_image`), or for each share of them
 //   weights[blockIdx.x, i, j] += sum_n b k          squares[block, d] += sum w e_d^2
 // and totals[block] = sum A b k, radial[block] = sum w r^2. Places hold zeros before; no two blocks have the same ones.
-constexpr int LOW = 4, HEIGHT = LOW * WARPS;
+constexpr int LOW = 4, HEIGHT = LOW * WARPS, PAIRS_EACH = LOW * EACH;
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 contract(PAIRS, const real* __restrict__ bar, index_t bar_row, index_t bar_column, index_t bar_image, int N, int share, int each_image,
          double* __restrict__ sides, double* __restrict__ weights, double* __restrict__ squares, double* __restrict__ totals,
@@ -206,7 +206,7 @@ contract(PAIRS, const real* __restrict__ bar, index_t bar_row, index_t bar_colum
   double total = 0, radius = 0;
   for (int column = begin; column < end; column += WIDE) {
     const int twice = half && column < diagonal ? 2 : 1;
-    real kept[LOW][EACH] = {};
+    real kept[PAIRS_EACH] = {};
     find(right, column, column_starts);
     for (int n = first_image; n <= last_image; ++n) {
       real v[LOW][EACH] = {};
@@ -220,36 +220,31 @@ contract(PAIRS, const real* __restrict__ bar, index_t bar_row, index_t bar_colum
 #pragma unroll
         for (int q = 0; q < EACH; ++q) w[row_of<LOW>(p)][column_of(q)] = v[p][q];
 #pragma unroll 1
-      for (int p = 0; p < LOW; ++p) {  // a row at a time, which is `kept[0]` when its turn comes: registers are scarce
-        const int i = row + row_of<LOW>(p);
-        real a[EACH], b[EACH];
-        load(A + i * A_row, A_column, column, i < left.count ? end : 0, a);
-        load(bar + n * bar_image + i * bar_row, bar_column, column, i < left.count ? end : 0, b);
+      for (int e = 0; e < PAIRS_EACH; ++e) {  // a pair at a time, which is `kept[0]` when its turn comes: registers are scarce
+        const int p = e / EACH, q = e % EACH, i = row + row_of<LOW>(p), j = column + column_of(q);
+        const bool inside = i < left.count && j < end;
+        const real a = inside ? A[i * A_row + j * A_column] : real(0);
+        const real b = inside ? bar[n * bar_image + i * bar_row + j * bar_column] : real(0);
+        real& place = w[row_of<LOW>(p)][column_of(q)];
+        const real r2 = place;
+        real k = 0;
+        place = twice * a * (f.root ? pull<true>(f, b, r2, k) : pull<false>(f, b, r2, k));
+        sum += a * k;
+        sum_radial += place * min(r2, real(1e6));  // beyond it is no pull
+        k += kept[0];
 #pragma unroll
-        for (int q = 0; q < EACH; ++q) {
-          real& place = w[row_of<LOW>(p)][column_of(q)];
-          const real r2 = place;
-          real k = 0;
-          place = twice * a[q] * (f.root ? pull<true>(f, b[q], r2, k) : pull<false>(f, b[q], r2, k));
-          sum += a[q] * k;
-          sum_radial += place * min(r2, real(1e6));  // beyond it is no pull
-          k += kept[0][q];
-#pragma unroll
-          for (int r = 0; r + 1 < LOW; ++r) kept[r][q] = kept[r + 1][q];
-          kept[LOW - 1][q] = k;
-        }
+        for (int r = 0; r + 1 < PAIRS_EACH; ++r) kept[r] = kept[r + 1];
+        kept[PAIRS_EACH - 1] = k;
       }
       total += twice * sum;
       radius += sum_radial;
       if (weights && (n == last_image || (n - first_image) % IMAGES == IMAGES - 1)) {
 #pragma unroll
-        for (int p = 0; p < LOW; ++p)
-#pragma unroll
-          for (int q = 0; q < EACH; ++q) {
-            const index_t i = row + row_of<LOW>(p), j = column + column_of(q);
-            if (i < left.count && j < end) weights[(static_cast<index_t>(blockIdx.x) * left.count + i) * right.count + j] += kept[p][q];
-            kept[p][q] = 0;
-          }
+        for (int e = 0; e < PAIRS_EACH; ++e) {
+          const index_t i = row + row_of<LOW>(e / EACH), j = column + column_of(e % EACH);
+          if (i < left.count && j < end) weights[(static_cast<index_t>(blockIdx.x) * left.count + i) * right.count + j] += kept[e];
+          kept[e] = 0;
+        }
       }
       if (!sides && !squares) continue;
       const index_t slot = static_cast<index_t>(each_image ? n : blockIdx.x) * gridDim.z + blockIdx.z;
