@@ -3,8 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read while it loads: beside anything else, two threads wait for one another
 
@@ -13,36 +11,23 @@ import pytest  # noqa: E402
 from numerics import SEED  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
-KEPT = pathlib.Path(os.environ.get("NUMBA_CACHE_DIR") or HERE.parent / "fastsvgp" / "kernels" / "cpu")
-NOTHING_COMPILED = not any(KEPT.rglob("*.nbi"))
-FIRST = ("pairwise", "products", "triangular", "cholesky")  # families that their tests compile, before all other tests
-BESIDE = ("chevron", "quadrature", "newton_schulz", "fourier", "patches")  # meanwhile, by their tests, in another process
-COMPILING = pytest.StashKey()
-
-
-def _family(item):
-    return item.path.stem.removeprefix("test_") if item.path.parent == HERE / "kernels" else None
+COMPILING = (  # families whose tests compile the most; of two workers, each begins with half of the tests and one of these lines
+    ("pairwise", "products", "triangular", "cholesky"),
+    ("patches", "fourier", "chevron", "quadrature", "newton_schulz"),
+)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: _family(item) not in FIRST)
+    def of(families):
+        files = {HERE / "kernels" / f"test_{family}.py" for family in families}
+        return [item for item in items if item.path in files]
 
-
-def pytest_collection_finish(session):
-    """Where nothing is compiled yet, two processes do that at one time; later runs find it."""
-    families = {_family(item) for item in session.items}
-    if session.config.option.collectonly or not (NOTHING_COMPILED and families.issuperset(FIRST + BESIDE)):
-        return
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(f"{HERE}/kernels/test_{name}.py" for name in BESIDE)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    session.config.stash[COMPILING] = subprocess.Popen(command, cwd=HERE.parent, **quiet)
-
-
-def pytest_sessionfinish(session):
-    if compiling := session.config.stash.get(COMPILING, None):
-        compiling.kill()
-        compiling.wait()
+    first, second = map(of, COMPILING)
+    known = {*first, *second}
+    rest = [item for item in items if item not in known]
+    half = max(len(items) // 2 - len(first), 0)
+    items[:] = first + rest[:half] + second + rest[half:]
 
 
 @pytest.fixture(scope="session", autouse=True)

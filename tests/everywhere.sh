@@ -7,10 +7,12 @@ cd "$(dirname "$0")/.."
 
 TESTS="tests/kernels tests/covariances tests/likelihoods tests/posteriors tests/bounds tests/optim tests/layers"
 TESTS="$TESTS tests/extending tests/test_equivalences.py tests/test_gradient_oracles.py"
+WORKERS="-n 0"
 kernels=(Haswell Zen)
 if grep -qsw avx512f /proc/cpuinfo; then kernels+=(SkylakeX); fi
 
 if [ "${1:-}" = --one ]; then
+  WORKERS="-n 2 --dist worksteal"
   seeds=("$((16#${2:0:7}))")
   kernels=("${kernels[$((16#${2:7:6} % ${#kernels[@]}))]}")
 elif [ $# -gt 0 ]; then
@@ -20,12 +22,12 @@ else
 fi
 
 LOGS="$(mktemp -d)"
-export TESTS LOGS COLUMNS=400 # so wide that no name is cut
+export TESTS LOGS WORKERS COLUMNS=400 # so wide that no name is cut
 settings() { echo "FASTSVGP_TEST_SEED=$1 OPENBLAS_CORETYPE=$2 OPENBLAS_NUM_THREADS=1"; }
 
 run() { # SEED KERNEL: its line of the summary; the log and the exit status stay
   local log="$LOGS/$1-$2" status=0
-  env $(settings "$1" "$2") python -m pytest -p no:cacheprovider --tb=short -rfE $TESTS >"$log.log" 2>&1 </dev/null || status=$?
+  env $(settings "$1" "$2") python -m pytest -p no:cacheprovider --tb=short -rfE $WORKERS $TESTS >"$log.log" 2>&1 </dev/null || status=$?
   echo "$status" >"$log.status"
   echo "seed $1, $2: exit status $status, $(tail -n 1 "$log.log")"
 }

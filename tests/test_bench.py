@@ -29,8 +29,9 @@ def bench(monkeypatch):
             del sys.modules[name]
 
 
-def test_a_table_by_one_command(tmp_path):
+def test_a_table_by_one_command(tmp_path, monkeypatch):
     """The smallest row there is, through the real command."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # in whose workers nothing is timed
     arguments = ["updates", "-k", "bench_pack_tril and not 1000 and not 2000", "--results", str(tmp_path)]
     done = subprocess.run([sys.executable, BENCH / "measure.py", *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -118,10 +118,10 @@ def test_every_family_has_a_budget():
 
 @pytest.mark.parametrize("stem", STEMS)
 @pytest.mark.parametrize("compiler, architecture, dtype", JOBS)
-def test_compiles_within_budget(logs, compiler, stem, architecture, dtype):
+def test_compiles_within_budget(compiler, stem, architecture, dtype):
     if reason := ptxas.why_not(compiler):
         pytest.skip(reason)
-    log = logs[compiler, stem, dtype, architecture].result()
+    log = ptxas.log_of(compiler, stem, dtype, architecture)
     assert "warning" not in log, log
     kernels = ptxas.usage(log)
     assert set(kernels) == set(BUDGET[stem])

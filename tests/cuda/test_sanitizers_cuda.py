@@ -6,7 +6,7 @@ import shutil
 import types
 
 import pytest
-from cuda_host import cupy_on_host, emulated, host_module, small_runs
+from cuda_host import cupy_on_host, emulated, host_module, sanitized, small_runs
 
 from fastsvgp.kernels.cuda import loader
 
@@ -14,14 +14,14 @@ RUNS = [(family, dtype) for family, dtypes in small_runs.RUNS.items() for dtype 
 
 
 @pytest.mark.parametrize("family, dtype", RUNS)
-def test_clean(sanitized_runs, sanitizer, family, dtype):
-    done = sanitized_runs[sanitizer, family, dtype].result()
+def test_clean(sanitizer, family, dtype):
+    done = sanitized.run(sanitizer, "cuda_host.small_runs", family, dtype, sanitizer)
     assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-3000:])
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 def test_every_kernel_is_launched(monkeypatch):
-    """In either dtype where that makes another kernel of it; and from those libraries that are built ahead."""
+    """In either dtype where that makes another kernel of it."""
     launched, module_of = set(), emulated.module_of
 
     def recording(stem, dtype, sanitizer):

@@ -8,8 +8,7 @@ import types
 from unittest import mock
 
 import numpy as np
-from cuda_host.host_module import SANITIZERS, HostModule
-from cuda_host.small_runs import LIBRARIES
+from cuda_host.host_module import HostModule
 
 from fastsvgp.kernels.cuda import loader
 
@@ -24,20 +23,8 @@ ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__
 
 @functools.cache
 def module_of(stem, dtype, sanitizer):
-    return HostModule(*_source(stem, dtype), sanitizer)
-
-
-def _source(stem, dtype):
-    return pathlib.Path(loader.source_folder()) / f"{stem}.cu", (f"-DREAL={loader.C_NAMES[dtype]}",)
-
-
-def builds():
-    """Arguments of ``build`` for all libraries that the tests will ask for."""
-    stems = sorted(path.stem for path in pathlib.Path(loader.source_folder()).glob("*.cu"))
-    jobs = [(stem, dtype, None) for dtype in ("float64", "float32") for stem in stems]  # the order in which tests come to them
-    small = [(stem, dtype) for stem in stems for dtype in LIBRARIES.get(stem, ("float32",))]
-    jobs += [(*job, sanitizer) for sanitizer in SANITIZERS if sanitizer for job in small]
-    return [(*_source(stem, dtype), sanitizer) for stem, dtype, sanitizer in jobs]
+    source = pathlib.Path(loader.source_folder()) / f"{stem}.cu"
+    return HostModule(source, (f"-DREAL={loader.C_NAMES[dtype]}",), sanitizer)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Build a ``.cu`` file with g++ over ``cuda_host.hpp`` and launch its kernels on NumPy arrays, as CuPy does on a device."""
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -8,7 +9,6 @@ import pathlib
 import re
 import subprocess
 import tempfile
-import threading
 
 import numpy as np
 
@@ -25,9 +25,6 @@ SANITIZERS = {
     "thread": ["-O1", "-fsanitize=thread"],
     "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],  # compiled longer than run
 }
-
-
-_locks = {}
 
 
 def translate(text, name):
@@ -55,7 +52,8 @@ def build(path, options, sanitizer):
     headers = b"".join(p.read_bytes() for p in [*sorted(HERE.glob("*.hpp")), *sorted(HEADERS.glob("*.cuh"))])
     key = hashlib.sha256(source.encode() + headers + " ".join(command).encode()).hexdigest()[:24]
     library = cache_folder() / f"{key}.so"
-    with _locks.setdefault(key, threading.Lock()):  # who asks for what is being built waits for it
+    with open(library.with_suffix(".lock"), "w") as lock:  # who asks for what another process is building waits for it
+        fcntl.flock(lock, fcntl.LOCK_EX)
         _build(library, source, command, path.name)
     return library
 
