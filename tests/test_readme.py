@@ -30,4 +30,6 @@ def test_pages_are_there_and_are_linked_to():
 def test_the_two_commands_are_there():
     text = README.read_text(encoding="utf-8")
     assert 'python -m pip install ".[cli]" && fastsvgp demo\n' in text
-    assert 'python -m pip install ".[test]" && python -m pytest\n' in text
+    tests = "python -m pytest -n 2 --dist worksteal"
+    assert f'python -m pip install ".[test]" && {tests}\n' in text
+    assert f"\n{tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

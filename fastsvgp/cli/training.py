@@ -146,7 +146,8 @@ def train(fitted, task, args, folder):
     if args.sampled is not None:
         settings["sampled"] = args.sampled
     if args.method in NATURAL and args.natural_step != 0:
-        settings["natural_step_size"] = _natural_schedule(task, args.natural_step or NATURAL_STEP)
+        natural = _natural_schedule(task, args.natural_step or NATURAL_STEP)
+        settings["natural_step_size"] = images.falling_step(natural, total) if args.patch_shape else natural
     if args.method in NATURAL:
         settings |= {"e_steps": args.e_steps, "m_steps": args.m_steps}
     with closing(Progress(total, args.quiet)) as progress:
@@ -180,7 +181,7 @@ def _total_steps(args, num_data):
 
 def _optimiser(args, total, model):
     rate = args.learning_rate or LEARNING_RATE
-    everything = fs.adam(rate, transform="log", step_sizes=images.step_sizes(model, rate) if args.patch_shape else None)
+    everything = images.optimiser(model, rate, total) if args.patch_shape else fs.adam(rate, transform="log")
     if args.method != "rsvgp":
         return everything
     rest = min(REST[0], total // REST[1])

@@ -15,7 +15,7 @@ On the way back the sums keep A_bar and B_bar, which hold k times cotangents, su
     l_bar = A_bar diag(w), and w w' B_bar (elementwise); of Kuu k_bar = K_bar l and l_bar = K_bar k
 """
 
-from dataclasses import KW_ONLY
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,27 @@ def check_image_columns(who, D, geometry):
         raise ValueError(f"{who}: `X` has {D} columns, but an image of `image_shape` {(H, W, C)} has {H * W * C}; give one a row")
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class OnPatches:
+    """The settings by which an image is cut into patches."""
+
+    image_shape: Any = static()
+    patch_shape: Any = static()
+    stride: Any = static(default=1)
+
+    @property
+    def geometry(self):
+        """(H, W, C, h, w, stride), as kernels take it; ``ValueError`` where these do not go together."""
+        return geometry_of(self.image_shape, self.patch_shape, self.stride)
+
+    @property
+    def columns_of(self):
+        """What has as many columns as the inputs, in messages."""
+        return f"an image {tuple(self.image_shape)}"
+
+
 @record
-class Convolutional(Covariance):
+class Convolutional(OnPatches, Covariance):
     """The function of an image that is a weighted sum of one function of its patches; inducing inputs are patches.
 
     Rows of X are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart, and are counted
@@ -89,26 +108,13 @@ class Convolutional(Covariance):
     patch_covariance: Any
     weights: Any = leaf()
     location_covariance: Any = None
-    _: KW_ONLY
-    image_shape: Any = static()
-    patch_shape: Any = static()
-    stride: Any = static(default=1)
 
     # --- shapes ---
-
-    @property
-    def geometry(self):
-        """(H, W, C, h, w, stride), as kernels take it; ``ValueError`` where these do not go together."""
-        return geometry_of(self.image_shape, self.patch_shape, self.stride)
 
     @property
     def _patch_size(self):
         _, _, C, h, w, _ = self.geometry
         return h * w * C
-
-    @property
-    def columns_of(self):
-        return f"an image {tuple(self.image_shape)}"
 
     def num_columns(self, inducing):
         """H W C. ``ValueError`` where inducing inputs do not have the columns of patches."""

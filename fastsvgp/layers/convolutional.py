@@ -9,21 +9,20 @@ Constant patches of one value, such as the black ones of digits, have equal marg
 they go through as one; the cotangents of their marginals are summed. Their draws stay different ones.
 """
 
-from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
 
 from .. import check, kernels
 from ..bounds.passes import layer_pass
-from ..covariances.convolutional import geometry_of
+from ..covariances.convolutional import OnPatches
 from ..covariances.patch_sums import num_windows
-from ..records import Marginals, record, static
+from ..records import Marginals, record
 from .layer import PARTS
 
 
 @record
-class ConvolutionalLayer:
+class ConvolutionalLayer(OnPatches):
     """P functions of the patches of an image, whose values at its windows are an image of P channels.
 
     Rows of its inputs are images (H W C): pixels row by row, channels last. Windows of h x w pixels lie ``stride`` apart; there
@@ -55,20 +54,6 @@ class ConvolutionalLayer:
     inducing: Any
     posterior: Any
     mean: Any = None
-    _: KW_ONLY
-    image_shape: Any = static()
-    patch_shape: Any = static()
-    stride: Any = static(default=1)
-
-    @property
-    def geometry(self):
-        """(H, W, C, h, w, stride), as kernels take it; ``ValueError`` where these do not go together."""
-        return geometry_of(self.image_shape, self.patch_shape, self.stride)
-
-    @property
-    def columns_of(self):
-        """As of a ``Layer``."""
-        return f"an image {tuple(self.image_shape)}"
 
     @property
     def rows_each(self):

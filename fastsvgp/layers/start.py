@@ -72,13 +72,16 @@ def deep_gp(X, likelihood, num_layers, M, *, width=None, covariance=RBF, posteri
         )
     if not callable(covariance):
         raise TypeError(f"deep_gp: `covariance` must be a class such as fastsvgp.RBF, got a {type(covariance).__name__}")
+    if isinstance(M, (tuple, list)) != (posterior.num_sets == 2):
+        takes = "(M, M2), for two sets" if posterior.num_sets == 2 else "one number"
+        raise TypeError(f"deep_gp: `M` must be {takes} of inducing inputs with a {posterior.__name__} posterior, got {M!r:.100}")
     inducing = initialise.kmeans_inducing(X, M, rng)
     rows, layers = _some_rows(X, rng), []
     D = rows.shape[1]
     width = min(D, WIDEST) if width is None else check.whole("width", width)
     for number in range(num_layers):
         hidden = number < num_layers - 1
-        own = covariance(variance=1.0, lengthscales=initialise.median_lengthscales(rows, rng))
+        own = _called(covariance, initialise.median_lengthscales(rows, rng))
         mean = _mean(rows, width, rng) if hidden else None
         q = _posterior(posterior, own, inducing, width if hidden else getattr(likelihood, "num_latent", None), hidden, len(X))
         layers.append(Layer(own, inducing, q, mean))
@@ -88,6 +91,17 @@ def deep_gp(X, likelihood, num_layers, M, *, width=None, covariance=RBF, posteri
     model = DeepGP(tuple(layers), likelihood)
     checked(model)
     return model
+
+
+def _called(covariance, lengthscales):
+    try:
+        return covariance(variance=1.0, lengthscales=lengthscales)
+    except TypeError as error:
+        name = getattr(covariance, "__name__", type(covariance).__name__)
+        raise TypeError(
+            f"deep_gp: `covariance` is called as covariance(variance=1.0, lengthscales=...), which {name} does not take "
+            f"({error}); give fastsvgp.RBF, fastsvgp.Matern52, or a function of these two that returns a covariance"
+        ) from error
 
 
 def _some_rows(X, rng):
@@ -120,8 +134,6 @@ def _posterior(kind, covariance, inducing, outputs, hidden, num_data):
         for path, value in trils:
             q = replace_at(q, path, NARROW * value)
         return q
-    if is_record(inducing):
-        raise TypeError(f"deep_gp: `M` gives two sets of inducing inputs, but a {kind.__name__} posterior takes one: a number")
     M, batch = len(inducing), () if outputs is None else (outputs,)
     mean = np.zeros((*batch, M), inducing.dtype, like=inducing)
     variance = kernels.full(M, NARROW**2 if hidden else NOISE * M / num_data, inducing)

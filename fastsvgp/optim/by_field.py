@@ -56,7 +56,6 @@ class ByField:
         """The state before the first step. ``ValueError`` when a named field does not exist, or belongs to two optimisers."""
         leaves = free_paths(model)
         names = [name for part in self.parts for name in part.names]
-        check_paths("fields", names, leaves)
         for path in leaves:
             claims = [repr(name) for name in names if matches(path, (name,))]
             if len(claims) > 1:
@@ -83,6 +82,7 @@ class ByField:
         """The parts, each optimiser with all fields fixed that are not its own."""
         *own, rest = self.parts
         leaves = free_paths(model)
+        check_paths("fields", [name for part in own for name in part.names], leaves)
         for part in own:
             others = tuple(path for path in leaves if not matches(path, part.names))
             yield replace(part, optimiser=part.optimiser.fixing(others))

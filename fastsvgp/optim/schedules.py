@@ -56,6 +56,17 @@ class _LogLinear(Schedule):
 
 
 @dataclass(frozen=True)
+class _Cosine(Schedule):
+    start: float
+    end: float
+    steps: int
+
+    def size(self, count, state):
+        done = count / (self.steps - 1) if count < self.steps - 1 else 1.0
+        return self.end + (self.start - self.end) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+@dataclass(frozen=True)
 class _Exponential(Schedule):
     start: float
     rate: float
@@ -122,6 +133,15 @@ def log_linear(start, end, steps):
     non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
     """
     return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
+
+
+def cosine(start, end, steps):
+    """From ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine; ``end`` from then on.
+
+    Nearly flat at both ends: long steps for most of the way, and small ones in the end, which average over batches. Source:
+    Loshchilov & Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts" (2017), eq. (5), without restarts.
+    """
+    return _Cosine(_positive("cosine", "start", start), _positive("cosine", "end", end), check.whole("steps", steps))
 
 
 def exponential(start, rate, steps=1, smallest=0.0):

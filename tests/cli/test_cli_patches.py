@@ -37,7 +37,7 @@ def here(tmp_path, monkeypatch, rng):
 
 
 def test_fit_predict_and_plots(capsys):
-    out, _ = run(capsys, "fit", "images.npz", *FEW, "--covariance", "rbf", "--natural-step", "1")
+    out, _ = run(capsys, "fit", "images.npz", *FEW, "--covariance", "rbf", "--natural-step", "1", "--steps", "150")
     assert "SVGP, RBF of 2x2 patches with one lengthscale, 6 inducing patches" in out
     found = results("images-fit")
     assert found["test"]["model"]["accuracy"] > 0.85 > found["test"]["trivial"]["accuracy"]

@@ -32,6 +32,14 @@ def test_log_linear():
     np.testing.assert_allclose(falling, [1.0, 0.1, 1e-2, 1e-2], rtol=1e-14)
 
 
+def test_cosine():
+    got = sizes(schedules.cosine(1.0, 0.2, 5), (0, 1, 2, 3, 4, 5, 1000))
+    half = 0.4 * math.sqrt(0.5)
+    np.testing.assert_allclose(got, [1.0, 0.6 + half, 0.6, 0.6 - half, 0.2, 0.2, 0.2], rtol=1e-14)
+    assert got[4:] == [0.2] * 3
+    assert sizes(schedules.cosine(0.5, 1e-5, 1), (0, 1)) == [1e-5] * 2
+
+
 def test_exponential():
     got = sizes(schedules.exponential(1.0, 0.5, steps=10, smallest=0.2), (0, 10, 20, 30))
     np.testing.assert_allclose(got, [1.0, 0.5, 0.25, 0.2], rtol=1e-14)
@@ -92,6 +100,7 @@ def test_what_counts_as_a_schedule():
         (lambda: schedules.constant(0), "`value` must be positive and finite, got 0"),
         (lambda: schedules.log_linear(0, 1, 5), "`start` must be positive"),
         (lambda: schedules.log_linear(1, 1, 0.5), "`steps` must be a whole number of at least 1, got 0.5"),
+        (lambda: schedules.cosine(1, 0, 5), "cosine: `end` must be positive and finite, got 0"),
         (lambda: schedules.exponential(1, 1.5), "`rate` must lie between 0 and 1"),
         (lambda: schedules.exponential(1, 0.5, smallest=2), "`smallest` must lie between 0 and 1"),
         (lambda: schedules.plateau(1, patience=0), "`patience` must be a whole number"),
