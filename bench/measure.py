@@ -5,7 +5,8 @@
     python bench/measure.py kernels -k "1000 and not 2000 and not stock"
 
 A name is that of a benchmark file, or of a table with rows of several: see ``TABLES``. ``-k`` chooses rows as pytest does.
-The tests of what is measured run first, and no table is written where one fails, or where the error of a row is above ``WORST``.
+The tests of what is measured run first, and no table is written where one fails. Rows that fail, or whose error is above
+``WORST``, are left out and named below the table, and the exit status is 1.
 What it needs: ``python -m pip install ".[bench]"``.
 """
 
@@ -17,6 +18,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from xml.etree import ElementTree
 
 if missing := [name for name in ("pytest", "pytest_benchmark") if importlib.util.find_spec(name) is None]:
     raise SystemExit(f'bench/measure.py needs {" and ".join(missing)}: python -m pip install ".[bench]" in the checkout')
@@ -25,6 +27,7 @@ import device  # noqa: E402
 import report  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
+SOME_FAILED = 1  # exit code of pytest
 WORST = {"float64": 1e-6, "float32": 1e-2}  # of a row by the dtype in its name, float64 where there is none
 TESTS = {  # of each benchmark file, below tests
     "chevron": ("kernels/test_chevron.py",), "cholesky": ("kernels/test_cholesky.py",),
@@ -59,13 +62,16 @@ def main(arguments):
     test([HERE.parent / "tests" / name for file in files for name in TESTS.get(file.stem.removeprefix("bench_"), ())])
     command = shlex.join(["python", "bench/measure.py", *arguments])
     target = args.results / f"{args.name}_cuda.md" if args.device else args.results / f"{args.name}.md"
-    data = measured(files, "on_device" if args.device else "not on_device", args.k)
-    if wrong := errors_above(data):
-        raise SystemExit(f"no table is written: errors above {WORST}: {'; '.join(wrong)}")
+    data, failed = measured(files, "on_device" if args.device else "not on_device", args.k)
+    failed += without_wrong(data)
+    if not data["benchmarks"]:
+        raise SystemExit(f"no row is right, and no table is written: {'; '.join(failed)}")
     facts = device.facts() if args.device else None
     target.parent.mkdir(exist_ok=True)
-    target.write_text(report.document(data, target.stem, command, facts), encoding="utf-8")
+    target.write_text(report.document(data, target.stem, command, facts, failed), encoding="utf-8")
     print(target)
+    if failed:
+        raise SystemExit(f"rows that are not there: {'; '.join(failed)}")
 
 
 def test(files):
@@ -74,26 +80,39 @@ def test(files):
         raise SystemExit(f"tests of what is measured ended with exit code {status}: no table is written")
 
 
-def errors_above(data):
-    """The rows whose error is too large to be talked about in milliseconds."""
-    found = []
+def without_wrong(data):
+    """Take out the rows whose error is too large for milliseconds to matter, and say which they are."""
+    wrong, right = [], []
     for row in data["benchmarks"]:
         dtype, error = "float32" if "float32" in row["name"] else "float64", row["extra_info"].get("error", 0.0)
-        if not error <= WORST[dtype]:
-            found.append(f"{row['name']} {error:.1e}")
-    return found
+        if error <= WORST[dtype]:
+            right.append(row)
+        else:
+            wrong.append(f"{row['name'].removeprefix('bench_')}: error {error:.1e}, above {WORST[dtype]:.0e}")
+    data["benchmarks"] = right
+    return wrong
 
 
 def measured(files, marker, expression):
-    """What pytest-benchmark finds, in a process of its own; where a row fails there is no table."""
+    """What pytest-benchmark finds, in a process of its own, and the rows that fail there, which are left out."""
     with tempfile.TemporaryDirectory() as folder:
-        run = pathlib.Path(folder, "run.json")
+        run, report = pathlib.Path(folder, "run.json"), pathlib.Path(folder, "report.xml")
         command = [sys.executable, "-m", "pytest", *files, "-m", marker, "--benchmark-only", f"--benchmark-json={run}"]
-        if expression:
-            command += ["-k", expression]
-        if status := subprocess.run(command, cwd=HERE.parent).returncode:
+        command += [f"--junitxml={report}", *(("-k", expression) if expression else ())]
+        status = subprocess.run(command, cwd=HERE.parent).returncode
+        if status not in (0, SOME_FAILED):
             raise SystemExit(f"pytest ended with exit code {status}: no table is written")
-        return json.loads(run.read_text(encoding="utf-8"))
+        reasons = {case.get("name"): reason(case) for case in ElementTree.parse(report).iter("testcase")}
+        data = json.loads(run.read_text(encoding="utf-8")) if run.exists() and run.stat().st_size else {"benchmarks": []}
+    data["benchmarks"] = [row for row in data["benchmarks"] if not reasons.get(row["name"])]
+    return data, [f"{name.removeprefix('bench_')}: {why}" for name, why in reasons.items() if why]
+
+
+def reason(case):
+    """Why a test of a report failed, in a line; None where it did not."""
+    for part in case:
+        if part.tag in ("failure", "error"):
+            return (part.get("message") or "failed").splitlines()[0][:200]
 
 
 if __name__ == "__main__":

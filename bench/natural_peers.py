@@ -57,6 +57,7 @@ def ours(kind, steps, P):
 
 def jax_step(P):
     def build(p, device):
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else most of a card, which others measure too
         os.environ.setdefault("JAX_PLATFORMS", device)
         import jax
         import jax.numpy as jnp

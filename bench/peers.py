@@ -88,6 +88,7 @@ def no_wait():
 
 
 def jax_step(p, device):
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else most of a card, which others measure too
     os.environ.setdefault("JAX_PLATFORMS", device)  # read once, when JAX loads
     import jax
     import jax.numpy as jnp

@@ -119,8 +119,9 @@ def markdown(table):
     return "\n".join([lines[0], "|" + " --- |" * len(table[0]), *lines[1:]])
 
 
-def document(data, name, command, device=None):
-    """The file of a table: ``data`` is the JSON of pytest-benchmark."""
+def document(data, name, command, device=None, failed=()):
+    """The file of a table: ``data`` is the JSON of pytest-benchmark, ``failed`` says which rows are not there, and why."""
     legend = textwrap.fill(" ".join([(DEVICE if device else HOST).strip(), ERROR]), 130)
     head = header(command, device=device, blas=data.get("machine_info", {}).get("computing"))
-    return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n"
+    missing = "".join(f"\nNot there: {row}\n" for row in failed)
+    return f"# {name}\n\n{head}\n\n{legend}\n\n{markdown(rows(data))}\n{missing}"

@@ -7,6 +7,7 @@ addresses askew would all arrive contiguous and aligned, and tests of layouts wo
 import ctypes
 import importlib
 import os
+import sys
 import types
 
 import numpy as np
@@ -27,8 +28,17 @@ def why_none():
 
 def cupy_or_skip():
     """CuPy, for a test that runs on a device."""
+    return _cupy(pytest.skip)
+
+
+def cupy_or_exit():
+    """CuPy, for a script that does."""
+    return _cupy(sys.exit)
+
+
+def _cupy(refuse):
     if reason := why_none():
-        pytest.skip(reason)
+        refuse(reason)
     import cupy
 
     if os.environ.get(POOL) == "0":

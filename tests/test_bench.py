@@ -105,17 +105,24 @@ def test_facts(gpu, bench, tmp_path):
     assert "; driver of unknown release (CUDA 13.1), " in bench("device").facts()
 
 
-def test_no_table_of_wrong_answers(bench, monkeypatch, tmp_path):
-    """Nor of what its tests say is wrong."""
+def test_wrong_answers_are_left_out(bench, monkeypatch, tmp_path):
+    """And so are rows that fail; what is there is written. There is no table of what its tests say is wrong."""
     measure, asked = bench("measure"), []
-    rows = [{"name": f"bench_step[{dtype}]", "stats": {}, "extra_info": {"error": e}} for dtype, e in
+    rows = [{"name": f"bench_step[{dtype}]", "stats": {"median": 1.0}, "extra_info": {"error": e}} for dtype, e in
             (("float64", 1e-12), ("float32", 1e-4), ("float64-much", 1e-3), ("none", float("nan")))]  # fmt: skip
-    monkeypatch.setattr(measure, "measured", lambda *call: {"benchmarks": rows})
+    monkeypatch.setattr(measure, "measured", lambda *call: ({"benchmarks": rows}, ["step[64]: CUDARuntimeError: no"]))
     monkeypatch.setattr(measure, "test", asked.append)
-    with pytest.raises(SystemExit, match=r"no table .*: errors above .*step\[float64-much\] 1.0e-03; bench_step\[none\] nan"):
+    with pytest.raises(SystemExit, match=r"^rows that are not there: step\[64\]: .* no; step\[float64-much\]: error 1.0e-03, "):
         measure.main(["step", "--results", str(tmp_path)])
     assert [path.name for path in asked[0]][:2] == ["test_whitening.py", "test_elbo.py"]
     assert all((BENCH.parent / "tests" / name).is_file() for names in measure.TESTS.values() for name in names)
+    *_, header, _, one, two, _, failed, _, much, _, nan = (tmp_path / "step.md").read_text(encoding="utf-8").splitlines()
+    assert one.startswith("| step[float64] |") and two.startswith("| step[float32] |")
+    assert failed == "Not there: step[64]: CUDARuntimeError: no" and nan == "Not there: step[none]: error nan, above 1e-06"
+    (tmp_path / "step.md").unlink()
+    monkeypatch.setattr(measure, "measured", lambda *call: ({"benchmarks": rows[2:]}, []))
+    with pytest.raises(SystemExit, match="no row is right, and no table is written: step"):
+        measure.main(["step", "--results", str(tmp_path)])
     monkeypatch.undo()
     monkeypatch.setattr(measure.subprocess, "run", lambda *call, **options: types.SimpleNamespace(returncode=1))
     with pytest.raises(SystemExit, match="tests of what is measured ended with exit code 1: no table is written"):
@@ -123,9 +130,21 @@ def test_no_table_of_wrong_answers(bench, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_rows_that_fail_are_told(bench, tmp_path, monkeypatch):
+    """By a real run, of a file with one row that is right and one that is not."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    lines = "def bench_right(benchmark): benchmark.pedantic(int)", "def bench_wrong(benchmark): raise ValueError('no device')"
+    (tmp_path / "bench_two.py").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\npython_functions = bench_*\npython_files = bench_*.py\n", encoding="utf-8")
+    files = tmp_path / "bench_two.py", f"--rootdir={tmp_path}", f"-c{tmp_path}/pytest.ini"
+    data, failed = bench("measure").measured(files, "", None)
+    assert [row["name"] for row in data["benchmarks"]] == ["bench_right"]
+    assert failed == ["wrong: ValueError: no device"]
+
+
 def test_a_table_of_a_device(gpu, bench, monkeypatch, tmp_path):
     asked, row = [], {"name": "bench_solve", "stats": {"median": 2e-3}, "extra_info": {"floor": 1e-3}}
-    monkeypatch.setattr(bench("measure"), "measured", lambda *call: asked.append(call) or {"benchmarks": [row]})
+    monkeypatch.setattr(bench("measure"), "measured", lambda *call: asked.append(call) or ({"benchmarks": [row]}, []))
     monkeypatch.setattr(bench("measure"), "test", lambda files: None)
     bench("measure").main(["triangular", "--device", "--results", str(tmp_path)])
     assert asked == [([BENCH / "bench_triangular.py"], "on_device", None)]

@@ -34,7 +34,7 @@ class Gaussian(Likelihood):
         if not need:
             return ell, None, None
         residual *= 1 / s
-        square.fill(-0.5 / s)
+        square[...] = -0.5 / s  # `fill` would have a device copy the number to the host
         return ell, Marginals(residual, square), Gaussian(in_dtype(-0.5 * (count - q / s) / s, residual.dtype))
 
     def predict_mean_and_var(self, f):

@@ -1,7 +1,9 @@
 """What goes to a device for a test lies there as it lies here, and tools that watch it see where it ends."""
 
+import functools
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import types
@@ -9,7 +11,8 @@ import types
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
-from real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device
+from cuda_host.small_runs import RUNS
+from real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device, why_none
 
 from fastsvgp.kernels.cuda import loader
 
@@ -96,30 +99,40 @@ def test_results_come_back_as_they_lie_there(monkeypatch):
 
 # --- compute-sanitizer ------------------------------------------------------------------------------------------------------
 
-SCRIPT = pathlib.Path(__file__).with_name("sanitize_on_device.sh")
-TOOL = """#!/bin/sh
-echo "pool=$FASTSVGP_TEST_POOL $*"
-[ "$2" = memcheck ] || exit 0
-while [ "$1" != python ]; do shift; done
-shift
-exec "$REAL_PYTHON" "$@" --collect-only -v -p no:cacheprovider
-"""
+SCRIPT, SMALL = map(pathlib.Path(__file__).with_name, ("sanitize_on_device.sh", "small_on_device.py"))
+TOOL = '#!/bin/sh\necho "pool=$FASTSVGP_TEST_POOL $*"\n'
 
 
-def test_the_script_runs_what_runs_on_a_device_without_a_pool(tmp_path):
-    """The real script, with a compute-sanitizer that tells how it was called and lists the tests."""
-    for name, text in {"compute-sanitizer": TOOL, "python": "#!/bin/sh\n"}.items():
-        (tmp_path / name).write_text(text)
+@pytest.mark.parametrize("names", [("python",), ("python3",), ("python", "python3")])
+def test_the_script_runs_one_tool_without_a_pool(tmp_path, names):
+    """The real script, with a compute-sanitizer that tells how it was called."""
+    for name in ("compute-sanitizer", *names):
+        (tmp_path / name).write_text(TOOL)
         (tmp_path / name).chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REAL_PYTHON": sys.executable}
-    done = subprocess.run(["bash", SCRIPT, "-k", "layouts"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    first, *listed, last = done.stdout.strip().splitlines()
-    for line, tool in ((first, "memcheck"), (last, "racecheck")):
-        assert line.startswith(f"pool=0 --tool {tool} --error-exitcode 1 ")
-        assert line.endswith(" -m on_device tests/cuda -k layouts")
-    found = [line.partition("[")[2] for line in listed if "::" in line]
-    assert len(found) == 8 and all(parameters.startswith("device-") for parameters in found)
+    for name in ("dirname", "sed", "bash", "sh"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    run = functools.partial(subprocess.run, env=os.environ | {"PATH": str(tmp_path)}, capture_output=True, text=True)
+    done = run(["bash", SCRIPT, "racecheck", "chevron", "device"])
+    assert done.returncode == 0, done.stderr
+    called = f"pool=0 --tool racecheck --error-exitcode 1 {tmp_path}/{names[0]} tests/cuda/small_on_device.py chevron device"
+    assert done.stdout.strip() == called
+    done = run(["bash", SCRIPT])
+    assert done.returncode == 2 and done.stderr.startswith("usage: tests/cuda/sanitize_on_device.sh memcheck|racecheck")
+    (tmp_path / "compute-sanitizer").unlink()
+    done = run(["bash", SCRIPT, "memcheck"])
+    assert done.returncode == 2 and "compute-sanitizer is not on the path" in done.stderr
+
+
+def test_small_runs_on_a_device():
+    """All of them where there is one; else, and for families that there are not, a reason."""
+    run = functools.partial(subprocess.run, capture_output=True, text=True)
+    done = run([sys.executable, SMALL])
+    if reason := why_none():
+        assert done.returncode == 1 and reason.split(" (")[0] in done.stderr
+    else:
+        assert done.returncode == 0 and done.stdout.splitlines() == [f"{f}, {d}: done" for f, ds in RUNS.items() for d in ds]
+    done = run([sys.executable, SMALL, "chevron", "nothing"])
+    assert done.returncode == 1 and "no family nothing; there are chevron, fourier" in done.stderr
 
 
 def test_only_tests_on_a_device_are_marked(request):

@@ -222,7 +222,7 @@ class ndarray:
     del _name
 
     def fill(self, value):
-        self._host.fill(_inner(value))
+        self._host.fill(value.item() if isinstance(value, ndarray) else value)  # the real one, too, reads it back
 
 
 # --- the modules -----------------------------------------------------------------------------------------------------------
