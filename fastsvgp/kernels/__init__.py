@@ -10,7 +10,7 @@ All of them raise ``TypeError`` where some arrays live on a device and others do
 
 import numpy as np
 
-from .dispatch import one_device, twin
+from .dispatch import one_device, shares_memory, twin
 from .outputs import check_out
 
 # --- triangular: lower factors. The strict upper triangle of a factor is never read --------------------------------------
@@ -420,8 +420,11 @@ def tril_sum_of_squares(L):
 def tril_update(C, L, shift, out, transpose=False):
     """``out`` becomes ``tril(C) + shift (L - diag(1 / L_ii))`` for C, L (M, M); ``transpose``: with C' for C.
 
-    Only the lower triangles of L and op(C) are read; zeros above the diagonal. ``out`` may be C without ``transpose``. One pass.
+    Only the lower triangles of L and op(C) are read; zeros above the diagonal. ``out`` may be C without ``transpose``; with it
+    ``ValueError``, since entries would be written before they are read. One pass.
     """
+    if transpose and shares_memory(out, C):
+        raise ValueError("tril_update: with `transpose` `out` must not share memory with `C`; give a new array")
     return twin("products", C=C, L=L, out=out).tril_update(C, L, shift, out, transpose)
 
 

@@ -36,6 +36,18 @@ def one_device(*named):
         )
 
 
+def shares_memory(a, b):
+    """Whether the bytes from the first to the last entry of one array meet those of the other, on any device."""
+    (a_low, a_high), (b_low, b_high) = map(_extent, (a, b))
+    return a.size > 0 and b.size > 0 and a_low < b_high and b_low < a_high
+
+
+def _extent(a):
+    start = (a.__array_interface__ if type(a) is ndarray else a.__cuda_array_interface__)["data"][0]
+    steps = [stride * (n - 1) for stride, n in zip(a.strides, a.shape, strict=True)]
+    return start + sum(min(step, 0) for step in steps), start + sum(max(step, 0) for step in steps) + a.itemsize
+
+
 def twin(stem, /, **arrays):
     """The module that implements a kernel family where these arrays live. Messages call them by these names.
 

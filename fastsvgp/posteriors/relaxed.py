@@ -63,7 +63,7 @@ class Relaxed(PseudoData):
         if probes is not None:
             return SampledPass(self, prior, need, probes)
         relaxation = Relaxation(self, prior, need)
-        if direction == "likelihood" and need and relaxation.distance < 1:
+        if direction == "likelihood" and need and verdicts.none(~(relaxation.distance < 1)):
             return DirectionPass(self, need, relaxation)
         return RelaxedPass(self, need, relaxation)
 

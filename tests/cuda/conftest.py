@@ -37,6 +37,16 @@ def twin_of(request):
         yield twin
 
 
+@pytest.fixture
+def cutting(monkeypatch):
+    """``twin_of`` with tensor cores that cut off, as those of devices do, what an addition would round."""
+    if shutil.which("g++") is None:
+        pytest.skip("the host emulation of CUDA needs g++")
+    monkeypatch.setenv("CUDA_HOST_TRUNCATING", "1")
+    with emulated() as twin:
+        yield twin
+
+
 @pytest.fixture(params=["emulated", DEVICE])
 def gpu(request):
     """Copies to a device and back, for what calls the front door: the emulation, or a GPU."""

@@ -24,6 +24,11 @@ def test_against_dense_matrices(twin_of, rng, M, batch, dtype):
     problems.check_all(twin_of("newton_schulz"), rng, M, batch, dtype)
 
 
+@pytest.mark.parametrize("M, batch", problems.SHAPES)
+def test_by_tensor_cores_that_cut_off(cutting, rng, M, batch):
+    problems.check_all(cutting("newton_schulz"), rng, M, batch, np.float32)
+
+
 @every_dtype
 @pytest.mark.parametrize("M, batch", [(17, (2,)), (100, ())])
 def test_equals_the_cpu_twin(twin_of, rng, M, batch, dtype):

@@ -23,6 +23,21 @@ def test_against_dense_matrices(twin_of, rng, M, R, batch, dtype):
     problems.check_all(twin_of("triangular"), rng, M, R, batch, dtype)
 
 
+@pytest.mark.parametrize("M, R, batch", problems.SHAPES)
+def test_by_tensor_cores_that_cut_off(cutting, rng, M, R, batch):
+    problems.check_all(cutting("triangular"), rng, M, R, batch, np.float32)
+
+
+def test_what_is_cut_off_is_missing(cutting, rng, monkeypatch):
+    """Positive sums come out too small then, and not otherwise."""
+    A, B = rng.uniform(0.5, 1, (2, 64, 400)).astype(np.float32)
+    truth = np.tril(A.astype(float) @ B.T.astype(float))
+    cut = cutting("triangular").tril_product(A, B) - truth
+    monkeypatch.delenv("CUDA_HOST_TRUNCATING")
+    rounded = cutting("triangular").tril_product(A, B) - truth
+    assert cut.sum() < -5 * abs(rounded.sum())
+
+
 @every_dtype
 @pytest.mark.parametrize("M, R, batch", [(17, 5, (2,)), (100, 66, ())])
 def test_equals_the_cpu_twin(twin_of, rng, M, R, batch, dtype):

@@ -155,8 +155,23 @@ void wait_async() {
   }
 }
 
-// Matrix products of a warp: see mma.cuh, also for which lane holds what.
+// Matrix products of a warp: see mma.cuh, also for which lane holds what. Tensor cores add up products of TF32 numbers without
+// rounding them: all addends are cut at one place, a bit below the last one of the largest, and so is their sum. Where the variable
+// is not zero the emulation does so, too.
+extern "C" {
+int truncating_tensor_cores = 0;
+}
 namespace cuda_host {
+inline float cut_sum(const double (&addends)[9]) {
+  double top = 0, sum = 0, plain = 0;
+  for (double a : addends) top = std::max(top, std::fabs(a)), plain += a;
+  if (top == 0 || !std::isfinite(plain)) return static_cast<float>(plain);
+  const double last = std::ldexp(1.0, std::ilogb(top) - 24);
+  for (double a : addends) sum += std::trunc(a / last) * last;
+  const float nearest = static_cast<float>(sum);
+  return std::fabs(nearest) > std::fabs(sum) ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
 template <class T>
 struct Product {
   T a[4], b[2];
@@ -172,9 +187,16 @@ UNSEEN inline void evaluate_product(Fiber* lanes, unsigned) {
   }
   for (int l = 0; l < 32; ++l)
     for (int e = 0; e < 4; ++e) {
+      T& c = static_cast<const Product<T>*>(lanes[l].collective->in)->c[e];
       T sum = 0;
-      for (int k = 0; k < 8; ++k) sum += a[l / 4 + 8 * (e / 2)][k] * b[k][2 * (l % 4) + e % 2];
-      static_cast<const Product<T>*>(lanes[l].collective->in)->c[e] += sum;
+      double addends[9] = {};
+      for (int k = 0; k < 8; ++k) {
+        const T x = a[l / 4 + 8 * (e / 2)][k], y = b[k][2 * (l % 4) + e % 2];
+        sum += x * y;
+        addends[k] = static_cast<double>(x) * y;
+      }
+      addends[8] = c;
+      c = truncating_tensor_cores && sizeof(T) == 4 ? cut_sum(addends) : c + sum;
     }
 }
 template <class T>

@@ -70,7 +70,10 @@ def _build(library, source, command, name):
 
 
 class HostModule:
-    """The kernels of one ``.cu`` file; ``order`` says in which order the threads of a block run."""
+    """The kernels of one ``.cu`` file; ``order`` says in which order the threads of a block run.
+
+    With ``CUDA_HOST_TRUNCATING=1`` in the environment tensor cores cut off sums of float32 as those of devices do.
+    """
 
     def __init__(self, path, options=(), sanitizer=None):
         self.library = ctypes.CDLL(str(build(pathlib.Path(path), tuple(options), sanitizer)))
@@ -89,6 +92,8 @@ class HostModule:
         slots = (ctypes.c_void_p * len(cells))(*map(ctypes.addressof, cells))
         shape = (ctypes.c_uint * 6)(*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3])
         error = ctypes.create_string_buffer(512)
+        truncating = os.environ.get("CUDA_HOST_TRUNCATING") == "1"
+        ctypes.c_int.in_dll(self.library, "truncating_tensor_cores").value = truncating
         run = getattr(self.library, f"launch_{kernel}")
         if run(shape, ctypes.c_size_t(shared_memory), ORDERS.index(order), ctypes.c_uint(seed), slots, error):
             raise RuntimeError(f"{kernel}: {error.value.decode()}")

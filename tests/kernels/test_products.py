@@ -5,6 +5,7 @@ import pytest
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import blas
+from fastsvgp.kernels.dispatch import shares_memory
 
 SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000), (130, 40)]
 
@@ -106,7 +107,21 @@ def test_lower_triangle_passes(rng, M):
         assert kernels.tril_update(C, L, -0.7, out, transpose) is out
         np.testing.assert_allclose(out, truth, rtol=1e-12, atol=1e-12)
     straight = np.tril(C) - 0.7 * (clean - inverse)
+    wide = np.zeros((M, 2 * M))
+    for shared in (C, wide[:, :M]):
+        with pytest.raises(ValueError, match="tril_update: with `transpose` `out` must not share memory with `C`"):
+            kernels.tril_update(shared, L, -0.7, shared[:, ::1], True)
     np.testing.assert_allclose(kernels.tril_update(C, L, -0.7, out=C), straight, rtol=1e-12, atol=1e-12)
+
+
+def test_shared_memory():
+    """By extents: rows that lie between those of another array count as shared."""
+    a = np.arange(24.0).reshape(4, 6)
+    for one, other, shared in (
+        (a, a, True), (a, a[1:2, 3:], True), (a[:2], a[2:], False), (a[::-1][:2], a[:2], False), (a[::-1][:2], a[1:3], True),
+        (a[:, :3], a[:, 3:], True), (a[3], a[:3], False), (a[:0], a, False), (a, a.copy(), False),
+    ):  # fmt: skip
+        assert shares_memory(one, other) == shares_memory(other, one) == shared
 
 
 def test_sum_of_squares_of_many_float32_numbers_keeps_its_digits(rng):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numerics import assert_adjoint, assert_as_accurate_as
+from numerics import assert_adjoint, assert_as_accurate_as, nine_point
 from scipy.special import log_expit, log_ndtr, ndtr
 from scipy.special import logsumexp as scipy_logsumexp
 
@@ -80,14 +80,10 @@ def test_expectation(name, shape, num, rng):
     alone = kernels.expectation(name, mean, var, num, need=False)
     assert alone[1:] == (None, None)
     np.testing.assert_array_equal(alone[0], value)
-    forward = five_point_rows(lambda s: kernels.expectation(name, mean + s, var, num)[0])
+    forward = nine_point(lambda s: kernels.expectation(name, mean + s, var, num)[0])
     np.testing.assert_allclose(d_mean, forward, rtol=1e-8, atol=1e-8)
-    forward = five_point_rows(lambda s: kernels.expectation(name, mean, var * (1 + s), num)[0])
+    forward = nine_point(lambda s: kernels.expectation(name, mean, var * (1 + s), num)[0])
     np.testing.assert_allclose(var * d_var, forward, rtol=1e-8, atol=1e-8)
-
-
-def five_point_rows(f, h=2e-3):
-    return (8 * (f(h) - f(-h)) - (f(2 * h) - f(-2 * h))) / (12 * h)
 
 
 @each
@@ -156,8 +152,8 @@ def test_largest(C, N, rng):
     for _ in range(2):
         d, e = rng.standard_normal((C, N)), rng.standard_normal((C, N)) * np.minimum(var, 1)
         for bar, move, forward in (
-            (d_mean, d, five_point_rows(lambda s, d=d: kernels.largest(Y, mean + s * d, var)[0])),
-            (d_var, e, five_point_rows(lambda s, e=e: kernels.largest(Y, mean, var + s * e)[0])),
+            (d_mean, d, nine_point(lambda s, d=d: kernels.largest(Y, mean + s * d, var)[0])),
+            (d_var, e, nine_point(lambda s, e=e: kernels.largest(Y, mean, var + s * e)[0])),
         ):
             np.testing.assert_allclose((bar * move).sum(axis=0), forward, atol=1e-8)
 
