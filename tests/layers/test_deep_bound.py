@@ -122,8 +122,8 @@ def test_runs_of_rows_and_shards_are_the_whole(rng, name, monkeypatch):
     summed = fs.tree_map(lambda *bars: bars[0] + bars[1] - bars[2], data[0][1], data[1][1], kl_grad)
     for value, grad, X_bar in (runs, (sharded, summed, np.concatenate([part[2] for part in data]))):
         assert value == pytest.approx(whole[0], rel=1e-12)
-        assert_close(grad, whole[1], rtol=1e-11)
-        np.testing.assert_allclose(X_bar, whole[2], rtol=1e-11, atol=1e-12)
+        assert_close(grad, whole[1], rtol=1e-10)  # inducing inputs that fall near one another cost digits
+        np.testing.assert_allclose(X_bar, whole[2], rtol=1e-10, atol=1e-11)
 
 
 NAMES = [
