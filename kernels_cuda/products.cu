@@ -97,6 +97,39 @@ row_squares(const real* __restrict__ L, index_t M, double* __restrict__ rows) {
   if (threadIdx.x == 0) rows[i] = sum;
 }
 
+// rows[i] = (row i of W squared and summed, plus m_i^2 - 1) / 2 - log W_ii, for factors one after the other and their means.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+row_kl(const real* __restrict__ means, const real* __restrict__ W, index_t M, double* __restrict__ rows) {
+  __shared__ double sums[WARPS];
+  const index_t i = blockIdx.x;
+  const real* row = W + i * M;
+  double sum = 0;
+  for (index_t j = threadIdx.x; j <= i % M; j += BLOCK) sum += static_cast<double>(row[j]) * row[j];
+  sum = sum_block(sum, sums);
+  if (threadIdx.x) return;
+  const double mean = means[i];
+  rows[i] = 0.5 * (sum + mean * mean - 1) - log(static_cast<double>(row[i % M]));
+}
+
+// var = max(var, eps kff) for rows of variances and one row of kff; `count` gains how many were raised.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+raise_to_floor(real* __restrict__ var, index_t row_stride, index_t stride, const real* __restrict__ kff, index_t kff_stride, real eps,
+               index_t rows, index_t columns, long long* __restrict__ count) {
+  __shared__ double sums[WARPS];
+  const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
+  double raised = 0;
+  for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < rows * columns; p += step) {
+    const index_t j = p % columns;
+    real& v = var[p / columns * row_stride + j * stride];
+    const real floor = eps * kff[j * kff_stride];
+    if (!(v < floor)) continue;
+    v = floor;
+    raised += 1;
+  }
+  raised = sum_block(raised, sums);
+  if (threadIdx.x == 0 && raised) atomicAdd(reinterpret_cast<unsigned long long*>(count), static_cast<unsigned long long>(raised));
+}
+
 // out[0] = the sum of all parts, always in the same order. One block.
 extern "C" __global__ void __launch_bounds__(BLOCK) sum_rows(const double* __restrict__ parts, index_t count, double* __restrict__ out) {
   __shared__ double sums[WARPS];

@@ -194,6 +194,41 @@ def check_updates(rng, gpu, n):
         np.testing.assert_allclose(gpu.back(other), one, rtol=1e-12)
 
 
+def check_terms(rng, gpu, P, N, dtype):
+    """Small terms of a bound: expected log likelihoods, floors of variances, divergences."""
+    tolerance = {"rtol": 1e-6 if dtype == np.float32 else 1e-12, "atol": 0}
+
+    def compare(here, there):
+        for one, other in zip(here, there, strict=True):
+            if one is None:
+                assert other is None
+            else:
+                found = gpu.back(other)
+                assert found.shape == np.shape(one) and (found.dtype == np.float64 or found.dtype == one.dtype)
+                np.testing.assert_allclose(found, one, **tolerance)
+
+    Y, mean = rng.standard_normal((2, P, N)).astype(dtype)
+    var, s = rng.uniform(0, 2, (P, N)).astype(dtype), dtype(0.3)
+    for need in (True, False):
+        here = kernels.gaussian_term(Y, mean, var, s, need)
+        for variance in (s, gpu.there(np.asarray(s))):
+            compare(here, kernels.gaussian_term(*map(gpu.there, (Y, mean, var)), variance, need))
+    compare(kernels.gaussian_term(Y[:, ::2], mean[:, ::2], var[:, ::2], s),
+            kernels.gaussian_term(*(gpu.there(a[:, ::2]) for a in (Y, mean, var)), s))  # fmt: skip
+    kff = rng.uniform(1, 2, N).astype(dtype)
+    below = np.where(rng.uniform(size=(P, N)) < 0.3, -var, var)
+    square = np.zeros((P, N, N), dtype)
+    square[:, range(N), range(N)] = below
+    for array in (below.copy(), below[0].copy(), square.reshape(P, N * N)[:, :: N + 1], below[:, ::2]):
+        there, at = gpu.there(array), kff[: array.shape[-1]]
+        count, expected = kernels.raise_to_floor(there, gpu.there(at)), kernels.raise_to_floor(array, at)
+        assert int(gpu.back(count)) == expected == (array == np.finfo(dtype).eps * at).sum()
+        np.testing.assert_array_equal(gpu.back(there), array)
+    means, trils = rng.standard_normal((P, N)).astype(dtype), np.stack([lower_with_nan(rng, N, dtype)[1] for _ in range(P)])
+    for parts in ((means, trils), (means[0], trils[0])):
+        compare((kernels.kl_from_standard(*parts),), (kernels.kl_from_standard(*map(gpu.there, parts)),))
+
+
 def check_checks(rng, gpu, dtype):
     x = rng.uniform(0.5, 2, (5, 7, 7)).astype(dtype)
     for array in (x, x[0, 0, 0], x[:, 0, 0], x[0], x[0].T, x[0, ::2, 1:3], np.zeros((0, 3), dtype)):
@@ -238,6 +273,10 @@ def small_run(gpu):
     kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
                  step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip
     assert not verdicts.within(A, 0) and verdicts.within(A)
+    verdicts.begin(A)
+    value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
+    assert verdicts.within(A) and np.isfinite(verdicts.settle(value)[0])
+    kernels.raise_to_floor(var, var[0])
     rows = gpu.there(rng.integers(0, 40, 600))  # two runs
     distinct, sums = kernels.sum_rows((rows,), (numbers(600, 1),))
     state = numbers(40, 1), numbers(40, 1) ** 2

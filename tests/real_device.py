@@ -64,7 +64,10 @@ def laid_out(cupy, array):
 def on_device(cupy, stem):
     """The CUDA twin of a family for NumPy arrays: they go to the device with their layouts, and results come back with theirs."""
     module = importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
-    there = lambda a: laid_out(cupy, a) if isinstance(a, np.ndarray) else a  # noqa: E731
+
+    def there(a):
+        return type(a)(map(there, a)) if isinstance(a, (list, tuple)) else laid_out(cupy, a) if isinstance(a, np.ndarray) else a
+
     back = lambda a: tuple(map(back, a)) if isinstance(a, tuple) else a.get(order="A") if isinstance(a, cupy.ndarray) else a  # noqa: E731
     moved = lambda f: lambda *arguments: back(f(*map(there, arguments)))  # noqa: E731
     return types.SimpleNamespace(**{name: moved(f) for name, f in vars(module).items() if callable(f)})

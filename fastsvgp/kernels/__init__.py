@@ -417,6 +417,22 @@ def tril_sum_of_squares(L):
     return twin("products", L=L).tril_sum_of_squares(L)
 
 
+def kl_from_standard(means, trils):
+    """KL[N(m, W W') || N(0, I)] = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii, summed over leading axes, in float64.
+
+    means : (..., M); trils : (..., M, M) W, whose upper triangle is never read
+    """
+    return twin("products", means=means, trils=trils).kl_from_standard(means, trils)
+
+
+def raise_to_floor(var, kff):
+    """In place ``var = max(var, eps kff)``, eps that of the dtype; how many were raised: an int, or () int64 on a device.
+
+    var : (N,) or (P, N), of any strides; kff : (N,)
+    """
+    return twin("products", var=var, kff=kff).raise_to_floor(var, kff)
+
+
 def tril_update(C, L, shift, out, transpose=False):
     """``out`` becomes ``tril(C) + shift (L - diag(1 / L_ii))`` for C, L (M, M); ``transpose``: with C' for C.
 
@@ -520,6 +536,30 @@ def largest(Y, mean, var, num=20, need=True):
         Cost num C N normal distribution functions; scratch of some 300 kB per thread.
     """
     return twin("quadrature", Y=Y, mean=mean, var=var).largest(Y, mean, var, num, need)
+
+
+# --- terms: expected log likelihoods in closed form -----------------------------------------------------------------------
+
+
+def gaussian_term(Y, mean, var, variance, need=True):
+    """Sum over data of E log N(y | f, s) for f ~ N(mean, var) elementwise, and its derivatives.
+
+    Parameters
+    ----------
+    Y, mean, var : (N,) or (P, N)
+    variance : () s > 0
+    need : bool
+        False: the value alone.
+
+    Returns
+    -------
+    value : float, or () float64 on a device
+        -1/2 (N log(2 pi s) + sum((y - mean)^2 + var) / s), N all entries; sums in float64.
+    mean_bar, var_bar : as ``mean``
+    variance_bar : () of that dtype, infinite where that holds no such number
+        None without ``need``, as the other two.
+    """
+    return twin("terms", Y=Y, mean=mean, var=var, variance=variance).gaussian_term(Y, mean, var, variance, need)
 
 
 # --- quadrature: averages over quasi-random points ------------------------------------------------------------------------

@@ -7,6 +7,7 @@ bound again with checks that wait: the first that fails raises, with the same wo
 
 import contextlib
 import functools
+import operator
 import threading
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -31,10 +32,11 @@ class _Local(threading.local):
 
 
 class _Book:
-    """Verdicts of one run: a flag that kernels add to, 0-d arrays that are not zero at a fault, and counts."""
+    """Verdicts of one run: a flag that kernels add to, arrays and their limits, 0-d arrays not zero at a fault, and counts."""
 
     def __init__(self, like):
-        self.like, self.flag, self.faults, self.clamped = like, np.zeros(1, np.int32, like=like), [], []
+        self.like, self.flag = like, np.zeros(1, np.int32, like=like)
+        self.ranges, self.faults, self.clamped = [], [], []
 
 
 _local = _Local()
@@ -70,10 +72,14 @@ def within(array, low=None):
     if array.dtype.kind != "f":
         return low is None or none(array < low)
     array = array.astype(np.promote_types(array.dtype, np.float32), copy=False)
-    highest, flag = np.finfo(array.dtype).max, None if _local.book is None else _local.book.flag
-    verdict = np.zeros(1, np.int32, like=array) if flag is None else flag
-    twin("checks", array=array).find_outside(array, -highest if low is None else low, highest, verdict)
-    return flag is not None or not verdict.any()
+    highest = np.finfo(array.dtype).max
+    asked = array, -highest if low is None else low, highest
+    if _local.book is not None:
+        _local.book.ranges.append(asked)  # looked at together, when the run is over
+        return True
+    verdict = np.zeros(1, np.int32, like=array)
+    twin("checks", array=array).find_outside([asked], verdict)
+    return not verdict.any()
 
 
 def none(conditions):
@@ -99,10 +105,12 @@ def settle(value):
     book, _local.book = _local.book, None
     if book is None:
         return float(value), 0
-    found = np.empty(3, np.float64, like=book.flag)
-    found[0] = value
-    found[1] = sum(book.faults, book.flag[0])
-    found[2] = sum(book.clamped)
+    if book.ranges:
+        twin("checks", flag=book.flag).find_outside(book.ranges, book.flag)
+    found = twin("checks", flag=book.flag).report(value, book.flag, book.like)
+    for place, numbers in ((1, book.faults), (2, book.clamped)):
+        if numbers:
+            found[place] += functools.reduce(operator.add, numbers)
     value, faults, clamped = found.get().tolist()
     if faults:
         raise Fault

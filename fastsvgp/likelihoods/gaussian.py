@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
+from .. import kernels
 from ..records import Marginals, leaf, record
-from .base import Likelihood, in_dtype, log, number, sum_outputs, total
+from .base import Likelihood, sum_outputs
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -23,19 +24,8 @@ class Gaussian(Likelihood):
     variance: Any = leaf("positive")
 
     def expected_log_prob(self, Y, f, rng=None, need=True):
-        # With r = y - mean and q = sum(r^2 + var):
-        #   ell = -1/2 (N log(2 pi s) + q / s),   d/dmean = r / s,   d/dvar = -1 / (2 s),   d/ds = -1/2 (N / s - q / s^2)
-        s = number(self.variance)
-        residual = Y - f.mean
-        square = residual * residual
-        square += f.var
-        q, count = total(square), residual.size
-        ell = -0.5 * (count * (LOG_2PI + log(s)) + q / s)
-        if not need:
-            return ell, None, None
-        residual *= 1 / s
-        square[...] = -0.5 / s  # `fill` would have a device copy the number to the host
-        return ell, Marginals(residual, square), Gaussian(in_dtype(-0.5 * (count - q / s) / s, residual.dtype))
+        value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(Y, f.mean, f.var, self.variance, need)
+        return (value, Marginals(mean_bar, var_bar), Gaussian(variance_bar)) if need else (value, None, None)
 
     def predict_mean_and_var(self, f):
         return f.mean, f.var + self.variance

@@ -192,13 +192,7 @@ def prior_factor(Kuu, jitter):
     return L
 
 
-def raise_to_floor(var, kff):
-    """Raise variances below eps kff to that floor, in place; how many there were."""
-    floor = np.finfo(var.dtype).eps * kff
-    count = np.count_nonzero(var < floor)
-    if type(count) is not int or count:  # on a device the count stays there
-        np.maximum(var, floor, out=var)
-    return count
+raise_to_floor = kernels.raise_to_floor
 
 
 def add_to_diagonals(A, amount):

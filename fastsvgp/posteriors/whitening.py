@@ -195,8 +195,7 @@ class Whitening(Pass):
         return Joint(kernels.matmul(self.means, Lam).reshape(*self.batch, N), cov.reshape(*self.batch, N, N))
 
     def kl(self):
-        squares = np.add.reduce(np.square(self.means, dtype=float), axis=None) + kernels.tril_sum_of_squares(self.trils)
-        return 0.5 * (squares - self.means.size) - np.log(self.trils.diagonal(0, -2, -1), dtype=float).sum()
+        return kernels.kl_from_standard(self.means, self.trils)
 
     def pull(self, rows, f_bar):
         Lam, V, need_tril, need_Kuf, need_Kuu = rows.Lam, rows.V, self.sum_trils, self.need_Kuf, self.need_Kuu

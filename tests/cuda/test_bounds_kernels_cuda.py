@@ -63,5 +63,33 @@ def test_updates(gpu, rng, n):
 
 
 @every_dtype
+@pytest.mark.parametrize("P, N", [(1, 1), (2, 17), (3, 300)])
+def test_terms(gpu, rng, P, N, dtype):
+    problems.check_terms(rng, gpu, P, N, dtype)
+
+
+def test_ranges_are_looked_at_together(twin_of, rng):
+    """Arrays of two dtypes, more than one launch takes: whichever of them has a number outside, and where."""
+    shapes = [(), (3,), (2, 5), (40, 70), (0, 3), (2, 3, 4), (1,), (300,), (5, 1), (1, 9), (2, 2, 2, 2), *[(4,)] * 12]
+    limits = [(-1.0, 1.0), (0.0, 1.0)]
+    arrays = [np.asarray(rng.uniform(0.1, 1, shape), (np.float32, np.float64)[k % 3 == 0]) for k, shape in enumerate(shapes)]
+    arrays[3] = arrays[3][:, ::-2]
+    ranges = [(a, *limits[k % 2]) for k, a in enumerate(arrays)]
+    flag = np.zeros(1, np.int32)
+    outside = twin_of("checks").find_outside
+    outside(ranges, flag)
+    assert flag[0] == 0
+    outside([], flag)
+    for k, a in enumerate(arrays):
+        for value in (-0.5, 1.5, np.nan) if a.size else ():
+            place = tuple(n - 1 for n in a.shape)
+            kept, a[place] = a[place].copy(), value
+            seen = np.zeros(1, np.int32)
+            outside(ranges, seen)
+            assert (seen[0] > 0) == (value != -0.5 or k % 2 == 1), (k, value)
+            a[place] = kept
+
+
+@every_dtype
 def test_checks(gpu, rng, dtype):
     problems.check_checks(rng, gpu, dtype)

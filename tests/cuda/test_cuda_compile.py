@@ -10,7 +10,7 @@ from fastsvgp.kernels.cuda import loader
 # The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a multiprocessor, 80 three,
 # 128 two.
 BUDGET = {
-    "checks": {"find_outside": 40},
+    "checks": {"find_outside": 40, "report": 40},
     "cholesky": {"check_pivots": 40, "clear_upper": 40},
     "packing": {"pack": 40, "unpack": 40},
     "products": {
@@ -21,6 +21,8 @@ BUDGET = {
         "add_scaled_by": 40,
         "row_squares": 40,
         "sum_rows": 40,
+        "row_kl": 40,
+        "raise_to_floor": 40,
         "symmetrise": 40,
         "tril_update": 48,
     },
@@ -99,6 +101,7 @@ BUDGET = {
         "adagrad": 40,
     },
     "strata": {"draw_units": 64},
+    "terms": {"gaussian_rows": 40, "gaussian_total": 40},
     "tiled": {  # blocks of 128 threads: two fit in float64, three in float32
         "multiply": 208,
         "finish": 160,

@@ -81,7 +81,7 @@ def of_checks(twin, A, *_, rng):
     for high in (np.inf, np.max(A[: ROWS - 1])):
         flag = np.zeros(1, np.int32)
         A[-1, -1] = 1000
-        twin.find_outside(A, -np.inf, high, flag)
+        twin.find_outside([(A, -np.inf, high)], flag)
         yield flag
 
 

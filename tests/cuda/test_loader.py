@@ -89,7 +89,8 @@ def pretend(monkeypatch):
     def replace(**facts):
         module = stand_in(**facts)
         monkeypatch.setattr(loader, "cupy", lambda: module)
-        monkeypatch.setattr(loader, "_functions", {})
+        for name in ("_modules", "_functions"):
+            monkeypatch.setattr(loader, name, {})
         loader._require_device.cache_clear()
         loader._device_facts.cache_clear()
         return module
@@ -111,7 +112,7 @@ def pretend(monkeypatch):
 def test_no_usable_device(pretend, facts, said):
     pretend(**facts)
     with pytest.raises(RuntimeError, match=said):
-        loader.launch("any", "any", "float64", (1,), (1,), ())
+        loader.launch("any", "any", np.dtype("float64"), (1,), (1,), ())
     with pytest.raises(RuntimeError, match=said):
         loader.multiprocessors()
 
@@ -133,22 +134,23 @@ def test_much_shared_memory_is_asked_for_once(pretend, monkeypatch):
     module = pretend()
     monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
     for size in (1000, 60_000, 50_000, 90_000, 90_000):
-        loader.launch("stem", "solve", "float64", (1,), (1,), (), size)
+        loader.launch("stem", "solve", np.dtype("float64"), (1,), (1,), (), size)
     assert [entry[-1] for entry in module.launched] == [1000, 60_000, 50_000, 90_000, 90_000]
     assert module.asked == [((b"cubin", "solve"), 8, 60_000), ((b"cubin", "solve"), 8, 90_000)]
 
 
 def test_arrays_of_another_device_are_refused(pretend):
-    pretend()
+    """Where there is another one: else no launch looks."""
+    pretend(devices=2)
     with pytest.raises(ValueError, match="lives on device 1, the current device is 0"):
-        loader.launch("stem", "scale", "float32", (1,), (1,), (OnDevice(1),))
+        loader.launch("stem", "scale", np.dtype("float32"), (1,), (1,), (OnDevice(1),))
 
 
 def test_refused_cubins_name_the_driver(pretend, monkeypatch):
     pretend(load_fails=True)
     monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
     with pytest.raises(RuntimeError, match=r"driver \(CUDA 13\.0\) does not load stem\.cu built for sm_90a: CUDA_ERROR"):
-        loader.launch("stem", "scale", "float32", (1,), (1,), ())
+        loader.launch("stem", "scale", np.dtype("float32"), (1,), (1,), ())
 
 
 @pytest.fixture

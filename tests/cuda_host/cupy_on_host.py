@@ -285,7 +285,8 @@ def _asarray(a, dtype=None, blocking=False):
 
 
 def _ascontiguousarray(a, dtype=None):
-    return a if isinstance(a, ndarray) and a.flags.c_contiguous and dtype in (None, a.dtype) else _array(a, dtype, "C")
+    same = isinstance(a, ndarray) and a.flags.c_contiguous and (dtype is None or a.dtype == dtype)  # to NumPy float64 == None
+    return a if same else _array(a, dtype, "C")
 
 
 def _empty(shape, dtype=float):

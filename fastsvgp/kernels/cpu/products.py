@@ -237,6 +237,19 @@ def tril_sum_of_squares(L):
     return sum(sum(over_rows(_tril_squares, len(Li), Li.size / 2, Li)) for Li in flat(matrix(L), 2))
 
 
+def kl_from_standard(means, trils):
+    squares = np.add.reduce(np.square(means, dtype=float), axis=None) + tril_sum_of_squares(trils)
+    return 0.5 * (squares - means.size) - np.log(trils.diagonal(0, -2, -1), dtype=float).sum()
+
+
+def raise_to_floor(var, kff):
+    floor = np.finfo(var.dtype).eps * kff
+    count = int(np.count_nonzero(var < floor))
+    if count:
+        np.maximum(var, floor, out=var)
+    return count
+
+
 @njit(nogil=True, cache=True, fastmath=FAST)
 def _tril_update(start, stop, C, L, shift, transpose, out):
     M = L.shape[0]

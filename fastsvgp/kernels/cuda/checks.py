@@ -3,18 +3,39 @@
 import numpy as np
 
 from . import loader
+from .parameters import NULL, number
 
-BLOCK = 256  # as in checks.cu
+BLOCK, RANGES = 256, 12  # as in checks.cu
 BLOCKS_EACH = 4  # blocks for each multiprocessor
 
 
-def find_outside(x, low, high, flag):
-    """Add to ``flag`` (1,) int32 where an entry of x, of up to two axes and any strides, is outside [low, high]."""
-    if x.size == 0:
-        return
-    x = x if x.ndim == 2 else x.reshape(1, -1) if x.ndim < 2 else x.reshape(-1, x.shape[-1])
-    real = x.dtype.type
-    (rows, columns), (row_stride, column_stride) = x.shape, (s // x.itemsize for s in x.strides)
-    blocks = min(-(-x.size // BLOCK), BLOCKS_EACH * loader.multiprocessors())
-    shape = map(np.int64, (rows, row_stride, columns, column_stride))
-    loader.launch("checks", "find_outside", x.dtype, (blocks,), (BLOCK,), (x, *shape, real(low), real(high), flag))
+def find_outside(ranges, flag):
+    """Add to ``flag`` (1,) int32 where an entry of x is outside [low, high], for (x, low, high) in ``ranges``.
+
+    Any axes and strides; x beyond two axes that is not contiguous is copied. Twelve arrays of one dtype are one launch.
+    """
+    dtypes = {x.dtype: None for x, _, _ in ranges if x.size}
+    for dtype in dtypes:
+        same = [one for one in ranges if one[0].dtype == dtype and one[0].size]
+        for first in range(0, len(same), RANGES):
+            _launch(dtype, same[first : first + RANGES], flag)
+
+
+def _launch(dtype, ranges, flag):
+    real, arguments, largest = dtype.type, [], 0
+    for x, low, high in ranges:
+        x = x if x.ndim == 2 else x.reshape(1, -1) if x.ndim < 2 else x.reshape(-1, x.shape[-1])
+        (rows, columns), (row_stride, column_stride) = x.shape, (s // x.itemsize for s in x.strides)
+        arguments += [x, *map(np.int64, (rows, row_stride, columns, column_stride)), real(low), real(high)]
+        largest = max(largest, x.size)
+    arguments += [NULL, *[np.int64(0)] * 4, real(0), real(0)] * (RANGES - len(ranges))
+    blocks = min(-(-largest // BLOCK), BLOCKS_EACH * loader.multiprocessors())
+    loader.launch("checks", "find_outside", dtype, (blocks, len(ranges)), (BLOCK,), (*arguments, flag))
+
+
+def report(value, flag, like):
+    """(3,) float64: the value (), the flag, and 0; by the module of an array's dtype, which is loaded already."""
+    cp = loader.cupy()
+    found, dtype = cp.empty(3, np.float64), like.dtype if like.dtype.char in "fd" else np.dtype(np.float64)
+    loader.launch("checks", "report", dtype, (1,), (1,), (*number(value, found.dtype), flag, found))
+    return found

@@ -21,7 +21,8 @@ FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have withou
 WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)  # the packages that install ``cupy`` itself
 C_NAMES = {"float32": "float", "float64": "double"}
 
-_functions: dict = {}
+_modules: dict = {}  # by device, family and dtype
+_functions: dict = {}  # those of them, by device, family, dtype and name
 
 
 def checking():
@@ -51,6 +52,7 @@ def cupy():
 
 @functools.cache
 def _require_device():
+    """How many devices there are; ``RuntimeError`` where none can be used."""
     runtime = cupy().cuda.runtime
     driver = runtime.driverGetVersion()
     if driver == 0:
@@ -67,6 +69,7 @@ def _require_device():
         raise RuntimeError(f"the CUDA runtime does not start: {error}") from error
     if count == 0:
         raise RuntimeError("the NVIDIA driver shows no device; look at CUDA_VISIBLE_DEVICES")
+    return count
 
 
 def _dotted(version):
@@ -208,25 +211,43 @@ def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
 
     Parameters
     ----------
-    dtype : the elements that the family is compiled for
+    dtype : of NumPy, the elements that the family is compiled for
     grid, block : tuples of up to three int
     arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
     shared_memory : bytes of dynamic shared memory
     """
-    device = current_device()
+    devices, device = _require_device(), cupy().cuda.get_device_id()
+    if devices > 1:
+        _check_home(arguments, device)
+    prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(device, stem, dtype, kernel)
+    if shared_memory > prepared.shared_memory:
+        prepared.allow(shared_memory)
+    prepared.function(grid, block, arguments, shared_memory)
+
+
+def _check_home(arguments, device):
     for argument in arguments:
-        home = getattr(argument, "device", None)
-        if hasattr(argument, "__cuda_array_interface__") and home.id != device:
-            raise ValueError(f"an array lives on device {home.id}, the current device is {device}; move it, or choose its device")
-    key = device, stem, str(dtype)
-    module = _functions.get(key)
-    if module is None:
-        module = _functions[key] = _load_module(stem, str(dtype), _device_facts(device)[0])
-    function = _functions.get((*key, kernel))
-    if function is None:
-        function = _functions[(*key, kernel)] = module.get_function(kernel)
-    if shared_memory > FREELY_SHARED and shared_memory > _functions.get((*key, kernel, "shared"), 0):
+        if hasattr(argument, "__cuda_array_interface__") and argument.device.id != device:
+            raise ValueError(
+                f"an array lives on device {argument.device.id}, the current device is {device}; move it, or choose its device"
+            )
+
+
+class _Prepared:
+    """A kernel that is loaded, and the shared memory that its blocks may have."""
+
+    def __init__(self, function):
+        self.function, self.shared_memory = function, FREELY_SHARED
+
+    def allow(self, shared_memory):
         driver = cupy().cuda.driver
-        driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory)
-        _functions[(*key, kernel, "shared")] = shared_memory
-    function(grid, block, arguments, shared_memory)
+        driver.funcSetAttribute(self.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory)
+        self.shared_memory = shared_memory
+
+
+def _prepare(device, stem, dtype, kernel):
+    module = _modules.get((device, stem, dtype.char))
+    if module is None:
+        module = _modules[device, stem, dtype.char] = _load_module(stem, str(dtype), _device_facts(device)[0])
+    prepared = _functions[device, stem, dtype.char, kernel] = _Prepared(module.get_function(kernel))
+    return prepared

@@ -118,6 +118,28 @@ def tril_sum_of_squares(L):
     return total
 
 
+def kl_from_standard(means, trils):
+    cp = loader.cupy()
+    means, trils, count = cp.ascontiguousarray(means), cp.ascontiguousarray(trils), math.prod(means.shape)
+    rows, total = cp.empty(count), cp.zeros(())
+    if count:
+        _launch("row_kl", trils.dtype, count, means, trils, np.int64(trils.shape[-1]), rows)
+        _launch("sum_rows", trils.dtype, 1, rows, np.int64(count), total)
+    return total
+
+
+def raise_to_floor(var, kff):
+    count = loader.cupy().zeros((), np.int64)
+    if var.size:
+        rows, columns = len(var) if var.ndim == 2 else 1, var.shape[-1]
+        strides = (a // var.itemsize for a in (var.strides[0], var.strides[-1], kff.strides[0]))
+        blocks, real = min(-(-var.size // BLOCK), BLOCKS_EACH * loader.multiprocessors()), var.dtype.type
+        row_stride, stride, kff_stride = map(np.int64, strides)
+        sizes = real(np.finfo(var.dtype).eps), np.int64(rows), np.int64(columns)
+        _launch("raise_to_floor", var.dtype, blocks, var, row_stride, stride, kff, kff_stride, *sizes, count)
+    return count
+
+
 def tril_update(C, L, shift, out, transpose=False):
     if C.size:
         C, L, M = blas.rows(C), blas.rows(L), len(C)
