@@ -64,3 +64,9 @@ def sanitizer(request):
     if reason := sanitized.why_not(request.param):
         pytest.skip(reason)
     return request.param
+
+
+@pytest.fixture(params=[DEVICE])
+def real(request):
+    """CuPy on a device."""
+    return cupy_or_skip()

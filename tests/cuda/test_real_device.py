@@ -137,7 +137,7 @@ def test_small_runs_on_a_device():
 
 def test_only_tests_on_a_device_are_marked(request):
     for item in request.session.items:
-        fixtures = {"twin_of", "gpu"} & {*getattr(getattr(item, "callspec", None), "params", ())}
+        fixtures = {"twin_of", "gpu", "real"} & {*getattr(getattr(item, "callspec", None), "params", ())}
         on_it = any(item.callspec.params[name] == "device" for name in fixtures)
         assert on_it == (item.get_closest_marker("on_device") is not None), item.nodeid
 

@@ -61,14 +61,22 @@ def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
     return out
 
 
-def newton_schulz_gram(A, L, out=None):
-    cp, batch = loader.cupy(), _batch(A, L)
+def _deviation(A, L, out=None):
+    """``(D, sums)``: D = L' A L - I, and what sums over its tiles leave; None where it is empty."""
+    batch = _batch(A, L)
     D = _empty(batch, L) if out is None else out
-    stats = cp.empty((*batch, 4), np.float64)
-    if D.size:
-        Y = _product_of_lower(A, L, batch, p_kind=HALF)
-        sums = tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
-                              epilogue=DEVIATION)  # fmt: skip
+    if not D.size:
+        return D, None
+    Y = _product_of_lower(A, L, batch, p_kind=HALF)
+    sums = tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
+                          epilogue=DEVIATION)  # fmt: skip
+    return D, sums
+
+
+def newton_schulz_gram(A, L, out=None):
+    D, sums = _deviation(A, L, out)
+    stats = loader.cupy().empty((*D.shape[:-2], 4), np.float64)
+    if sums is not None:
         _launch("sum_deviations", L.dtype, len(sums), sums, np.int32(sums.shape[1]), stats)
     return D, stats
 
@@ -88,8 +96,7 @@ def _update(L, D, step_size, out=None):
 
 
 def newton_schulz_step(A, L, step_size, out=None):
-    D, _ = newton_schulz_gram(A, L)
-    return _update(L, D, step_size, out)
+    return _update(L, _deviation(A, L)[0], step_size, out)
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):

@@ -1,0 +1,66 @@
+"""What the host does for a training step on a device, measured without one: launches, library calls, copies, and its time.
+
+    tests/cuda/on_standin.sh WORKDIR -k nothing      # builds the stand-in driver; see there
+    FAKE_NOOP=1 python bench/host_time.py            # as WORKDIR/settings says; into bench/results/host_time.md
+
+The real CuPy runs over a stand-in for CUDA's driver that does nothing at all, so what is left is Python, CuPy and our own code.
+Time is that of the processor in this thread: median and best of 300 steps.
+"""
+
+import pathlib
+import sys
+import time
+
+import numpy as np
+import report
+from problems import step_problem
+
+HERE = pathlib.Path(__file__).resolve().parent
+STEPS, SIZES = 300, [(1000, 1000)]
+COUNTED = {"launches": "kernels", "blas": "cuBLAS", "solver": "cuSOLVER", "d2h": "to the host", "h2d": "to the device"}
+
+
+def measured(counts, step):
+    """Counts of one step, and seconds of the host: median and best."""
+    for _ in range(3):
+        step()
+    before = counts()
+    step()
+    after, times = counts(), []
+    for _ in range(STEPS):
+        start = time.thread_time()
+        step()
+        times.append(time.thread_time() - start)
+    return [after[name] - before[name] for name in COUNTED], np.median(times), min(times)
+
+
+def main():
+    try:
+        import fakegpu
+    except ImportError as error:
+        raise SystemExit(f"host_time.py needs the stand-in driver ({error}); its first lines say how it is built") from error
+    import cupy
+
+    import fastsvgp as fs
+
+    fakegpu.compute(False)
+    table = [["step", *COUNTED.values(), "host, median", "best"]]
+    for M, B in SIZES:
+        p = step_problem(M, B)
+        X, y = cupy.asarray(p["X"]), cupy.asarray(p["y"])
+        covariance, posterior = fs.RBF(p["variance"], p["lengthscales"]), fs.Whitened(p["mean"], p["scale_tril"])
+        model = fs.to_device(fs.SVGP(covariance, p["Z"], posterior, fs.Gaussian(p["noise"])))
+        step = lambda m=model, X=X, y=y, B=B: fs.elbo_and_grad(m, X, y, num_data=10.0 * B, jitter=1e-6)  # noqa: E731
+        numbers, median, best = measured(fakegpu.counts, step)
+        table.append([f"Whitened, M = {M}, B = {B}", *map(str, numbers), report.duration(median), report.duration(best)])
+        print(" | ".join(table[-1]), flush=True)
+    head = report.header("FAKE_NOOP=1 python bench/host_time.py", packages=("numpy", "cupy-cuda13x", "cupy"))
+    legend = "Value and all gradients by `fs.elbo_and_grad`: real CuPy over a driver that does nothing. No GPU is in these times."
+    path = HERE / "results" / "host_time.md"
+    path.write_text(f"# host_time\n\n{head}\n\n{legend}\n\n{report.markdown(table)}\n", encoding="utf-8")
+    print(path)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
+    main()

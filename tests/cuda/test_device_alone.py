@@ -1,0 +1,106 @@
+"""What a device shows of streams, memory, mixed arrays, far rows and loaded kernels; tests of the emulation are beside these."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from numerics import generator
+from test_far_rows_cuda import APART, BEFORE, FAMILIES, NUMBERS, lower
+from test_mixed_devices import KERNELS, arguments_of, call
+from test_out_of_memory import said_of, small_model
+
+import fastsvgp as fs
+from fastsvgp.kernels.cuda import checks, chevron, loader, products, triangular
+
+MODULES = {"chevron": chevron, "products": products, "checks": checks, "triangular": triangular}
+
+
+def test_a_training_on_a_stream_of_its_own(real, rng):
+    X, Y = rng.standard_normal((60, 3)), rng.standard_normal(60)
+    model = fs.to_device(small_model(rng, 9))
+    expected, _ = fs.fit(model, X, Y, steps=5, batch_size=16, natural_step_size=0.1, rng=1)
+    with real.cuda.Stream(non_blocking=True) as stream:
+        found, _ = fs.fit(model, X, Y, steps=5, batch_size=16, natural_step_size=0.1, rng=1)
+        stream.synchronize()
+    for (path, _, one), (_, _, other) in zip(fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=path)
+
+
+def test_memory_that_runs_out_is_explained(real, rng):
+    model = fs.to_device(small_model(rng, 17))
+    X, Y = real.asarray(rng.standard_normal((4096, 3))), real.asarray(rng.standard_normal(4096))
+    pool = real.get_default_memory_pool()
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.used_bytes() + 8 * 17 * 4096 // 2)
+    try:
+        asked, driver, message = said_of(fs.elbo_and_grad, model, X, Y)
+    finally:
+        pool.set_limit(size=0)
+    assert driver == "X" and message.endswith("`X` drives it: use smaller batches or float32") and asked > 0
+    assert np.isfinite(fs.elbo_and_grad(model, X, Y)[0])  # nothing is left behind
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_mixed_arrays_are_named(real, name):
+    arrays, others = arguments_of(name)
+    for odd in arrays if len(arrays) > 1 else ():
+        mixed = {key: real.asarray(a) if key == odd else a for key, a in arrays.items()}
+        with pytest.raises(TypeError, match=rf"^arrays live on different devices: `{odd}` on the GPU".replace("[", r"\[")):
+            call(name, mixed, others)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_far_apart(real, rng, family):
+    """In 32 GiB, of which next to nothing is touched."""
+    try:
+        enough = real.cuda.runtime.memGetInfo()[0] > 4 * NUMBERS + (2 << 30)
+        memory = real.empty(NUMBERS if enough else 0, np.float32)
+    except real.cuda.memory.OutOfMemoryError:
+        enough = False
+    if not enough:
+        pytest.skip(f"needs {4 * NUMBERS >> 30} GiB of the device's memory")
+    made = []
+
+    def far(A):
+        start = BEFORE + 64 * len(made)
+        made.append(real.lib.stride_tricks.as_strided(memory[start:], A.shape, (4 * APART, 4)))
+        made[-1][...] = real.asarray(A)
+        return made[-1]
+
+    def near(A):
+        wide = real.zeros((len(A), 8), np.float32)
+        wide[:, : A.shape[1]] = real.asarray(A)
+        return wide[:, : A.shape[1]]
+
+    matrices, results, twin = [lower(rng) for _ in range(3)], [], Moving(MODULES[family], real)
+    for moved in (near, far):
+        found = FAMILIES[family](twin, *map(moved, matrices), rng=generator(1))
+        results.append([a.get() if isinstance(a, real.ndarray) else a for a in found])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class Moving:
+    """A module of kernels that copies NumPy's arrays among its arguments to the device."""
+
+    def __init__(self, module, cupy):
+        self._module, self._cupy = module, cupy
+
+    def __getattr__(self, name):
+        function = getattr(self._module, name)
+        return lambda *args, **kwargs: function(*map(self._there, args), **{k: self._there(v) for k, v in kwargs.items()})
+
+    def _there(self, a):
+        return self._cupy.asarray(a) if isinstance(a, np.ndarray) else a
+
+
+def test_kernels_are_kept_and_loaded_again(real, monkeypatch, tmp_path):
+    if loader.load_cubin.__module__ != loader.__name__:
+        pytest.skip("the stand-in driver loads no cubins")
+    monkeypatch.setenv("FASTSVGP_CACHE_DIR", str(tmp_path))
+    x, flag = real.asarray([1.0, 2.0]), real.zeros(1, np.int32)
+    for _ in range(2):
+        for name in ("_modules", "_functions"):
+            monkeypatch.setattr(loader, name, {})
+        checks.find_outside([(x, 0.0, 1.5)], flag)
+    assert int(flag[0]) == 2 and len(list(pathlib.Path(tmp_path).glob("checks-*.cubin"))) == 1
