@@ -93,14 +93,19 @@ def test_a_row_depends_on_nothing_but_itself(rng):
             np.testing.assert_allclose(call(jitter=JITTER, chunk_size=size), whole, rtol=1e-12, atol=1e-13)
 
 
-def test_points_find_the_moments_of_many_draws(rng):
-    """By a rule of 40 nodes over one hidden variable, for a smooth model."""
+def moments_by_points(rng):
+    """Errors of the mean by 256 and by 2 points, against a rule of 40 nodes over one hidden variable."""
     model, X, _ = problem(rng, "narrow")
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     draws = [np.repeat(nodes[:, None, None], B, axis=1)]
     found, _ = definitions.deep_marginals(model, X, draws, JITTER)
     mean = sum(w * one[0][0] for w, one in zip(weights / weights.sum(), found, strict=True))
-    close, far = (np.abs(fs.predict_f(model, X, jitter=JITTER, num_samples=num)[0] - mean).max() for num in (256, 2))
+    return [np.abs(fs.predict_f(model, X, jitter=JITTER, num_samples=num)[0] - mean).max() for num in (256, 2)]
+
+
+def test_points_find_the_moments_of_many_draws(rng):
+    """By medians: how smooth a model is in its hidden variable is luck."""
+    close, far = np.median([moments_by_points(rng) for _ in range(7)], axis=0)
     assert close < 0.01 and close < far / 3
 
 
