@@ -78,11 +78,9 @@ def of_products(twin, A, B, C, *, rng):
 
 
 def of_checks(twin, A, *_, rng):
-    for high in (np.inf, np.max(A[: ROWS - 1])):
-        flag = np.zeros(1, np.int32)
+    for high in (np.inf, float(np.max(A[: ROWS - 1]))):
         A[-1, -1] = 1000
-        twin.find_outside([(A, -np.inf, high)], flag)
-        yield flag
+        yield twin.find_outside([(A, -np.inf, high)], np.zeros(1, np.int32))
 
 
 def of_triangular(twin, L, B, C, *, rng):

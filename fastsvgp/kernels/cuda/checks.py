@@ -10,7 +10,7 @@ BLOCKS_EACH = 4  # blocks for each multiprocessor
 
 
 def find_outside(ranges, flag):
-    """Add to ``flag`` (1,) int32 where an entry of x is outside [low, high], for (x, low, high) in ``ranges``.
+    """Add to ``flag`` (1,) int32 where an entry of x is outside [low, high], for (x, low, high) in ``ranges``; returns it.
 
     Any axes and strides; x beyond two axes that is not contiguous is copied. Twelve arrays of one dtype are one launch.
     """
@@ -19,6 +19,7 @@ def find_outside(ranges, flag):
         same = [one for one in ranges if one[0].dtype == dtype and one[0].size]
         for first in range(0, len(same), RANGES):
             _launch(dtype, same[first : first + RANGES], flag)
+    return flag
 
 
 def _launch(dtype, ranges, flag):
