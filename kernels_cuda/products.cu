@@ -85,30 +85,31 @@ add_scaled_by(real* __restrict__ T, const real* __restrict__ A, const real* __re
   for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < count; p += step) T[p] += factor * A[p];
 }
 
-// rows[i] = the sum of squares of row i of the lower triangles, one after the other.
-extern "C" __global__ void __launch_bounds__(BLOCK)
-row_squares(const real* __restrict__ L, index_t M, double* __restrict__ rows) {
-  __shared__ double sums[WARPS];
-  const index_t i = blockIdx.x;
+// The sum of squares of row i of lower triangles, one after the other; right in thread 0 alone.
+__device__ __forceinline__ double squares_of_row(const real* __restrict__ L, index_t M, index_t i, double (&sums)[WARPS]) {
   const real* row = L + i * M;
   double sum = 0;
   for (index_t j = threadIdx.x; j <= i % M; j += BLOCK) sum += static_cast<double>(row[j]) * row[j];
-  sum = sum_block(sum, sums);
-  if (threadIdx.x == 0) rows[i] = sum;
+  return sum_block(sum, sums);
 }
 
-// rows[i] = (row i of W squared and summed, plus m_i^2 - 1) / 2 - log W_ii, for factors one after the other and their means.
+// rows[i] = that sum.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+row_squares(const real* __restrict__ L, index_t M, double* __restrict__ rows) {
+  __shared__ double sums[WARPS];
+  const double sum = squares_of_row(L, M, blockIdx.x, sums);
+  if (threadIdx.x == 0) rows[blockIdx.x] = sum;
+}
+
+// rows[i] = (that sum for W, plus m_i^2 - 1) / 2 - log W_ii, for factors one after the other and their means.
 extern "C" __global__ void __launch_bounds__(BLOCK)
 row_kl(const real* __restrict__ means, const real* __restrict__ W, index_t M, double* __restrict__ rows) {
   __shared__ double sums[WARPS];
   const index_t i = blockIdx.x;
-  const real* row = W + i * M;
-  double sum = 0;
-  for (index_t j = threadIdx.x; j <= i % M; j += BLOCK) sum += static_cast<double>(row[j]) * row[j];
-  sum = sum_block(sum, sums);
+  const double sum = squares_of_row(W, M, i, sums);
   if (threadIdx.x) return;
   const double mean = means[i];
-  rows[i] = 0.5 * (sum + mean * mean - 1) - log(static_cast<double>(row[i % M]));
+  rows[i] = 0.5 * (sum + mean * mean - 1) - log(static_cast<double>(W[i * M + i % M]));
 }
 
 // var = max(var, eps kff) for rows of variances and one row of kff; `count` gains how many were raised.

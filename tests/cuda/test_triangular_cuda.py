@@ -9,6 +9,7 @@ from cuda_host.emulated import emulated
 from fastsvgp.kernels.cpu import triangular as cpu
 from fastsvgp.kernels.cuda import triangular as cuda
 
+SLACK = 8  # blocks that are inverted came to 4.4 times the error of substitution, over 12 seeds
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 
@@ -20,12 +21,12 @@ def assert_agree(ones, others, dtype, slack=64):
 @every_dtype
 @pytest.mark.parametrize("M, R, batch", problems.SHAPES)
 def test_against_dense_matrices(twin_of, rng, M, R, batch, dtype):
-    problems.check_all(twin_of("triangular"), rng, M, R, batch, dtype)
+    problems.check_all(twin_of("triangular"), rng, M, R, batch, dtype, SLACK)
 
 
 @pytest.mark.parametrize("M, R, batch", problems.SHAPES)
 def test_by_tensor_cores_that_cut_off(cutting, rng, M, R, batch):
-    problems.check_all(cutting("triangular"), rng, M, R, batch, np.float32)
+    problems.check_all(cutting("triangular"), rng, M, R, batch, np.float32, SLACK)
 
 
 def test_what_is_cut_off_is_missing(cutting, rng, monkeypatch):
