@@ -29,6 +29,7 @@ class Fault(Exception):
 class _Local(threading.local):
     book = None  # of the bound that runs in this thread
     waiting = False  # it is the second run
+    left = None  # who reads what it says, later
 
 
 class _Book:
@@ -37,6 +38,16 @@ class _Book:
     def __init__(self, like):
         self.like, self.flag = like, np.zeros(1, np.int32, like=like)
         self.ranges, self.faults, self.clamped = [], [], []
+
+    def found(self, value):
+        """(3,) float64 on the device: the value, faults, raised variances."""
+        if self.ranges:
+            twin("checks", flag=self.flag).find_outside(self.ranges, self.flag)
+        found = twin("checks", flag=self.flag).report(value, self.flag, self.like)
+        for place, numbers in ((1, self.faults), (2, self.clamped)):
+            if numbers:
+                found[place] += functools.reduce(operator.add, numbers)
+        return found
 
 
 _local = _Local()
@@ -102,19 +113,45 @@ def add_clamped(count):
 
 def settle(value):
     """``(value, raised variances)`` as a float and an int: the one copy to the host. Raises ``Fault`` where a check failed."""
+    if _local.left is not None and _local.book is not None:
+        _local.left.value = value
+        return 0.0, 0
     book, _local.book = _local.book, None
     if book is None:
         return float(value), 0
-    if book.ranges:
-        twin("checks", flag=book.flag).find_outside(book.ranges, book.flag)
-    found = twin("checks", flag=book.flag).report(value, book.flag, book.like)
-    for place, numbers in ((1, book.faults), (2, book.clamped)):
-        if numbers:
-            found[place] += functools.reduce(operator.add, numbers)
-    value, faults, clamped = found.get().tolist()
+    return judged(book.found(value).get())
+
+
+def judged(found):
+    """``(value, raised variances)`` of what was found, once it is on the host. Raises ``Fault`` where a check failed."""
+    value, faults, clamped = found.tolist()
     if faults:
         raise Fault
     return value, int(clamped)
+
+
+class Left:
+    """The value of a bound that nobody has read, on a device."""
+
+    value = 0.0
+
+    def found(self):
+        """(3,) float64 on the device, for ``judged``: what the bound and the checks after it left there. Ends these."""
+        book, _local.book = _local.book, None
+        return book.found(self.value)
+
+
+@contextlib.contextmanager
+def leaving():
+    """While this lasts nobody waits for a bound on a device: it returns 0.0, and its value and all verdicts stay there.
+
+    Gives a ``Left``. Checks that follow the bound leave their verdicts with it.
+    """
+    _local.left = Left()
+    try:
+        yield _local.left
+    finally:
+        _local.left = _local.book = None
 
 
 @contextlib.contextmanager
@@ -149,7 +186,7 @@ def retried(bound: Callable[P, R]) -> Callable[P, R]:
             pass
         except BaseException as error:
             stopped, _local.book = _local.book is not None and isinstance(error, Exception), None
-            if not stopped or isinstance(error, MemoryError):
+            if not stopped or isinstance(error, MemoryError) or _local.left is not None:
                 raise  # else a check that was not waited for may know the cause
         with waiting():
             return bound(*args, **kwargs)

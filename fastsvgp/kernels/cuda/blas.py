@@ -4,27 +4,10 @@ The libraries think in columns: to them a row-major matrix is its transpose, and
 for as C' = B' A', and L X = B as X' L' = B'. Rows may be any distance apart.
 """
 
-import functools
-
-import numpy as np
-
-from . import loader
+from . import libraries, loader
+from .libraries import LEFT, NON_UNIT, RIGHT, UPPER
 
 BAND = 512  # rows of a half product that are one product: the device is busy, and a quarter of the flops more is spent at 1024
-
-
-@functools.cache
-def libraries():
-    """The modules of CuPy that hold the handles, cuBLAS and cuSOLVER."""
-    loader.cupy()
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cublas, cusolver
-
-    return device, cublas, cusolver
-
-
-def _routine(library, name, dtype):
-    return getattr(library, f"{'d' if dtype == np.float64 else 's'}{name}")
 
 
 def _lead(A):
@@ -62,12 +45,9 @@ def gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
             C.fill(0)  # new memory may hold NaN
         return C
     (A, transpose_a), (B, transpose_b) = _operand(A, transpose_a), _operand(B, transpose_b)
-    device, cublas, _ = libraries()
-    alpha, beta = (np.array(x, C.dtype) for x in (alpha, beta))
-    op = cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T
-    _routine(cublas, "gemm", C.dtype)(
-        device.get_cublas_handle(), op[transpose_b], op[transpose_a], n, m, k, alpha.ctypes.data, B.data.ptr, _lead(B),
-        A.data.ptr, _lead(A), beta.ctypes.data, C.data.ptr, _lead(C),
+    libraries.gemm(
+        C.dtype, int(transpose_b), int(transpose_a), n, m, k, alpha, B.data.ptr, _lead(B), A.data.ptr, _lead(A), beta, C.data.ptr,
+        _lead(C),
     )  # fmt: skip
     return C
 
@@ -84,23 +64,15 @@ def solve(L, B, transpose=False, right=False):
     """In place ``B = op(L)^-1 B``, or ``B op(L)^-1`` with ``right``, for a lower factor; B has contiguous rows."""
     if B.size == 0:
         return B
-    L, (m, n) = rows(L), B.shape
-    device, cublas, _ = libraries()
-    one = np.array(1, B.dtype)
-    side = cublas.CUBLAS_SIDE_LEFT if right else cublas.CUBLAS_SIDE_RIGHT
-    _routine(cublas, "trsm", B.dtype)(
-        device.get_cublas_handle(), side, cublas.CUBLAS_FILL_MODE_UPPER, cublas.CUBLAS_OP_T if transpose else cublas.CUBLAS_OP_N,
-        cublas.CUBLAS_DIAG_NON_UNIT, n, m, one.ctypes.data, L.data.ptr, _lead(L), B.data.ptr, _lead(B),
-    )  # fmt: skip
+    L, (m, n), side = rows(L), B.shape, LEFT if right else RIGHT
+    libraries.trsm(B.dtype, side, UPPER, int(transpose), NON_UNIT, n, m, L.data.ptr, _lead(L), B.data.ptr, _lead(B))
     return B
 
 
 def potrf(A, info):
     """In place the lower factor of a C-contiguous matrix, whose lower triangle is read; ``info`` (1,) int32 as of LAPACK."""
-    device, cublas, cusolver = libraries()
-    handle, n = device.get_cusolver_handle(), len(A)
-    arguments = handle, cublas.CUBLAS_FILL_MODE_UPPER, n, A.data.ptr, n
-    size = _routine(cusolver, "potrf_bufferSize", A.dtype)(*arguments)
+    matrix = A.dtype, UPPER, len(A), A.data.ptr, len(A)
+    size = libraries.potrf_size(*matrix)
     work = loader.cupy().empty(max(1, size), A.dtype)
-    _routine(cusolver, "potrf", A.dtype)(*arguments, work.data.ptr, size, info.data.ptr)
+    libraries.potrf(*matrix, work.data.ptr, size, info.data.ptr)
     return A
