@@ -417,13 +417,13 @@ def names(wrt, model):
     return wrt
 
 
-def result(value, model):
-    """Pass a value on; where it is not finite because the model is not, say which field is to blame.
+def result(value, model, leave=False):
+    """Pass a value on; where it is not finite because the model is not, say which field is to blame. ``leave``: of ``settle``.
 
     Raises ``Diverged`` for a NaN that comes of a finite model and finite data.
     """
     if not isinstance(value, float):
-        value, clamped = verdicts.settle(value)
+        value, clamped = verdicts.settle(value, leave)
         report_clamped(clamped)
     value = float(value)
     if not math.isfinite(value):

@@ -3,12 +3,22 @@
 
 constexpr int BLOCK = 256;
 
-// See kernels.adam; c1 and c2 are the bias corrections. The new values may take the place of the old ones.
+// See kernels.adam. The size of the step and its number came with the launch, or are on the device (`..._at`). The new values may take
+// the place of the old ones.
 extern "C" __global__ void __launch_bounds__(BLOCK)
 adam(const real* x, const real* __restrict__ g, const real* first, const real* second, real* x_out, real* first_out, real* second_out,
-     index_t count, real step, real beta1, real beta2, real c1, real c2, real epsilon) {
+     index_t size, const double* __restrict__ step_at, double step_value, const double* __restrict__ count_at, double count, real beta1,
+     real beta2, real epsilon) {
+  __shared__ real factors[3];  // the size of the step and the two corrections of the bias: once for a block
+  if (threadIdx.x < 2) {
+    const double beta = threadIdx.x == 0 ? beta1 : beta2;
+    factors[threadIdx.x] = static_cast<real>(1 / (1 - pow(beta, count_at ? *count_at : count)));
+  }
+  if (threadIdx.x == 2) factors[2] = static_cast<real>(step_at ? *step_at : step_value);
+  __syncthreads();
   const index_t k = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x;
-  if (k >= count) return;
+  if (k >= size) return;
+  const real c1 = factors[0], c2 = factors[1], step = factors[2];
   const real m = beta1 * first[k] + (1 - beta1) * g[k], v = beta2 * second[k] + (1 - beta2) * g[k] * g[k];
   first_out[k] = m;
   second_out[k] = v;

@@ -205,7 +205,7 @@ def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, kl_weight=1.0):
         del part  # its memory is the next part's
     kl = layer.kl() if kl_weight else 0.0
     bars = layer.finish(-kl_weight) if wrt else LayerBars(None, None, None, None)
-    value = check.result(data - kl_weight * kl, model)
+    value = check.result(data - kl_weight * kl, model, leave=True)
     grad = restricted(SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 

@@ -668,7 +668,7 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     out : tuple of three (n,) float64
         Receives the new ``vector``, ``first`` and ``second``.
     count : int
-        Number of this step, from 1.
+        Number of this step, from 1. On a device it and ``step_size`` may also be 0-d arrays there.
 
     Cost: 13 flops, one square root and one division an entry.
     """

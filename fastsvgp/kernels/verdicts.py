@@ -111,9 +111,12 @@ def add_clamped(count):
     _local.book.clamped.append(count)
 
 
-def settle(value):
-    """``(value, raised variances)`` as a float and an int: the one copy to the host. Raises ``Fault`` where a check failed."""
-    if _local.left is not None and _local.book is not None:
+def settle(value, leave=False):
+    """``(value, raised variances)`` as a float and an int: the one copy to the host. Raises ``Fault`` where a check failed.
+
+    With ``leave``, and amid ``leaving``, nothing is copied; then they are 0.
+    """
+    if leave and _local.left is not None and _local.book is not None:
         _local.left.value = value
         return 0.0, 0
     book, _local.book = _local.book, None
@@ -131,19 +134,20 @@ def judged(found):
 
 
 class Left:
-    """The value of a bound that nobody has read, on a device."""
+    """The value of a bound that nobody has read, on a device; None where there is none."""
 
-    value = 0.0
+    value = None
 
     def found(self):
         """(3,) float64 on the device, for ``judged``: what the bound and the checks after it left there. Ends these."""
         book, _local.book = _local.book, None
-        return book.found(self.value)
+        value, self.value = self.value, None
+        return book.found(value)
 
 
 @contextlib.contextmanager
 def leaving():
-    """While this lasts nobody waits for a bound on a device: it returns 0.0, and its value and all verdicts stay there.
+    """While this lasts nobody waits for the value of a bound with its gradient: it is 0.0, and what is true stays on the device.
 
     Gives a ``Left``. Checks that follow the bound leave their verdicts with it.
     """

@@ -80,7 +80,7 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_
         del part  # its memory is the next part's
     kl = chain.kl() if kl_weight else 0.0
     grad = restricted(DeepGP(chain.finish(-kl_weight), likelihood_bar), wrt)
-    value = check.result(data - kl_weight * kl, model)
+    value = check.result(data - kl_weight * kl, model, leave=True)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
 

@@ -33,6 +33,7 @@ class Likelihood:
     """
 
     log_concave: ClassVar[bool] = False  # whether log p(y | f) is concave in f whatever y is: what bounds from samples need
+    samples: ClassVar[bool] = False  # whether ``expected_log_prob`` draws random numbers
     counts: ClassVar[bool] = False  # whether targets are whole numbers, in order: their distribution function is then a staircase
     num_latent: int | None = None  # number of latent functions; None: one per output, any number of outputs
     # static field: (whether a value makes sense, what it must be)

@@ -1,6 +1,7 @@
 """Integer labels 0 ... C - 1 with one latent function per class."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -86,6 +87,7 @@ class Softmax(Multiclass):
     full accuracy. Cost num_samples C per datum.
     """
 
+    samples: ClassVar[bool] = True
     num_classes: int = static()
     num_samples: int = static(default=128)
     settings = {

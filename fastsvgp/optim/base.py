@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import check
 from ..errors import Diverged
 from ..records import is_record, leaf, matches, record, static
 from .flat import Unravel, as_names, check_paths, free_paths
@@ -132,25 +133,46 @@ class Optimiser(Fixing):
                 f"the optimiser's state was made for {moments[0].size} free numbers and this model has {unravel.size}; "
                 "call init again after changing the model or the fixed fields"
             )
+        if value is None and self.needs_value:
+            raise ValueError("a plateau schedule needs `value=`, the objective at this step")
+        model, *new = self._ascent(unravel, model, grad, moments, self.sizes(state), state.count + 1)
+        return model, self.observed(state, value, *new)
+
+    def ascent(self, model, grad, state, sizes, count):
+        """``(model, *moments)`` after a step of these ``sizes``, the ``count``-th: numbers, or 0-d arrays where the model is.
+
+        All else as ``step``, which takes them from the state.
+        """
+        moments = [m for m in (state.first, state.second) if m is not None]
+        return self._ascent(self._unravel(model), model, grad, moments, sizes, count)
+
+    def _ascent(self, unravel, model, grad, moments, sizes, count):
         vector = unravel.pack(model)
         vector_bar = unravel.pullback(vector, grad)
-        if not np.isfinite(vector_bar).all():
+        if not check.all_finite(vector_bar):
             wrong = [path for path, at in unravel.slices.items() if not np.isfinite(vector_bar[at]).all()]
             raise Diverged(
-                f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step {state.count + 1}. Likely causes, in "
-                "order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
+                f"the gradient has NaN or infinity in {', '.join(map(repr, wrong))} at step {count}. Likely causes, in order: a "
+                "step size that is too large; targets or inputs on a wild scale (standardise them); float32"
             )
         new = [np.empty(unravel.size, like=unravel.home) for _ in range(1 + len(moments))]
-        schedules = self._schedules()
-        sizes = [s.size(state.count, now) for s, now in zip(schedules, state.schedules, strict=True)]
         for at, which in self._segments(unravel):
-            self.update(
-                vector[at], vector_bar[at], [m[at] for m in moments], tuple(n[at] for n in new), sizes[which], state.count + 1
-            )
-        if value is None and any(s.needs_value for s in schedules):
-            raise ValueError("a plateau schedule needs `value=`, the objective at this step")
-        observed = tuple(s.observe(now, value) for s, now in zip(schedules, state.schedules, strict=True))
-        return unravel(new[0]), OptimiserState(state.count + 1, *new[1:], schedules=observed)
+            self.update(vector[at], vector_bar[at], [m[at] for m in moments], tuple(n[at] for n in new), sizes[which], count)
+        return unravel(new[0]), *new[1:]
+
+    @property
+    def needs_value(self):
+        """Whether a step has to know the objective."""
+        return any(schedule.needs_value for schedule in self._schedules())
+
+    def sizes(self, state):
+        """The sizes of the next step, one for each schedule."""
+        return [s.size(state.count, now) for s, now in zip(self._schedules(), state.schedules, strict=True)]
+
+    def observed(self, state, value, *moments):
+        """The state after a step that led to these moments."""
+        schedules = zip(self._schedules(), state.schedules, strict=True)
+        return OptimiserState(state.count + 1, *moments, schedules=tuple(s.observe(now, value) for s, now in schedules))
 
     def step_size_at(self, state):
         """The general step size of the next step."""

@@ -39,6 +39,11 @@ class ByField:
         """Fields that stay as they are."""
         return self.parts[-1].optimiser.fixed
 
+    @property
+    def needs_value(self):
+        """Whether a step of one of them has to know the objective, or may have to."""
+        return any(getattr(part.optimiser, "needs_value", True) for part in self.parts)
+
     def fixing(self, names):
         """The same with more fields fixed."""
         return ByField(tuple(replace(part, optimiser=part.optimiser.fixing(names)) for part in self.parts))

@@ -3,6 +3,7 @@
 import inspect
 
 from .. import check, files, models
+from ..bounds.elbo import SVGP
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
 from ..records import as_json
@@ -43,6 +44,7 @@ def fit(
     checkpoint_every=None,
     resume=None,
     note=None,
+    graph="auto",
     **random,
 ):
     """Train a model by maximising its bound.
@@ -135,6 +137,11 @@ def fit(
         with a new memory of curvature.
     note : optional
         Numbers, text, lists and dicts of these: kept in the checkpoint, for whoever resumes, as ``fs.load(path).note``.
+    graph : "auto" or bool
+        Whether steps on a device are captured into a CUDA graph, each then a single launch for the host. "auto" does so for an
+        SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in its bound, and logs at level INFO why not; covariances,
+        likelihoods and posteriors of your own are not captured, since they may copy numbers to the device that a graph would
+        never read again. True captures those too, and refuses what cannot be captured.
     **random : int
         Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew at each step: ``probes`` for
         the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a ``DecoupledWeights`` one.
@@ -174,9 +181,10 @@ def fit(
     most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a change of a few
     cells of a memory-mapped file is not seen.
 
-    With a model on a device each step of an SVGP makes two copies to the host, however many outputs there are: the value, and
-    whether the gradient is finite; a natural step before it makes two of its own (see ``natural_step``), and updates of a factor
-    of an inverse the numbers that decide on each of them. Checkpoints copy all of the state. For an SGPR each evaluation of the
+    With a model on a device each step of an SVGP makes one copy to the host, however many outputs there are: the value, and
+    whether all is well, the gradient too; a natural step before it makes two of its own (see ``natural_step``), and updates of a
+    factor of an inverse the numbers that decide on each of them. An optimiser that needs the value for its step size makes one
+    more. Checkpoints copy all of the state. For an SGPR each evaluation of the
     bound copies its value and its whole gradient to the host, where L-BFGS-B runs.
     """
     X, Y = rows("X", X), rows("Y", Y)
@@ -189,6 +197,8 @@ def fit(
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
     if resume is not None:
         resume = files.as_path("fit: `resume`", resume)
+    if graph not in (True, False, "auto") or not isinstance(graph, (bool, str)):
+        raise ValueError(f'fit: `graph` must be "auto", True or False, got {graph!r}')
     plan = Plan(
         steps=count("steps", steps, 0),
         callback=callback,
@@ -198,7 +208,10 @@ def fit(
         validate=validate,
         validate_every=count("validate_every", validate_every),
         checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
+        graph=graph,
     )
+    if graph is True and not issubclass(type(model), SVGP):
+        raise ValueError(f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__}; leave it out")
     about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y)

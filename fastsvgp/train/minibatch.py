@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from .. import models
+from .. import check, devices, models
 from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
+from ..kernels import verdicts
 from ..optim.natural import natural_step, natural_step_and_grad
 from ..records import replace
 from .jitter import with_more_jitter
@@ -30,6 +31,7 @@ class MinibatchSteps(Steps):
         self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
+        self._patient = devices.home_of(state.model) is not None and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
     def _move_to(self, model, optimised, scheduled):
@@ -49,6 +51,18 @@ class MinibatchSteps(Steps):
 
     def _take(self):
         """One step: its objective, and what ``StepInfo`` tells of it."""
+        if not self._patient:
+            return self._attempt()
+        try:
+            with verdicts.leaving() as left:
+                return self._attempt(left)
+        except MemoryError:
+            raise
+        except Exception:  # also what a check would have said before, had it been waited for
+            return self._attempt()
+
+    def _attempt(self, left=None):
+        """As ``_take``; with ``left`` the objective and the verdict on the gradient are read in one copy, when all is done."""
         model, optimised, scheduled, step = self._model, self._optimised, self._scheduled, self._step
         at = step * self._per_round
         batch = self._batches.at(at)
@@ -76,20 +90,27 @@ class MinibatchSteps(Steps):
                 ascent = functools.partial(self._located, uphill, at + i, model, *batch, wrt=paths, **shared)
                 (value, grad), also_used = self._safely(ascent)
                 used = max(used, also_used)
-            if not math.isfinite(value):
-                raise Diverged(
-                    f"fit: the bound is {value} at step {step + 1}, though all parameters are finite. Likely causes, in order: "
-                    "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
-                )
+            self._refuse_infinite(value)
             if self._optimiser.paths(model):
                 step_size = self._optimiser.step_size_at(optimised)
                 model, optimised = self._optimiser.step(model, grad, optimised, value)
+            if left is not None and left.value is not None:
+                value, clamped = verdicts.judged(left.found().get())
+                check.report_clamped(clamped)
+                self._refuse_infinite(value)
             model = self._updated(model, grad, asked)
             model, inverse = self._refreshed(model, batch[0])
         if self._natural is not None:
             scheduled = self._natural.observe(scheduled, value)
         self._move_to(model, optimised, scheduled)
         return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
+
+    def _refuse_infinite(self, value):
+        if not math.isfinite(value):
+            raise Diverged(
+                f"fit: the bound is {value} at step {self._step + 1}, though all parameters are finite. Likely causes, in order: "
+                "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
+            )
 
     def _moving(self, model, optimised):
         """The leaves that the next step along a gradient moves."""

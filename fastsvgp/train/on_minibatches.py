@@ -1,5 +1,6 @@
 """How ``fit`` trains an SVGP, and any kind of model whose bound takes minibatches: what its arguments mean there."""
 
+import logging
 import math
 import numbers
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from ..posteriors.base import Posterior
 from ..records import matches, replace
 from .arguments import MOST, count
 from .batches import Batches, OnDevice
+from .captured import CapturedSteps, reason_against
 from .minibatch import MinibatchSteps
 from .recorder import Recorder
 from .state import TrainingState, settled, started
 from .steps import Steps
 
+log = logging.getLogger("fastsvgp")
 NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
 SAMPLING = "basis_size", "control", "closed_form_every"
 RAMP = 100  # reached after so many where the noise is not Gaussian
@@ -51,13 +54,28 @@ def minibatch_training(
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
     movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
+    steps = _captured(plan.graph, model, movers, random, m_steps)
     if random and movers.inverse is not None and movers.inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
         raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
     return recorder(
-        model, X, Y, plan, about, resume, jitter, rng, MinibatchSteps, movers, random, checked or _checked, epochs, batch_size,
-        e_steps, m_steps,
+        model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked or _checked, epochs, batch_size, e_steps,
+        m_steps,
     )  # fmt: skip
+
+
+def _captured(graph, model, movers, random, m_steps):
+    """``CapturedSteps`` where steps shall and can be captured into a graph, else ``MinibatchSteps``."""
+    if graph is False:
+        return MinibatchSteps
+    reason = reason_against(model, movers, random, count("m_steps", m_steps) or 1, ours=graph == "auto")
+    if reason is None:
+        return CapturedSteps
+    if graph is True:
+        raise ValueError(f"fit: `graph=True` cannot be: {reason}")
+    if devices.home_of(model) is not None:
+        log.info("fit: steps are not captured into a graph: %s", reason)
+    return MinibatchSteps
 
 
 class Movers(NamedTuple):

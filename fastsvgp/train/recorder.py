@@ -26,6 +26,7 @@ class Plan:
     validate: Any
     validate_every: int
     checkpoints: Checkpoints
+    graph: Any = "auto"
 
 
 class Ended(Exception):

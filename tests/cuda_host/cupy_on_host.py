@@ -17,7 +17,7 @@ import scipy.special
 from cuda_host import libraries_on_host
 from cuda_host.emulated import module_of
 
-from fastsvgp.kernels.cuda import libraries, loader
+from fastsvgp.kernels.cuda import graphs, libraries, loader
 
 
 class Copies:
@@ -332,6 +332,9 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
 
     replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
                 "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024}  # fmt: skip
-    with mock.patch.multiple(loader, **replaced), mock.patch.multiple(libraries, **libraries_on_host.ROUTINES):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(loader, **replaced))
+        stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))
+        stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body: body))  # run each time
         yield cupy
 

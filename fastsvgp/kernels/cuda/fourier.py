@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from . import loader
+from .products import matmul
 
 # as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up
 BLOCK, SUB, FINISHED = 256, 16, 32
@@ -160,11 +161,11 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
     for part, number in zip(runs, shares, strict=True):
         both, length = slice(2 * part.start, 2 * part.stop), part.stop - part.start
         omega = _frequencies(family, seed, indices[part], D, dtype, lengthscales) if tiled else None
-        theta = cp.matmul(omega, X.T) if tiled else NULL
+        theta = matmul(omega, X, transpose_b=True) if tiled else NULL
         spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices[part], np.int64(length)
         for g, (here, together) in enumerate(zip(sides, widths, strict=True)):
             if slopes and tiled and g:
-                theta = cp.matmul(omega, X.T)  # slopes took the place of the phases
+                theta = matmul(omega, X, transpose_b=True)  # slopes took the place of the phases
             forward_parts = totals[g].room_for(number) if forward else NULL
             back_parts = cp.empty((groups, together, width * length), dtype) if backward else NULL
             X_parts = NULL if X_total is None else X_total.room_for(number)
@@ -180,7 +181,7 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
             elif backward:
                 _sum_parts(back_parts, back[here, both], 1.0, variance, num)
             if slopes and tiled:
-                X_bar += 2 * math.pi * cp.matmul(theta.T, omega)
+                X_bar += 2 * math.pi * matmul(theta, omega, transpose_a=True)
     for here, sums in zip(sides, totals, strict=False):
         sums.write(total if squares else total[here])
     if X_total is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import loader, pairwise_parts, pairwise_wide
 from .parameters import NULL, number, on_device, parameter
+from .products import matmul
 
 BLOCK, TILE = 256, 64  # as in pairwise.cu: threads of a block, rows and columns of its tile
 BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
@@ -69,7 +70,7 @@ def stationary(family, X1, X2, variance, lengthscales):
 def inner(X1, X2, weights):
     cp, dtype, symmetric = loader.cupy(), X1.dtype, X2 is None
     if not symmetric and X1.shape[1] >= DIRECT_BELOW:
-        return cp.matmul(X1 * _weak(weights, dtype), X2.T)
+        return matmul((X1 * _weak(weights, dtype)).astype(dtype, copy=False), X2, transpose_b=True)
     X1 = cp.ascontiguousarray(X1)
     X2 = X1 if symmetric else cp.ascontiguousarray(X2)
     K = cp.empty((len(X1), len(X2)), dtype)
@@ -172,16 +173,16 @@ def _weak(value, dtype):
 
 
 def inner_vjp(K_bar, X1, X2, weights, need):
-    cp, dtype, symmetric = loader.cupy(), X1.dtype, X2 is None
+    dtype, symmetric = X1.dtype, X2 is None
     X2 = X1 if symmetric else X2
     factor = _weak(weights, dtype)
     X1_bar = X2_bar = weights_bar = None
     if "X1" in need or "weights" in need:
-        P = cp.matmul(K_bar, X2)
+        P = matmul(K_bar, X2)
         if "weights" in need:
             weights_bar = (X1 * P).sum(None if np.ndim(weights) == 0 else 0, dtype=np.float64).astype(dtype)
         if "X1" in need:
             X1_bar = P * (2 * factor if symmetric else factor)
     if "X2" in need and not symmetric:
-        X2_bar = cp.matmul(K_bar.T, X1) * factor
+        X2_bar = matmul(K_bar, X1, transpose_a=True) * factor
     return X1_bar, X2_bar, weights_bar

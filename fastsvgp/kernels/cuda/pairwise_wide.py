@@ -5,8 +5,9 @@ One matrix at a time. Inputs are C-contiguous (N, D).
 
 import numpy as np
 
-from . import loader
+from . import blas, loader
 from .parameters import NULL, number, parameter
+from .products import matmul
 
 BLOCK, WARPS, WARP, EACH = 256, 8, 32, 4  # as in pairwise_wide.cu
 BLOCKS_EACH = 16  # blocks that weigh, for each multiprocessor
@@ -40,7 +41,7 @@ def _pair(family, X1, X2, variance, scale):
 def matrix(family, X1, X2, variance, lengthscales, K):
     """Fill K (N1, N2). Where X2 is X1 it is exactly symmetric."""
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
-    loader.cupy().matmul(A, B.T, out=K)
+    blas.gemm(A, B, K, transpose_b=True)
     blocks = len(X1) * -(-len(X2) // (BLOCK * EACH))
     _launch("finish", K.dtype, blocks, *_pair(family, X1, X2, variance, scale), norms1, norms2, np.int32(X2 is X1), K)
 
@@ -67,18 +68,18 @@ def contract(K_bar, family, X1, X2, variance, lengthscales, names):
     for start in range(0, N1, size):
         here = slice(start, min(start + size, N1))
         a, a1, k_bar = A[here], A1[here], K_bar[here]
-        W, near = cp.matmul(a, B.T), cp.empty((len(a), words), np.uint32)
+        W, near = matmul(a, B, transpose_b=True), cp.empty((len(a), words), np.uint32)
         pair = _pair(family, X1[here], X2, variance, scale)
         _launch("weigh", dtype, blocks, *pair, norms1[here], norms2, k_bar, W, near, total[start // size])
         if names == {"variance"}:
             continue
-        pulled, bar, near_squares = cp.matmul(W, B1), cp.zeros_like(a), cp.zeros_like(a)
+        pulled, bar, near_squares = matmul(W, B1), cp.zeros_like(a), cp.zeros_like(a)
         row_sums, pulled = pulled[:, D:], pulled[:, :D]
         _launch("add_near", dtype, -(-len(a) // WARPS), *pair, k_bar, near, np.int32(0), bar, near_squares)
         squares += ((row_sums * (2 if symmetric else 1) * a - 2 * pulled) * a + near_squares).sum(0, dtype=np.float64)
         X1_bar[here] = (pulled - row_sums * a + bar) * scale
         if not symmetric:
-            X2_sums += cp.matmul(W.T, a1 if "X2" in names else a1[:, D:])
+            X2_sums += matmul(W, a1 if "X2" in names else a1[:, D:], transpose_a=True)
         if "X2" in names:
             _launch("add_near", dtype, -(-N2 // WARPS), *pair, k_bar, near, np.int32(1), X2_near, NULL)
     column_sums = X2_sums[:, -1:]

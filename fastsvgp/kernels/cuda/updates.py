@@ -3,13 +3,14 @@
 import numpy as np
 
 from . import loader
+from .parameters import number
 
+DOUBLE = np.dtype(np.float64)
 BLOCK = 256  # as in updates.cu
 
 
 def adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count):
     if vector.size:
-        real = vector.dtype.type
-        numbers = step_size, beta1, beta2, 1 / (1 - beta1**count), 1 / (1 - beta2**count), epsilon
-        arguments = vector, vector_bar, first, second, *out, np.int64(vector.size), *map(real, numbers)
+        real, numbers = vector.dtype.type, (*number(step_size, DOUBLE), *number(count, DOUBLE))
+        arguments = vector, vector_bar, first, second, *out, np.int64(vector.size), *numbers, *map(real, (beta1, beta2, epsilon))
         loader.launch("updates", "adam", vector.dtype, (-(-vector.size // BLOCK),), (BLOCK,), arguments)
