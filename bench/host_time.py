@@ -75,8 +75,8 @@ def main():
             print(" | ".join(row), flush=True)
     head = report.header("FAKE_NOOP=1 python bench/host_time.py", packages=("numpy", "cupy-cuda13x", "cupy"))
     legend = (
-        "A whitened SVGP: value and all gradients, and steps of `fs.fit` by Adam on rows of data that are on the device. Real CuPy\n"
-        "over a driver that does nothing: no GPU is in these times, and a launch of a graph costs nothing."
+        "A whitened SVGP: value and all gradients, and steps of `fs.fit` by Adam on rows of data that are on the device. Real\n"
+        "CuPy over a driver that does nothing: no GPU is in these times, and a launch of a graph costs nothing."
     )
     path = HERE / "results" / "host_time.md"
     path.write_text(f"# host_time\n\n{head}\n\n{legend}\n\n{report.markdown(table)}\n", encoding="utf-8")

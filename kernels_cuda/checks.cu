@@ -37,10 +37,10 @@ find_outside(RANGE(0), RANGE(1), RANGE(2), RANGE(3), RANGE(4), RANGE(5), RANGE(6
   if (outside) atomicAdd(flag, 1);
 }
 
-// What the host reads of a run: its value, and how many faults were added to the flag; raised variances are not counted here.
+// What the host reads of a run: its value, how many faults were added to the flag, and a count of raised variances, if there is one.
 extern "C" __global__ void report(const double* __restrict__ value_at, double value, const int* __restrict__ flag,
-                                  double* __restrict__ found) {
+                                  const long long* __restrict__ raised, double* __restrict__ found) {
   found[0] = value_at ? *value_at : value;
   found[1] = *flag;
-  found[2] = 0;
+  found[2] = raised ? static_cast<double>(*raised) : 0;
 }

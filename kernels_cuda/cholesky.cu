@@ -23,6 +23,37 @@ check_pivots(const real* __restrict__ A, index_t M, int* __restrict__ info, int*
   if (result && fault) atomicAdd(fault, 1);
 }
 
+// Triangles turned over, for a library that is faster at the other one. From the lower triangle of A: out[j, i] = A[i, j], plus `shift`
+// on the diagonal; what is below the diagonal of `out` is left. From the upper one: out[i, j] = A[j, i], and zeros above.
+constexpr int TILE = 32;
+extern "C" __global__ void __launch_bounds__(BLOCK)
+turn(const real* A, index_t M, int from_upper, real shift, real* __restrict__ out) {
+  __shared__ real tile[TILE][TILE + 1];
+  const unsigned high = static_cast<unsigned>((M + TILE - 1) / TILE), line = blockIdx.x / high;
+  const index_t I = line % high, J = blockIdx.x % high, lane = threadIdx.x % TILE, first = threadIdx.x / TILE;
+  if (J > I) return;
+  A += line / high * M * M, out += line / high * M * M;
+  const index_t from = (from_upper ? J : I) * TILE, to = (from_upper ? I : J) * TILE;  // rows that are read, and that are written
+#pragma unroll
+  for (index_t r = first; r < TILE; r += BLOCK / TILE)
+    if (from + r < M && to + lane < M) tile[r][lane] = A[(from + r) * M + to + lane];
+  __syncthreads();
+#pragma unroll
+  for (index_t r = first; r < TILE; r += BLOCK / TILE) {
+    const index_t i = to + r, j = from + lane;
+    if (i >= M || j >= M) continue;
+    if (from_upper) {
+      out[i * M + j] = j <= i ? tile[lane][r] : real(0);
+    } else if (j >= i) {
+      out[i * M + j] = i == j ? tile[lane][r] + shift : tile[lane][r];
+    }
+  }
+  if (!from_upper || I == J) return;
+#pragma unroll
+  for (index_t r = first; r < TILE; r += BLOCK / TILE)
+    if (from + r < M && to + lane < M) out[(from + r) * M + to + lane] = 0;
+}
+
 // Zeros above the diagonals.
 extern "C" __global__ void __launch_bounds__(BLOCK) clear_upper(real* __restrict__ A, index_t M) {
   const index_t chunks = (M + BLOCK - 1) / BLOCK, row = blockIdx.x / chunks;

@@ -112,17 +112,18 @@ row_kl(const real* __restrict__ means, const real* __restrict__ W, index_t M, do
   rows[i] = 0.5 * (sum + mean * mean - 1) - log(static_cast<double>(W[i * M + i % M]));
 }
 
-// var = max(var, eps kff) for rows of variances and one row of kff; `count` gains how many were raised.
+// var = max(var, eps kff) for rows of variances and one row of kff, with `add` after var += kff; `count` gains how many were raised.
 extern "C" __global__ void __launch_bounds__(BLOCK)
 raise_to_floor(real* __restrict__ var, index_t row_stride, index_t stride, const real* __restrict__ kff, index_t kff_stride, real eps,
-               index_t rows, index_t columns, long long* __restrict__ count) {
+               int add, index_t rows, index_t columns, long long* __restrict__ count) {
   __shared__ double sums[WARPS];
   const index_t step = static_cast<index_t>(gridDim.x) * BLOCK;
   double raised = 0;
   for (index_t p = static_cast<index_t>(blockIdx.x) * BLOCK + threadIdx.x; p < rows * columns; p += step) {
     const index_t j = p % columns;
     real& v = var[p / columns * row_stride + j * stride];
-    const real floor = eps * kff[j * kff_stride];
+    const real k = kff[j * kff_stride], floor = eps * k;
+    if (add) v += k;
     if (!(v < floor)) continue;
     v = floor;
     raised += 1;

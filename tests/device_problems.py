@@ -190,8 +190,29 @@ def check_updates(rng, gpu, n):
     here, there = [np.empty(n) for _ in range(3)], [gpu.there(np.empty(n)) for _ in range(3)]
     kernels.adam(x, g, first, second, tuple(here), **settings)
     kernels.adam(*map(gpu.there, (x, g, first, second)), tuple(there), **settings)
-    for one, other in zip(here, there, strict=True):
+    numbers = {name: gpu.there(np.asarray(float(settings[name]))) for name in ("step_size", "count")}
+    by_numbers = [gpu.there(np.empty(n)) for _ in range(3)]
+    kernels.adam(*map(gpu.there, (x, g, first, second)), tuple(by_numbers), **settings | numbers)
+    for one, other, third in zip(here, there, by_numbers, strict=True):
         np.testing.assert_allclose(gpu.back(other), one, rtol=1e-12)
+        np.testing.assert_array_equal(gpu.back(third), gpu.back(other))
+
+
+def check_sums(rng, gpu, dtype):
+    """Groups of one to four arrays, more than a launch takes, of any shapes and of both dtypes."""
+    shapes = [(), (1,), (3, 5), (0, 2), (700,), (2, 3, 4), (4, 4), (7,)]
+    groups = [tuple(rng.standard_normal(shape).astype(dtype) for _ in range(1 + i % 4)) for i, shape in enumerate(shapes)]
+    groups.append((rng.standard_normal((5, 6)).T.astype(dtype), rng.standard_normal((6, 5)).astype(dtype)))
+    groups.append(tuple(rng.standard_normal((2, 9)).astype(np.float32)))
+    for factor in (1.0, -0.3):
+        found = kernels.sum_each([tuple(map(gpu.there, arrays)) for arrays in groups], factor)
+        for arrays, one, other in zip(groups, kernels.sum_each(groups, factor), found, strict=True):
+            eps = np.finfo(arrays[0].dtype).eps
+            expected = factor * np.sum(np.stack(arrays), axis=0, dtype=np.float64)
+            scale = np.abs(np.stack(arrays)).sum(0)
+            for result in (one, gpu.back(other)):
+                assert np.shape(result) == arrays[0].shape and result.dtype == arrays[0].dtype
+                assert (abs(result - expected) <= 4 * eps * scale).all()
 
 
 def check_terms(rng, gpu, P, N, dtype):
@@ -224,6 +245,11 @@ def check_terms(rng, gpu, P, N, dtype):
         count, expected = kernels.raise_to_floor(there, gpu.there(at)), kernels.raise_to_floor(array, at)
         assert int(gpu.back(count)) == expected == (array == np.finfo(dtype).eps * at).sum()
         np.testing.assert_array_equal(gpu.back(there), array)
+        less = array - at  # of one sign with kff at some places, and below the floor with it at others
+        there = gpu.there(less.copy())
+        count, expected = (kernels.raise_to_floor(*side, add=True) for side in ((there, gpu.there(at)), (less, at)))
+        assert int(gpu.back(count)) == expected
+        np.testing.assert_array_equal(gpu.back(there), less)
     means, trils = rng.standard_normal((P, N)).astype(dtype), np.stack([lower_with_nan(rng, N, dtype)[1] for _ in range(P)])
     for parts in ((means, trils), (means[0], trils[0])):
         compare((kernels.kl_from_standard(*parts),), (kernels.kl_from_standard(*map(gpu.there, parts)),))
@@ -277,6 +303,7 @@ def small_run(gpu):
     value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
     assert verdicts.within(A) and np.isfinite(verdicts.settle(value)[0])
     kernels.raise_to_floor(var, var[0])
+    kernels.sum_each([(mean, var), (mean, mean, mean)], 0.5)
     rows = gpu.there(rng.integers(0, 40, 600))  # two runs
     distinct, sums = kernels.sum_rows((rows,), (numbers(600, 1),))
     state = numbers(40, 1), numbers(40, 1) ** 2

@@ -181,7 +181,7 @@ def test_inducing_inputs_are_the_business_of_covariances(path):
 
 
 # what serves the families; on the CPU, checks are NumPy's
-NO_TWINS = ("__init__", "loader", "blas", "checks", "graphs", "libraries", "parameters", "pairwise_parts", "pairwise_wide", "tiled")
+NO_TWINS = "__init__", "loader", "blas", "checks", "graphs", "libraries", "parameters", "pairwise_parts", "pairwise_wide", "tiled"
 CUDA_TWINS = sorted(p for p in (PACKAGE / "kernels" / "cuda").glob("*.py") if p.stem not in NO_TWINS)
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from .. import check, models
 from ..kernels import verdicts
 from ..records import Blocks, record
-from .elbo import scaled
 from .layer import LayerParts, LayerPass
 from .predict import total, trailing
+from .sums import scaled
 
 
 @verdicts.retried
@@ -44,12 +44,11 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     layer = LayerPass(LayerParts(covariance, given.posterior), check.jitter_amount(jitter, dtype), B, NEED, **random)
     f, rows = layer.forward(None)
     check.report_clamped(layer.clamped)
-    ell, f_bar, likelihood_bar = given.likelihood.expected_log_prob(Y, f, rng)
-    f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
+    ell, f_bar, likelihood_bar = scaled(scale, *given.likelihood.expected_log_prob(Y, f, rng))
     kl = layer.kl()
     layer.pull(rows, f_bar)
     posterior_bar = layer.finish(-1.0).posterior
-    return check.result(scale * ell - kl, given), (Blocks(**covariance.bars), posterior_bar, likelihood_bar)
+    return check.result(ell - kl, given), (Blocks(**covariance.bars), posterior_bar, likelihood_bar)
 
 
 @verdicts.retried

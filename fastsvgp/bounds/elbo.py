@@ -14,6 +14,7 @@ from ..kernels import verdicts
 from ..records import plus, record, restricted, tree_map
 from .layer import LayerBars
 from .passes import layer_pass
+from .sums import scaled
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # below, products lose speed
@@ -143,7 +144,7 @@ def data_term_and_grad(
 
     Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_weight=0.0)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, with_kl=False)
 
 
 @verdicts.retried
@@ -186,26 +187,27 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
     return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, False, {}, direction="likelihood")
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, kl_weight=1.0, **more):
+def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, with_kl=True, **more):
     inputs = check.flag("inputs", inputs)
     model, X, Y, dtype = check.svgp(model, X, Y)
     wrt = check.names(wrt, model)
     need, more = (*wrt, "inputs") if inputs else wrt, more | check.drawn(random, model, dtype, rng)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
-    return relay(model, layer, X, Y, num_data, rng, wrt, inputs, kl_weight)
+    return relay(model, layer, X, Y, num_data, rng, wrt, inputs, with_kl)
 
 
-def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, kl_weight=1.0):
+def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True):
     """``(value, grad)``, and X_bar with ``inputs``, through a layer's pass that begins; arguments as ``check`` left them."""
-    data, likelihood_bar, X_bars = 0.0, None, []
+    value, likelihood_bar, X_bars = None, None, []
     for part in sweep(model, layer, X, Y, num_data, rng):
-        data += part.ell
-        likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
+        value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(layer.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
-    kl = layer.kl() if kl_weight else 0.0
-    bars = layer.finish(-kl_weight) if wrt else LayerBars(None, None, None, None)
-    value = check.result(data - kl_weight * kl, model, leave=True)
+    value = 0.0 if value is None else value
+    if with_kl:
+        value = value - layer.kl()
+    bars = layer.finish(-1.0 if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
+    value = check.result(value, model, leave=True)
     grad = restricted(SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
@@ -229,14 +231,9 @@ def sweep(model, layer, X, Y, num_data, rng, need=True):
     for start in range(0, len(X), size):
         f, rows = layer.forward(X[start : start + size])
         y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
-        ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(y, f, rng, need=need)
-        if need:
-            f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
-        yield Part(f, rows, scale * ell, f_bar, likelihood_bar)
-        del f, rows, f_bar
+        terms = scaled(scale, *model.likelihood.expected_log_prob(y, f, rng, need=need))
+        yield Part(f, rows, *terms)
+        del f, rows, terms
     check.report_clamped(layer.clamped)
 
 
-def scaled(tree, scale):
-    """A gradient times a number."""
-    return tree if scale == 1.0 else tree_map(lambda bar: bar * scale, tree)

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..inducing import naming_repeated
 from ..posteriors.base import Prior, over_outputs
-from ..records import Marginals, is_record, leaves, plus, total
+from ..records import Marginals, is_record, leaves, plus
+from .sums import added
 
 KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
 
@@ -79,8 +80,8 @@ class LayerPass:
             self.work = layer.posterior.start_from(prior, columns, own, **more)
         self.num_inducing = len(Kuu)
         self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
-        self._dtype, self._pulled, self._covariance_bars = Kuu.dtype, False, []
-        self._inducing_bar = self._mean_bar = None
+        self._dtype, self._pulled, self._mean_bar = Kuu.dtype, False, None
+        self._covariance_bars, self._inducing_bars = [], []
 
     @property
     def clamped(self):
@@ -120,7 +121,7 @@ class LayerPass:
             covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(Kuf_bar, Kuf, self.layer.inducing, X, self._of_Kuf)
             of_kff = covariance.kff_vjp(over_outputs(f_bar.var), X, self._of_kff) if self._of_kff else (None, None)
             self._covariance_bars += covariance_bar, of_kff[0]
-            self._inducing_bar = plus(inducing_bar, self._inducing_bar)
+            self._inducing_bars.append(inducing_bar)
             X_bar = plus(plus(of_kff[1], of_Kuf), X_bar)
         return X_bar
 
@@ -144,8 +145,8 @@ class LayerPass:
                 Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu
             )  # fmt: skip
             self._covariance_bars.append(covariance_bar)
-            self._inducing_bar = plus(inducing_bar, self._inducing_bar)
-        return LayerBars(total(self._covariance_bars), self._inducing_bar, posterior_bar, self._mean_bar)
+            self._inducing_bars.append(inducing_bar)
+        return LayerBars(*added(self._covariance_bars, self._inducing_bars), posterior_bar, self._mean_bar)
 
     def _no_inputs(self):
         """X without rows, which leaves the KL term alone."""

@@ -391,6 +391,12 @@ def add_outer(T, x, a, w=None):
     return twin("products", T=T, x=x, a=a, w=w).add_outer(T, x, a, w)
 
 
+def sum_each(groups, factor=1.0):
+    """``factor`` times the sum of each group of arrays of one shape, a list of arrays. Six groups of three are one launch."""
+    named = {f"groups[{i}][{j}]": array for i, arrays in enumerate(groups) for j, array in enumerate(arrays)}
+    return twin("sums", **named).sum_each(groups, factor)
+
+
 def add_scaled(T, A, c):
     """In place ``T += c A`` for T, A (M, N), C-contiguous, and a number c; returns T. One pass."""
     return twin("products", T=T, A=A, c=c).add_scaled(T, A, c)
@@ -425,12 +431,12 @@ def kl_from_standard(means, trils):
     return twin("products", means=means, trils=trils).kl_from_standard(means, trils)
 
 
-def raise_to_floor(var, kff):
+def raise_to_floor(var, kff, add=False):
     """In place ``var = max(var, eps kff)``, eps that of the dtype; how many were raised: an int, or () int64 on a device.
 
-    var : (N,) or (P, N), of any strides; kff : (N,)
+    var : (N,) or (P, N), of any strides; kff : (N,); add : add kff to var first
     """
-    return twin("products", var=var, kff=kff).raise_to_floor(var, kff)
+    return twin("products", var=var, kff=kff).raise_to_floor(var, kff, add)
 
 
 def tril_update(C, L, shift, out, transpose=False):

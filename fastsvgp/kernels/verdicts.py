@@ -43,8 +43,9 @@ class _Book:
         """(3,) float64 on the device: the value, faults, raised variances."""
         if self.ranges:
             twin("checks", flag=self.flag).find_outside(self.ranges, self.flag)
-        found = twin("checks", flag=self.flag).report(value, self.flag, self.like)
-        for place, numbers in ((1, self.faults), (2, self.clamped)):
+        first, *clamped = self.clamped or [None]
+        found = twin("checks", flag=self.flag).report(value, self.flag, self.like, first)
+        for place, numbers in ((1, self.faults), (2, clamped)):
             if numbers:
                 found[place] += functools.reduce(operator.add, numbers)
         return found

@@ -10,7 +10,8 @@ estimate without bias of the bound of Salimbeni and Deisenroth (2017), eq. (17).
 import numpy as np
 
 from .. import check, models
-from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part, scaled
+from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part
+from ..bounds.sums import scaled
 from ..kernels import verdicts
 from ..records import plus, restricted, tree_map
 from .chain import Chain
@@ -52,7 +53,7 @@ def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
     """As of an SVGP, at draws as in ``elbo``. Data terms of shards add up where their draws are those of their rows."""
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples, kl_weight=0.0)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples, with_kl=False)
 
 
 @verdicts.retried
@@ -66,7 +67,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     return check.result(kl, model), restricted(grad, wrt)
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples, kl_weight=1.0):
+def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples, with_kl=True):
     inputs = check.flag("inputs", inputs)
     model, X, Y, dtype = checked(model, X, Y)
     draws, wrt = hidden_draws(model, X, draws, num_samples, rng), check.names(wrt, model)
@@ -78,9 +79,10 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(chain.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
-    kl = chain.kl() if kl_weight else 0.0
-    grad = restricted(DeepGP(chain.finish(-kl_weight), likelihood_bar), wrt)
-    value = check.result(data - kl_weight * kl, model, leave=True)
+    if with_kl:
+        data = data - chain.kl()
+    grad = restricted(DeepGP(chain.finish(-1.0 if with_kl else 0.0), likelihood_bar), wrt)
+    value = check.result(data, model, leave=True)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
 
@@ -90,11 +92,9 @@ def sweep(model, chain, X, Y, draws, num_data, rng, need=True):
     scale = check.data_scale(num_data, len(X)) / S
     for rows in runs(len(X), S, chain, X):
         f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
-        ell, f_bar, likelihood_bar = model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need)
-        if need:
-            f_bar, likelihood_bar = scaled(f_bar, scale), scaled(likelihood_bar, scale)
-        yield Part(f, way, scale * ell, f_bar, likelihood_bar)
-        del f, way, f_bar
+        terms = scaled(scale, *model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need))
+        yield Part(f, way, *terms)
+        del f, way, terms
     check.report_clamped(chain.clamped)
 
 

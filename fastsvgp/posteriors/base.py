@@ -81,6 +81,10 @@ class Pass:
     clamped: Any = 0
     shares_rows: ClassVar[bool] = False  # whether passes with one prior share ``rows``: see ``Whitening.project_rows``
 
+    def count_clamped(self, raised):
+        """Add what ``raise_to_floor`` returned; on a device the first count is no sum."""
+        self.clamped = raised if isinstance(self.clamped, int) and self.clamped == 0 else self.clamped + raised
+
     def project(self, Kuf, kff) -> Projection:
         """Marginals (..., N) at a run of rows, for Kuf (M, N), kff (N,)."""
         raise NotImplementedError

@@ -159,13 +159,15 @@ class Whitening(Pass):
         """``project`` at ``rows``, which ``pull`` then leaves as they are unless it ``owns`` them."""
         Kuf, kff, Lam = rows
         P, N, keeps = len(self.means), Lam.shape[1], self.need_Kuf or not self.gram_form
-        mean, var, V = np.empty((P, N), Lam.dtype, like=Lam), np.empty((P, N), Lam.dtype, like=Lam), []
+        mean, var, V = [], [], []
         for p in range(P):
-            mean[p], change, product = self._moments(p, Kuf, Lam)
-            var[p] = kff + change
+            *moments, product = self._moments(p, Kuf, Lam)
+            for parts, part in zip((mean, var), moments, strict=True):
+                parts.append(part)
             V.append(product if keeps else None)
             del product  # its memory is the next one's
-        self.clamped += raise_to_floor(var, kff)
+        mean, var = (parts[0] if P == 1 else np.stack(parts) for parts in (mean, var))
+        self.count_clamped(raise_to_floor(var, kff, add=True))
         f = Marginals(mean.reshape(*self.batch, N), var.reshape(*self.batch, N))
         return Projection(f, Projected(Lam, V, owns))
 
@@ -200,10 +202,10 @@ class Whitening(Pass):
     def pull(self, rows, f_bar):
         Lam, V, need_tril, need_Kuf, need_Kuu = rows.Lam, rows.V, self.sum_trils, self.need_Kuf, self.need_Kuu
         P, (M, N) = len(self.means), Lam.shape
-        a, b = f_bar.mean.reshape(P, N), f_bar.var.reshape(P, N)
+        a, b2 = f_bar.mean.reshape(P, N), 2 * f_bar.var.reshape(P, N)
         first = self.Lam_a is None
         if first:
-            self.Lam_a = np.zeros((P, M), Lam.dtype, like=Lam)
+            self.Lam_a = None if P == 1 and need_Kuf else np.zeros((P, M), Lam.dtype, like=Lam)
             if need_tril and not self.gram_form:
                 self.tril_bar = kernels.empty(self.trils.shape, Lam)
             if self.gram_form and (need_tril or need_Kuu):
@@ -213,14 +215,14 @@ class Whitening(Pass):
         if not need_Kuf:
             self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
         for p in range(P if need_tril and not self.gram_form else 0):
-            kernels.scale_columns(V[p], 2 * b[p], out=V[p])
+            kernels.scale_columns(V[p], b2[p], out=V[p])
             kernels.tril_product(Lam, V[p], out=self.tril_bar[p], add=not first)
-        Lam_bar = self._Lam_bar(V, Lam, a, 2 * b) if need_Kuf else None
+        Lam_bar = self._Lam_bar(V, Lam, a, b2) if need_Kuf else None
         if self.C is not None:
             kernels.tril_product(Lam_bar, Lam, out=self.C, add=not first)
         if self.G is not None:
             for p in range(P):
-                kernels.weighted_gram(Lam, 2 * b[p], out=self.G[p], add=not first, overwrite_a=rows.owns and p == P - 1)
+                kernels.weighted_gram(Lam, b2[p], out=self.G[p], add=not first, overwrite_a=rows.owns and p == P - 1)
         rows.Lam = rows.V = None
         return self._Kuf_bar(Lam_bar) if need_Kuf else None
 
@@ -229,7 +231,7 @@ class Whitening(Pass):
         scaled = self.tril_bar is not None
         if len(V) == 1:
             T = kernels.multiply_triangular(self.trils[0], V[0], overwrite_b=True)
-            self.Lam_a[0] += kernels.add_outer_minus_scaled(T, self.means[0], a[0], Lam, b2[0], scale=not scaled)
+            self._gain(0, kernels.add_outer_minus_scaled(T, self.means[0], a[0], Lam, b2[0], scale=not scaled))
             return T
         for p, W in enumerate(self.trils):
             part = V[p] if scaled else kernels.scale_columns(V[p], b2[p], out=V[p])
@@ -238,6 +240,13 @@ class Whitening(Pass):
         self.Lam_a += kernels.matmul(a, Lam, transpose_b=True)
         kernels.add_outer_minus_scaled(T, self.means[0], a[0], Lam, b2.sum(axis=0))
         return kernels.add_scaled(T, kernels.matmul(self.means[1:], a[1:], transpose_a=True), 1.0)
+
+    def _gain(self, p, Lam_a):
+        """Add to the sum of Lam a of an output; the first of a single output is the sum."""
+        if self.Lam_a is None:
+            self.Lam_a = Lam_a[None]
+        else:
+            self.Lam_a[p] += Lam_a
 
     def _Kuf_bar(self, Lam_bar):
         return self._solve(Lam_bar, transpose=True, overwrite_b=True)
@@ -269,7 +278,7 @@ class Whitening(Pass):
             elif need_tril:
                 kernels.tril_update(self.tril_bar[p], W, kl_bar, out=self.tril_bar[p])
         self.G = None
-        return self.Lam_a + kl_bar * self.means, self.tril_bar, self.C
+        return kernels.add_scaled(self.Lam_a, self.means, kl_bar), self.tril_bar, self.C
 
     def _Kuu_bar(self):
         """The whitening lemma applied to C, which it consumes."""
@@ -321,7 +330,7 @@ class LongWhitening(Whitening):
 
     def _Lam_bar(self, V, Lam, a, b2):
         for p, E in enumerate(V):
-            self.Lam_a[p] += kernels.scale_add_outer(E, b2[p], self.alphas[p], a[p], Lam)
+            self._gain(p, kernels.scale_add_outer(E, b2[p], self.alphas[p], a[p], Lam))
             if p:
                 kernels.add_scaled(V[0], E, 1.0)
         return V[0]

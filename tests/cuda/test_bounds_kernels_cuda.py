@@ -47,6 +47,11 @@ def test_quadrature(gpu, rng, N, C, dtype):
     problems.check_quadrature(rng, gpu, N, C, dtype)
 
 
+@every_dtype
+def test_sums(gpu, rng, dtype):
+    problems.check_sums(rng, gpu, dtype)
+
+
 def test_links_far_out(gpu):
     problems.check_links(gpu)
 

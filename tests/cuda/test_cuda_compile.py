@@ -11,7 +11,7 @@ from fastsvgp.kernels.cuda import loader
 # 128 two.
 BUDGET = {
     "checks": {"find_outside": 40, "report": 40},
-    "cholesky": {"check_pivots": 40, "clear_upper": 40},
+    "cholesky": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
     "packing": {"pack": 40, "unpack": 40},
     "products": {
         "column_moments": 64,
@@ -33,6 +33,7 @@ BUDGET = {
         "largest": 112,
         "expected_logsumexp": 80,
     },
+    "sums": {"sum_each": 40},
     "updates": {"adam": 40},
     "chevron": {
         "multiply_1": 64,

@@ -17,8 +17,9 @@ OTHERS = {  # parameters that are no arrays, and what they are here
     **{"need": (), "kept": None, "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
     **{"geometry": (1, 2, 1, 1, 1, 1), "windows": None, "others": None},
 }
-NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1}
-TUPLES = {("adam", "out"): 3, ("sum_rows", "rows"): 1, ("sum_rows", "values"): 1}
+NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1, ("sum_each", "factor"): 2}
+TUPLES = {("adam", "out"): 3, ("sum_rows", "rows"): 1, ("sum_rows", "values"): 1, ("sum_each", "groups"): 2}
+NESTED = {"groups"}  # tuples of tuples, here of one
 
 
 def arguments_of(name):
@@ -30,7 +31,8 @@ def arguments_of(name):
         elif (name, parameter) in NUMBERS:
             others[parameter] = NUMBERS[name, parameter]
         elif (name, parameter) in TUPLES:
-            arrays |= {f"{parameter}[{i}]": np.eye(2) for i in range(TUPLES[name, parameter])}
+            first = "[0]" * (parameter in NESTED)
+            arrays |= {f"{parameter}{first}[{i}]": np.eye(2) for i in range(TUPLES[name, parameter])}
         else:
             arrays[parameter] = np.eye(2)
     return arrays, others
@@ -42,7 +44,8 @@ def call(name, arrays, others):
         if key.partition("[")[0] in tuples:
             tuples[key.partition("[")[0]].append(array)
     plain = {key: array for key, array in arrays.items() if key.partition("[")[0] not in tuples}
-    return KERNELS[name](**plain, **{key: tuple(parts) for key, parts in tuples.items()}, **others)
+    tuples = {key: (tuple(parts),) if key in NESTED else tuple(parts) for key, parts in tuples.items()}
+    return KERNELS[name](**plain, **tuples, **others)
 
 
 def test_all_kernels_are_found():

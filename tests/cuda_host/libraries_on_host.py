@@ -34,13 +34,13 @@ def gemm(dtype, transa, transb, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc):
     out[...] = product + beta * out if beta else product
 
 
-def trsm(dtype, side, uplo, trans, diag, m, n, A, lda, B, ldb):
+def trsm(dtype, side, uplo, trans, diag, m, n, alpha, A, lda, B, ldb):
     kind = dtype.char
     out, size = _matrix(kind, B, m, n, ldb), n if side else m
     triangle = _matrix(kind, A, size, size, lda)
     triangle = np.asfortranarray(np.triu(triangle) if uplo else np.tril(triangle))
     solve = getattr(host_blas, f"{LETTERS[kind]}trsm")
-    out[...] = solve(1.0, triangle, out, side=side, lower=1 - uplo, trans_a=trans, diag=diag)
+    out[...] = solve(alpha, triangle, out, side=side, lower=1 - uplo, trans_a=trans, diag=diag)
 
 
 def potrf(dtype, uplo, n, A, lda, work, size, info):

@@ -28,7 +28,7 @@ fakegpu.host_compile = lambda source, options: _compile(
     source.replace("erfcxf(", "scaled_erfc(").replace("erfcx(", "scaled_erfc("), options
 )
 
-# Its driver runs what is captured at once, and a launch of the graph does nothing: so that is a run of the same, where anything is.
+# Its driver runs at once what is captured, and a launch of the graph does nothing. So that runs the same again here.
 if not fakegpu.NOOP:
     graphs.Recorded._launch = lambda self: setattr(self, "_result", self._apart(self._body))
 # Its cuBLAS has all that CuPy calls, and CuPy does not call this one.

@@ -242,7 +242,9 @@ def kl_from_standard(means, trils):
     return 0.5 * (squares - means.size) - np.log(trils.diagonal(0, -2, -1), dtype=float).sum()
 
 
-def raise_to_floor(var, kff):
+def raise_to_floor(var, kff, add=False):
+    if add:
+        var += kff
     floor = np.finfo(var.dtype).eps * kff
     count = int(np.count_nonzero(var < floor))
     if count:

@@ -5,7 +5,7 @@ for as C' = B' A', and L X = B as X' L' = B'. Rows may be any distance apart.
 """
 
 from . import libraries, loader
-from .libraries import LEFT, NON_UNIT, RIGHT, UPPER
+from .libraries import LEFT, LOWER, NON_UNIT, RIGHT, UPPER
 
 BAND = 512  # rows of a half product that are one product: the device is busy, and a quarter of the flops more is spent at 1024
 
@@ -60,18 +60,18 @@ def lower_product(A, B, C, alpha=1.0, beta=0.0):
     return C
 
 
-def solve(L, B, transpose=False, right=False):
-    """In place ``B = op(L)^-1 B``, or ``B op(L)^-1`` with ``right``, for a lower factor; B has contiguous rows."""
+def solve(L, B, transpose=False, right=False, alpha=1.0):
+    """In place ``B = alpha op(L)^-1 B``, or ``alpha B op(L)^-1`` with ``right``, for a lower factor; B has contiguous rows."""
     if B.size == 0:
         return B
     L, (m, n), side = rows(L), B.shape, LEFT if right else RIGHT
-    libraries.trsm(B.dtype, side, UPPER, int(transpose), NON_UNIT, n, m, L.data.ptr, _lead(L), B.data.ptr, _lead(B))
+    libraries.trsm(B.dtype, side, UPPER, int(transpose), NON_UNIT, n, m, alpha, L.data.ptr, _lead(L), B.data.ptr, _lead(B))
     return B
 
 
 def potrf(A, info):
-    """In place the lower factor of a C-contiguous matrix, whose lower triangle is read; ``info`` (1,) int32 as of LAPACK."""
-    matrix = A.dtype, UPPER, len(A), A.data.ptr, len(A)
+    """In place the upper factor of a C-contiguous matrix, whose upper triangle is read; ``info`` (1,) int32 as of LAPACK."""
+    matrix = A.dtype, LOWER, len(A), A.data.ptr, len(A)
     size = libraries.potrf_size(*matrix)
     work = loader.cupy().empty(max(1, size), A.dtype)
     libraries.potrf(*matrix, work.data.ptr, size, info.data.ptr)

@@ -34,9 +34,10 @@ def _launch(dtype, ranges, flag):
     loader.launch("checks", "find_outside", dtype, (blocks, len(ranges)), (BLOCK,), (*arguments, flag))
 
 
-def report(value, flag, like):
-    """(3,) float64: the value (), the flag, and 0; by the module of an array's dtype, which is loaded already."""
+def report(value, flag, like, raised=None):
+    """(3,) float64: the value (), the flag, and a count () int64; by the module of an array's dtype, which is loaded already."""
     cp = loader.cupy()
     found, dtype = cp.empty(3, np.float64), like.dtype if like.dtype.char in "fd" else np.dtype(np.float64)
-    loader.launch("checks", "report", dtype, (1,), (1,), (*number(value, found.dtype), flag, found))
+    given = *number(value, found.dtype), flag, NULL if raised is None else raised
+    loader.launch("checks", "report", dtype, (1,), (1,), (*given, found))
     return found

@@ -13,7 +13,7 @@ from .. import verdicts
 from . import blas, loader
 from .products import symmetrise
 
-BLOCK = 256  # as in cholesky.cu
+BLOCK, TILE = 256, 32  # as in cholesky.cu
 NULL = np.uint64(0)
 
 
@@ -37,33 +37,48 @@ def _owned(A, overwrite):
     return A if overwrite and A.flags.c_contiguous else loader.cupy().array(A, order="C")
 
 
-def _factorise(A, jitter, reverse=False):
-    """Lower factors in place of every matrix in the batch; ``reverse`` says that its rows are reversed."""
-    if A.size == 0:
-        return
-    cp, matrices, M = loader.cupy(), _matrices(A), A.shape[-1]
-    info = cp.empty(len(matrices), np.int32)
-    for i, Ai in enumerate(matrices):
-        if jitter:
-            Ai.reshape(-1)[:: M + 1] += jitter
-        blas.potrf(Ai, info[i : i + 1])
-    flag = verdicts.flag()
-    _launch("check_pivots", A.dtype, len(matrices), A, np.int64(M), info, NULL if flag is None else flag)
+def _turned(A, out, from_upper, shift=0.0):
+    """One triangle of each matrix of a batch, turned over into ``out``, both C-contiguous; see cholesky.cu."""
+    M = A.shape[-1]
+    if A.size:
+        blocks = A.size // (M * M) * (-(-M // TILE)) ** 2
+        _launch("turn", A.dtype, blocks, A, np.int64(M), np.int32(from_upper), A.dtype.type(shift), out)
+    return out
+
+
+def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
+    """Lower factors of every matrix in a batch; ``reverse`` says that its rows are reversed.
+
+    Upper factors of the upper triangles are what the library finds: to it they are lower, and the faster ones.
+    """
+    cp, M = loader.cupy(), A.shape[-1]
+    if not A.flags.c_contiguous:
+        A, overwrite_a = cp.ascontiguousarray(A), True
+    U = _turned(A, cp.empty(A.shape, A.dtype), False, jitter)
+    info = cp.empty(len(_matrices(A)), np.int32)
+    for i, Ui in enumerate(_matrices(U) if A.size else ()):
+        if noise is not None:
+            Ui.reshape(-1)[:: M + 1] += noise
+        blas.potrf(Ui, info[i : i + 1])
+    if A.size:
+        _judge(U, info, jitter, reverse)
+    return _turned(U, A if overwrite_a else cp.empty(A.shape, A.dtype), True)
+
+
+def _judge(U, info, jitter, reverse):
+    """Leave a verdict on the factors, or raise where nobody else asks."""
+    flag, M = verdicts.flag(), U.shape[-1]
+    _launch("check_pivots", U.dtype, len(info), U, np.int64(M), info, NULL if flag is None else flag)
     if flag is None:
         info = info.get()
         if info.any():
             i = int(np.flatnonzero(info)[0])
             pivot = M - info[i] if reverse else info[i] - 1
-            raise NotPositiveDefinite(np.unravel_index(i, A.shape[:-2]), pivot, jitter, M, A.dtype)
+            raise NotPositiveDefinite(np.unravel_index(i, U.shape[:-2]), pivot, jitter, M, U.dtype)
 
 
 def cholesky(A, jitter=0.0, overwrite_a=False, noise=None):
-    L = _owned(A, overwrite_a)
-    if noise is not None:
-        for Li in _matrices(L):
-            Li.reshape(-1)[:: len(Li) + 1] += noise
-    _factorise(L, jitter)
-    return _clear_upper(L)
+    return _factor(A, jitter, overwrite_a, noise)
 
 
 def _each(function, *operands):
@@ -90,8 +105,7 @@ def _whitening(C, L, inverse):
     """In place: C becomes -1/2 L^-T (Phi(C) + Phi(C)') L^-1; only the lower triangle of C is read."""
     symmetrise(C)
     if inverse is None:
-        C *= -0.5
-        blas.solve(L, C, transpose=True)
+        blas.solve(L, C, transpose=True, alpha=-0.5)
         blas.solve(L, C, right=True)
     else:
         half = blas.gemm(inverse, C, loader.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-0.5)
@@ -139,6 +153,5 @@ def cholesky_of_inverse(A, jitter=0.0):
     # the factor of the matrix with its rows and columns reversed, inverted: see the CPU twin
     cp = loader.cupy()
     R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")  # transposed: A's lower triangle is the one that is read
-    _factorise(R, jitter, reverse=True)
-    X = _each(_inverse, _clear_upper(R))
+    X = _each(_inverse, _factor(R, jitter, True, reverse=True))
     return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])

@@ -16,7 +16,8 @@ from . import loader
 
 NORMAL, TRANSPOSED = 0, 1  # as in the headers of the libraries
 LEFT, RIGHT = 0, 1
-UPPER, NON_UNIT = 1, 0
+LOWER, UPPER = 0, 1
+NON_UNIT = 0
 REALS = {"f": ("S", ctypes.c_float), "d": ("D", ctypes.c_double)}
 WORKSPACE = 32 << 20  # bytes: what cuBLAS is advised to have on Hopper
 
@@ -88,11 +89,11 @@ def gemm(dtype, op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc):
     routine("cublas", f"cublas{letter}gemm_v2", *_GEMM)(_cublas(), op_a, op_b, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc)
 
 
-def trsm(dtype, side, uplo, op, diag, m, n, A, lda, B, ldb):
-    """In place ``B = op(A)^-1 B`` or ``B op(A)^-1``."""
+def trsm(dtype, side, uplo, op, diag, m, n, alpha, A, lda, B, ldb):
+    """In place ``B = alpha op(A)^-1 B`` or ``alpha B op(A)^-1``."""
     letter, real = REALS[dtype.char]
-    one = ctypes.byref(real(1))
-    routine("cublas", f"cublas{letter}trsm_v2", *_TRSM)(_cublas(), side, uplo, op, diag, m, n, one, A, lda, B, ldb)
+    alpha = ctypes.byref(real(alpha))
+    routine("cublas", f"cublas{letter}trsm_v2", *_TRSM)(_cublas(), side, uplo, op, diag, m, n, alpha, A, lda, B, ldb)
 
 
 def potrf_size(dtype, uplo, n, A, lda):

@@ -128,14 +128,14 @@ def kl_from_standard(means, trils):
     return total
 
 
-def raise_to_floor(var, kff):
+def raise_to_floor(var, kff, add=False):
     count = loader.cupy().zeros((), np.int64)
     if var.size:
         rows, columns = len(var) if var.ndim == 2 else 1, var.shape[-1]
         strides = (a // var.itemsize for a in (var.strides[0], var.strides[-1], kff.strides[0]))
         blocks, real = min(-(-var.size // BLOCK), BLOCKS_EACH * loader.multiprocessors()), var.dtype.type
         row_stride, stride, kff_stride = map(np.int64, strides)
-        sizes = real(np.finfo(var.dtype).eps), np.int64(rows), np.int64(columns)
+        sizes = real(np.finfo(var.dtype).eps), np.int32(add), np.int64(rows), np.int64(columns)
         _launch("raise_to_floor", var.dtype, blocks, var, row_stride, stride, kff, kff_stride, *sizes, count)
     return count
 
