@@ -5,122 +5,9 @@
 // for 16 pairs, and few enough registers for several blocks to overlap loads, arithmetic and stores on a multiprocessor. 64 rather
 // than 128 rows, so that a matrix of 1000 x 1000 still is 256 blocks.
 //
-// Squared distances are sums of ((x' - x) / l)^2, with differences taken before anything is scaled: exact for near points, wherever
-// the origin is. That is 3 operations a feature and pair; with about 15 for the function itself and an issue rate of 31 float32 (or
-// float64) operations in the time that HBM3 takes for one entry of K, writing K and computing it meet at about 6 features. From
-// 41 features on pairwise_wide.cu takes over.
-#include "stationary.cuh"
-
-constexpr int WARPS = 8, BLOCK = WARP * WARPS;
-constexpr int SIDE = 16, EACH = 4, TILE = SIDE * EACH;  // threads along an edge of a tile, rows and columns of a thread
-constexpr int VECTORS = EACH / WIDTH;
-constexpr int PITCH = TILE + WIDTH;  // of a feature in shared memory: 16-byte steps, and other banks for the next feature
-constexpr int FEATURES = 16;         // in shared memory at a time, for a matrix
-constexpr int CHUNK = 8;             // likewise, for a contraction
-constexpr int RESIDENT = WIDTH == 4 ? 3 : 2;  // blocks of a multiprocessor: 80 registers in float32, 128 in float64
-
-// --- tiles -----------------------------------------------------------------------------------------------------------------
-
-// Column of a tile that is number q of a thread: 128 bits side by side where they can be loaded and stored so (`aligned`), else
-// neighbouring lanes have neighbouring columns.
-__device__ __forceinline__ int column_of(int q, bool aligned) {
-  const int t = threadIdx.x % SIDE;
-  return aligned ? q / WIDTH * (SIDE * WIDTH) + t * WIDTH + q % WIDTH : q * SIDE + t;
-}
-
-// Where in shared memory column j of a tile is kept: a thread finds its columns as vectors at the same places in either case.
-__device__ __forceinline__ int place_of(int j, bool aligned) {
-  const int t = j % SIDE, q = j / SIDE;
-  return aligned ? j : q / WIDTH * (SIDE * WIDTH) + t * WIDTH + q % WIDTH;
-}
-
-__device__ __forceinline__ int row_of(int p) { return threadIdx.x / SIDE * EACH + p; }
-
-// tile[d][n] = X[first_row + n, first + d], features beyond D and rows beyond N as 0.
-template <int COUNT>
-__device__ __forceinline__ void stage(real (&tile)[COUNT][PITCH], const real* __restrict__ X, index_t first_row, index_t N, int first,
-                                      int D, bool aligned) {
-#pragma unroll
-  for (int p = threadIdx.x; p < TILE * COUNT; p += BLOCK) {
-    const int d = p % COUNT, n = p / COUNT;
-    tile[d][place_of(n, aligned)] = first + d < D && first_row + n < N ? X[(first_row + n) * D + first + d] : real(0);
-  }
-}
-
-__device__ __forceinline__ void read(const real* place, int step, real (&v)[EACH]) {
-#pragma unroll
-  for (int i = 0; i < VECTORS; ++i) {
-    const vector_t part = *reinterpret_cast<const vector_t*>(place + i * step);
-#pragma unroll
-    for (int e = 0; e < WIDTH; ++e) v[i * WIDTH + e] = part.e[e];
-  }
-}
-template <int COUNT>
-__device__ __forceinline__ void read_rows(const real (&tile)[COUNT][PITCH], int d, real (&v)[EACH]) {
-  read(&tile[d][row_of(0)], WIDTH, v);
-}
-template <int COUNT>
-__device__ __forceinline__ void read_columns(const real (&tile)[COUNT][PITCH], int d, real (&v)[EACH]) {
-  read(&tile[d][threadIdx.x % SIDE * WIDTH], SIDE * WIDTH, v);
-}
-
-// sum += ((b - a) scale)^2 over `count` features. Exchanging a and b changes no bit.
-template <int COUNT>
-__device__ __forceinline__ void add_squares(const real (&rows)[COUNT][PITCH], const real (&columns)[COUNT][PITCH],
-                                            const real (&scale)[COUNT], int count, real (&sum)[EACH][EACH]) {
-#pragma unroll 2
-  for (int d = 0; d < count; ++d) {
-    real a[EACH], b[EACH];
-    read_rows(rows, d, a);
-    read_columns(columns, d, b);
-    const real s = scale[d];
-#pragma unroll
-    for (int p = 0; p < EACH; ++p)
-#pragma unroll
-      for (int q = 0; q < EACH; ++q) {
-        const real e = (b[q] - a[p]) * s;
-        sum[p][q] += e * e;
-      }
-  }
-}
-
-// Rows of a matrix (N1, N2): 128 bits at a time where `aligned`.
-__device__ __forceinline__ void store(real* __restrict__ row, index_t first, index_t N2, bool aligned, const real (&v)[EACH]) {
-  if (aligned) {
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) {
-      const index_t j = first + column_of(i * WIDTH, true);
-      vector_t part;
-#pragma unroll
-      for (int e = 0; e < WIDTH; ++e) part.e[e] = v[i * WIDTH + e];
-      if (j < N2) *reinterpret_cast<vector_t*>(row + j) = part;
-    }
-  } else {
-#pragma unroll
-    for (int q = 0; q < EACH; ++q) {
-      const index_t j = first + column_of(q, false);
-      if (j < N2) row[j] = v[q];
-    }
-  }
-}
-__device__ __forceinline__ void load(const real* __restrict__ row, index_t first, index_t N2, bool aligned, real (&v)[EACH]) {
-  if (aligned) {
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) {
-      const index_t j = first + column_of(i * WIDTH, true);
-      vector_t part = {};
-      if (j < N2) part = *reinterpret_cast<const vector_t*>(row + j);
-#pragma unroll
-      for (int e = 0; e < WIDTH; ++e) v[i * WIDTH + e] = part.e[e];
-    }
-  } else {
-#pragma unroll
-    for (int q = 0; q < EACH; ++q) {
-      const index_t j = first + column_of(q, false);
-      v[q] = j < N2 ? row[j] : real(0);
-    }
-  }
-}
+// An issue rate of 31 float32 operations goes into the time that HBM3 takes for one entry of K, and of 62 for one in float64, where most
+// operations count twice: writing K and computing it meet at 6 to 8 features. From 41 features on pairwise_wide.cu takes over.
+#include "pairwise_tiles.cuh"
 
 // --- pairs of a thread ----------------------------------------------------------------------------------------
 
@@ -153,80 +40,117 @@ __device__ __forceinline__ real weigh(const Function& f, const real (&bar)[EACH]
 
 // --- matrices ------------------------------------------------------------------------------------------------------------------
 
-// Block (ti, tj) of matrix number `item` of a batch; blocks in a row of tiles follow one another, as the rows of K do.
+// The block's tile of matrix number `item` of a batch, and how many of its rows and columns there are. Blocks in a line of tiles follow
+// one another, as the rows of K do. The lines of all matrices may be more than one dimension of a grid: y and z count them together.
 struct Tile {
   index_t item, row, column;
+  int rows, columns;
 };
-__device__ __forceinline__ Tile tile_of(index_t N1, index_t N2) {
-  const unsigned down = static_cast<unsigned>((N1 + TILE - 1) / TILE), across = static_cast<unsigned>((N2 + TILE - 1) / TILE);
-  const unsigned line = blockIdx.x / across;
-  return {line / down, static_cast<index_t>(line % down) * TILE, static_cast<index_t>(blockIdx.x % across) * TILE};
+__device__ __forceinline__ bool find_tile(unsigned lines, index_t N1, index_t N2, Tile& tile) {
+  const unsigned down = static_cast<unsigned>(static_cast<unsigned long long>(N1 + TILE - 1) / TILE);
+  const unsigned line = blockIdx.z * gridDim.y + blockIdx.y;
+  if (line >= lines) return false;
+  const unsigned item = line < down ? 0 : line / down;
+  tile.item = item, tile.row = static_cast<index_t>(line - item * down) * TILE, tile.column = static_cast<index_t>(blockIdx.x) * TILE;
+  tile.rows = left(tile.row, N1), tile.columns = left(tile.column, N2);
+  return true;
+}
+
+// The thread's entries of a tile.
+__device__ __forceinline__ void write(const Tile& tile, index_t N1, index_t N2, bool aligned, const real (&v)[EACH][EACH],
+                                      real* __restrict__ K) {
+  real* place = K + ((tile.item * N1 + tile.row + row_of(0)) * N2 + tile.column + column_of(0, aligned));
+  const int rows = tile.rows - row_of(0), columns = tile.columns - column_of(0, aligned);
+  if (aligned) {
+#pragma unroll
+    for (int p = 0; p < EACH; ++p, place += N2)
+#pragma unroll
+      for (int i = 0; i < VECTORS; ++i)
+        if (p < rows && i * (SIDE * WIDTH) < columns) store_vector(place + i * (SIDE * WIDTH), &v[p][i * WIDTH]);
+  } else {
+#pragma unroll
+    for (int p = 0; p < EACH; ++p, place += N2)
+#pragma unroll
+      for (int q = 0; q < EACH; ++q)
+        if (p < rows && q * SIDE < columns) place[q * SIDE] = v[p][q];
+  }
 }
 
 // K[item, i, j] = k(X1[item, i], X2[item, j]).
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-matrix(int family, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D,
+matrix(int family, unsigned lines, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D,
        const real* __restrict__ variance_at, real variance, const real* __restrict__ lengthscales, int step, real lengthscale,
        real* __restrict__ K, int aligned) {
   __shared__ __align__(16) real rows[FEATURES][PITCH];
   __shared__ __align__(16) real columns[FEATURES][PITCH];
   __shared__ real scale[FEATURES];
-  const Tile tile = tile_of(N1, N2);
-  X1 += tile.item * N1 * D;
-  X2 += tile.item * N2 * D;
-  K += tile.item * N1 * N2;
+  Tile tile;
+  if (!find_tile(lines, N1, N2, tile)) return;
+  X1 += (tile.item * N1 + tile.row) * D;
+  X2 += (tile.item * N2 + tile.column) * D;
   real v[EACH][EACH] = {};
-  for (int first = 0; first < D; first += FEATURES) {
+  int first = 0;
+  do {
+    const int features = min(FEATURES, D - first);
     if (first) __syncthreads();
-    stage(rows, X1, tile.row, N1, first, D, true);
-    stage(columns, X2, tile.column, N2, first, D, aligned);
-    if (const int d = threadIdx.x; d < FEATURES && first + d < D)
-      scale[d] = 1 / length(lengthscales, step, lengthscale, first + d);
-    __syncthreads();
-    add_squares(rows, columns, scale, min(FEATURES, D - first), v);
-  }
+    if (const int d = threadIdx.x; d < FEATURES)
+      scale[d] = d < features ? 1 / length(lengthscales, step, lengthscale, first + d) : real(0);
+    const bool inside = with_share<FEATURES>(D, [&](auto share) {
+      share.load(X1 + first, tile.rows, X2 + first, tile.columns, D, features);
+      __syncthreads();
+      const bool inside = share.scale(scale[share.d], scale[share.d]);
+      share.store(rows, columns, aligned);
+      return inside;
+    });
+    if (__syncthreads_and(inside)) {
+      add_squares<true>(rows, columns, scale, features, v);
+    } else {
+      with_share<FEATURES>(D, [&](auto share) {
+        share.load(X1 + first, tile.rows, X2 + first, tile.columns, D, features);
+        share.store(rows, columns, aligned);
+      });
+      __syncthreads();
+      add_squares<false>(rows, columns, scale, features, v);
+    }
+  } while ((first += FEATURES) < D);
   evaluate(function_of(family, parameter(variance_at, 0, variance, 0)), v);
-#pragma unroll
-  for (int p = 0; p < EACH; ++p) {
-    const index_t i = tile.row + row_of(p);
-    if (i < N1) store(K + i * N2, tile.column, N2, aligned, v[p]);
-  }
+  write(tile, N1, N2, aligned, v, K);
 }
 
 // K = (X1 weights) X2'; with `symmetric` both sides take the square root of the weights, so that exchanging them changes no bit.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-inner(const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D, const real* __restrict__ weights, int step,
-      real weight, int symmetric, real* __restrict__ K, int aligned) {
+inner(unsigned lines, const real* __restrict__ X1, index_t N1, const real* __restrict__ X2, index_t N2, int D,
+      const real* __restrict__ weights, int step, real weight, int symmetric, real* __restrict__ K, int aligned) {
   __shared__ __align__(16) real rows[FEATURES][PITCH];
   __shared__ __align__(16) real columns[FEATURES][PITCH];
-  __shared__ real scale[2][FEATURES];
-  const Tile tile = tile_of(N1, N2);
+  __shared__ real scale[FEATURES];
+  Tile tile;
+  if (!find_tile(lines, N1, N2, tile)) return;
+  X1 += tile.row * D;
+  X2 += tile.column * D;
   real v[EACH][EACH] = {};
-  for (int first = 0; first < D; first += FEATURES) {
+  int first = 0;
+  do {
+    const int features = min(FEATURES, D - first);
     if (first) __syncthreads();
-    stage(rows, X1, tile.row, N1, first, D, true);
-    stage(columns, X2, tile.column, N2, first, D, aligned);
-    if (const int d = threadIdx.x; d < FEATURES && first + d < D) {
-      const real w = parameter(weights, step, weight, first + d);
-      scale[0][d] = symmetric ? sqrt(w) : w;
-      scale[1][d] = symmetric ? sqrt(w) : real(1);
-    }
+    if (const int d = threadIdx.x; d < features) scale[d] = parameter(weights, step, weight, first + d);
+    with_share<FEATURES>(D, [&](auto share) {
+      share.load(X1 + first, tile.rows, X2 + first, tile.columns, D, features);
+      __syncthreads();
+      const real w = share.d < features ? scale[share.d] : real(0), root = symmetric ? sqrt(w) : real(1);
+      share.scale(symmetric ? root : w, root);
+      share.store(rows, columns, aligned);
+    });
     __syncthreads();
 #pragma unroll 2
-    for (int d = 0; d < min(FEATURES, D - first); ++d) {
+    for (int d = 0; d < features; ++d) {
       real a[EACH], b[EACH];
       read_rows(rows, d, a);
       read_columns(columns, d, b);
-#pragma unroll
-      for (int p = 0; p < EACH; ++p) a[p] *= scale[0][d], b[p] *= scale[1][d];
       for_pairs([&](int p, int q) { v[p][q] += a[p] * b[q]; });
     }
-  }
-#pragma unroll
-  for (int p = 0; p < EACH; ++p) {
-    const index_t i = tile.row + row_of(p);
-    if (i < N1) store(K + i * N2, tile.column, N2, aligned, v[p]);
-  }
+  } while ((first += FEATURES) < D);
+  write(tile, N1, N2, aligned, v, K);
 }
 
 // --- contractions --------------------------------------------------------------------------------------------------------------
@@ -274,31 +198,36 @@ __device__ __forceinline__ void contract(int family, const real* __restrict__ K_
   __shared__ real sums[WARPS][CHUNK][COLUMNS + 1];
   __shared__ double totals[WARPS];
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const index_t high = static_cast<index_t>(down) * TILE, wide = static_cast<index_t>(across) * TILE;
-  const unsigned bands = static_cast<unsigned>((N1 + high - 1) / high), strips = static_cast<unsigned>((N2 + wide - 1) / wide);
+  const int tiles1 = static_cast<int>((N1 + TILE - 1) / TILE), tiles2 = static_cast<int>((N2 + TILE - 1) / TILE);
+  const unsigned bands = (tiles1 + down - 1) / down, strips = (tiles2 + across - 1) / across;
   const unsigned line = blockIdx.x / strips, strip = blockIdx.x % strips, band = line % bands;
   const index_t item = line / bands;
-  const index_t row_begin = band * high, row_end = min(row_begin + high, N1);
-  const index_t column_begin = strip * wide, column_end = min(column_begin + wide, N2);
+  const int i_begin = band * down, i_end = min(i_begin + down, tiles1), j_begin = strip * across, j_end = min(j_begin + across, tiles2);
+  __shared__ Function f;  // and not in registers
+  if (threadIdx.x == 0) f = function_of(family, parameter(variance_at, 0, variance, 0));
+  __syncthreads();
   double sum = 0;
-  for (index_t row = row_begin; row < row_end; row += TILE)
-    for (index_t column = column_begin; column < column_end; column += TILE) {
+  for (int tile_i = i_begin; tile_i < i_end; ++tile_i)
+    for (int tile_j = j_begin; tile_j < j_end; ++tile_j) {
+      const index_t row = static_cast<index_t>(tile_i) * TILE, column = static_cast<index_t>(tile_j) * TILE;
       real w[EACH][EACH] = {};  // r^2 at first
-      const auto stage_both = [&](int first) {
+      const auto bring = [&](int first) {
+        const int features = min(CHUNK, D - first);
         __syncthreads();
-        stage(rows, X1 + item * N1 * D, row, N1, first, D, true);
-        stage(columns, X2 + item * N2 * D, column, N2, first, D, aligned);
-        if (const int d = threadIdx.x; d < CHUNK && first + d < D)
-          scale[d] = 1 / length(lengthscales, step, lengthscale, first + d);
+        with_share<CHUNK>(D, [&](auto share) {
+          share.load(X1 + (item * N1 + row) * D + first, left(row, N1), X2 + (item * N2 + column) * D + first, left(column, N2), D,
+                     features);
+          share.store(rows, columns, aligned);
+        });
+        if (const int d = threadIdx.x; d < features) scale[d] = 1 / length(lengthscales, step, lengthscale, first + d);
         __syncthreads();
       };
       if (!K)
         for (int first = 0; first < D; first += CHUNK) {
-          stage_both(first);
-          add_squares(rows, columns, scale, min(CHUNK, D - first), w);
+          bring(first);
+          add_squares<false>(rows, columns, scale, min(CHUNK, D - first), w);
         }
       real part = 0;
-      const Function f = function_of(family, parameter(variance_at, 0, variance, 0));
 #pragma unroll
       for (int p = 0; p < EACH; ++p) {
         const index_t i = row + row_of(p), width = i < N1 ? N2 : 0;
@@ -314,9 +243,9 @@ __device__ __forceinline__ void contract(int family, const real* __restrict__ K_
       }
       sum += part;
       if (!contracted) continue;
-      const bool first_column = column == column_begin, first_row = row == row_begin;
+      const bool first_column = tile_j == j_begin, first_row = tile_i == i_begin;
       for (int first = 0; first < D; first += CHUNK) {
-        if (K || D > CHUNK) stage_both(first);
+        if (K || D > CHUNK) bring(first);
 #pragma unroll 1
         for (int group = 0; group < min(CHUNK, D - first); group += GROUP) {
           real row_sums[GROUP * EACH] = {}, squared[GROUP] = {};

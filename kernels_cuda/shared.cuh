@@ -10,6 +10,17 @@ struct __align__(16) vector_t {
   real e[WIDTH];
 };
 
+// WIDTH elements to an aligned place of global memory by one instruction: of an assignment the compiler may make one for each element.
+// The emulation of the tests brings twins of these.
+#ifndef CUDA_HOST
+__device__ __forceinline__ void store_vector(float* place, const float* v) {
+  asm volatile("st.global.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(place), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]) : "memory");
+}
+__device__ __forceinline__ void store_vector(double* place, const double* v) {
+  asm volatile("st.global.v2.f64 [%0], {%1,%2};" ::"l"(place), "d"(v[0]), "d"(v[1]) : "memory");
+}
+#endif
+
 constexpr int WARP = 32;
 constexpr unsigned FULL_MASK = 0xffffffffu;  // all lanes of a warp
 

@@ -2,21 +2,29 @@
 // larger is made of these and of the products of tiled.cu. See fastsvgp/kernels/cuda/triangular.py.
 //
 // The factor lies in squares of 32 x 32, those of its lower triangle alone. Squares on the diagonal are inverted first (the error grows
-// with the condition of 32 rows, not with that of the factor), so that all the rest is products: each warp makes 8 x 64 of a result of
-// 32 x 64, two columns a lane, and what it reads of the factor is one address for all lanes.
-#include "shared.cuh"
+// with the condition of 32 rows, not with that of the factor), so that all the rest is products of a square and 32 x 64 of the right-hand
+// side. In float64 tensor cores make them, with a fifth of the instructions: each warp 16 x 32 of a result. In float32 the three products
+// of parts and their splitting would take as many as plain sums do: each warp makes 8 x 64, two columns a lane, and what it reads of the
+// factor is one address for all lanes.
+#include "mma.cuh"
 
 constexpr int WARPS = 4, BLOCK = WARP * WARPS;
-constexpr int SQUARE = 32, PITCH = SQUARE + 1, PANEL = 64;
-constexpr int ROWS = SQUARE / WARPS;  // of a result, that a thread makes
+constexpr bool BY_TENSOR_CORES = TENSOR_CORES && sizeof(real) == 8;
+constexpr int SQUARE = 32, PITCH = BY_TENSOR_CORES ? SQUARE : SQUARE + 1, PANEL = 64;
+constexpr int ELEMENTS = SQUARE * PANEL / BLOCK;  // of a result, that a thread makes
 
 enum given_t { MATRIX, LOWER_MATRIX, IDENTITY };  // what stands on the right: with LOWER_MATRIX only its lower triangle counts
 
 __device__ __forceinline__ real* square_of(real* factor, int i, int j) { return factor + (i * (i + 1) / 2 + j) * (SQUARE * PITCH); }
 
+// Where number c of row r lies in a square and in a panel: what the lanes of a warp read together is in different banks, along rows and
+// along columns.
+__device__ __forceinline__ int in_square(int r, int c) { return r * PITCH + (BY_TENSOR_CORES ? c ^ r % 8 * 4 : c); }
+__device__ __forceinline__ int in_panel(int r, int c) { return r * PANEL + (BY_TENSOR_CORES ? c ^ r % 4 * 4 : c); }
+
 // One warp: D becomes D^-1, lower with zeros above. Lane j makes column j; row i is no longer needed when it is replaced.
 __device__ __forceinline__ void invert(real* D, int lane) {
-  const real reciprocals = 1 / D[lane * PITCH + lane];
+  const real reciprocals = 1 / D[in_square(lane, lane)];
 #pragma unroll 1
   for (int i = 0; i < SQUARE; ++i) {
     real sum[4] = {};
@@ -24,55 +32,76 @@ __device__ __forceinline__ void invert(real* D, int lane) {
     for (int k = 0; k < i; k += 4)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (k + e < i) sum[e] += D[i * PITCH + k + e] * (lane <= k + e ? D[(k + e) * PITCH + lane] : real(0));
+        if (k + e < i) sum[e] += D[in_square(i, k + e)] * (lane <= k + e ? D[in_square(k + e, lane)] : real(0));
     const real total = (sum[0] + sum[1]) + (sum[2] + sum[3]), reciprocal = __shfl_sync(FULL_MASK, reciprocals, i);
     __syncwarp();
-    D[i * PITCH + lane] = lane < i ? -total * reciprocal : lane == i ? reciprocal : real(0);
+    D[in_square(i, lane)] = lane < i ? -total * reciprocal : lane == i ? reciprocal : real(0);
     __syncwarp();
   }
 }
 
-// sum -= op(square) panel, for the thread's rows and columns; `panel` is 32 x 64.
-template <bool TRANSPOSED>
-__device__ __forceinline__ void subtract_product(const real* square, const real* panel, int row, int lane, real (&sum)[ROWS][2]) {
-#pragma unroll 4
-  for (int k = 0; k < SQUARE; ++k) {
-    const real x = panel[k * PANEL + lane], y = panel[k * PANEL + lane + WARP];
+// f(row, column, sum) for the thread's elements of a result.
+template <class F>
+__device__ __forceinline__ void for_elements(real (&sum)[ELEMENTS], F f) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-      const real a = square[TRANSPOSED ? k * PITCH + row + r : (row + r) * PITCH + k];
-      sum[r][0] -= a * x, sum[r][1] -= a * y;
+  for (int p = 0; p < ELEMENTS; ++p) {
+    if (BY_TENSOR_CORES) f(warp % 2 * 16 + lane / 4 + p % 4 / 2 * 8, warp / 2 * 32 + p / 4 * 8 + lane % 4 * 2 + p % 2, sum[p]);
+    else f(warp * (ELEMENTS / 2) + p / 2, lane + p % 2 * WARP, sum[p]);
+  }
+}
+
+// sum -= op(square) panel, for the thread's elements.
+template <bool TRANSPOSED>
+__device__ __forceinline__ void subtract_product(const real* square, const real* panel, real (&sum)[ELEMENTS]) {
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  const auto factor = [&](int i, int k) { return square[TRANSPOSED ? in_square(k, i) : in_square(i, k)]; };
+  if constexpr (BY_TENSOR_CORES) {
+    const int row = warp % 2 * 16 + lane / 4, column = warp / 2 * 32 + lane / 4, t = lane % 4;
+    real(&c)[ELEMENTS / 4][4] = reinterpret_cast<real(&)[ELEMENTS / 4][4]>(sum);
+#pragma unroll 1
+    for (int k = 0; k < SQUARE; k += 8) {
+      parts_t<real, 4> a;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a.set(e, -factor(row + e % 2 * 8, k + t + e / 2 * 4));
+#pragma unroll
+      for (int q = 0; q < ELEMENTS / 4; ++q) {
+        parts_t<real, 2> b;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) b.set(e, panel[in_panel(k + t + e * 4, column + 8 * q)]);
+        multiply_add(c[q], a, b);
+      }
+    }
+  } else {
+    constexpr int ROWS = ELEMENTS / 2;
+#pragma unroll 4
+    for (int k = 0; k < SQUARE; ++k) {
+      const real x = panel[in_panel(k, lane)], y = panel[in_panel(k, lane + WARP)];
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        const real a = factor(warp * ROWS + r, k);
+        sum[2 * r] -= a * x, sum[2 * r + 1] -= a * y;
+      }
     }
   }
 }
 
 template <bool TRANSPOSED>
 __device__ __forceinline__ void substitute(real* factor, real* panel, int squares) {
-  const int lane = threadIdx.x % WARP, row = threadIdx.x / WARP * ROWS;
 #pragma unroll 1
   for (int step = 0; step < squares; ++step) {
     const int i = TRANSPOSED ? squares - 1 - step : step;
     real* here = panel + i * SQUARE * PANEL;
-    real sum[ROWS][2];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) sum[r][e] = here[(row + r) * PANEL + lane + e * WARP];
+    real sum[ELEMENTS];
+    for_elements(sum, [&](int r, int c, real& x) { x = here[in_panel(r, c)]; });
 #pragma unroll 1
     for (int j = TRANSPOSED ? i + 1 : 0; j < (TRANSPOSED ? squares : i); ++j)
-      subtract_product<TRANSPOSED>(TRANSPOSED ? square_of(factor, j, i) : square_of(factor, i, j), panel + j * SQUARE * PANEL, row, lane,
-                                   sum);
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) here[(row + r) * PANEL + lane + e * WARP] = -sum[r][e], sum[r][e] = 0;
+      subtract_product<TRANSPOSED>(TRANSPOSED ? square_of(factor, j, i) : square_of(factor, i, j), panel + j * SQUARE * PANEL, sum);
+    for_elements(sum, [&](int r, int c, real& x) { here[in_panel(r, c)] = -x, x = 0; });
     __syncthreads();
-    subtract_product<TRANSPOSED>(square_of(factor, i, i), here, row, lane, sum);
+    subtract_product<TRANSPOSED>(square_of(factor, i, i), here, sum);
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-      for (int e = 0; e < 2; ++e) here[(row + r) * PANEL + lane + e * WARP] = sum[r][e];
+    for_elements(sum, [&](int r, int c, real& x) { here[in_panel(r, c)] = x; });
     __syncthreads();
   }
 }
@@ -95,7 +124,7 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
       const int c = j * SQUARE + lane;
       real x = r == c ? real(1) : real(0);  // beyond the factor the identity
       if (r < n && c <= r) x = l[r * l_stride + c];
-      square_of(factor, r / SQUARE, j)[r % SQUARE * PITCH + lane] = x;
+      square_of(factor, r / SQUARE, j)[in_square(r % SQUARE, lane)] = x;
     }
   __syncthreads();
   for (int i = warp; i < size; i += WARPS) invert(square_of(factor, i, i), lane);
@@ -111,7 +140,7 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
           if (given == IDENTITY) x = c == r;
           else if (given == MATRIX || c <= r) x = b[r * b_stride + c];
         }
-        panel[r * PANEL + lane + e * WARP] = x;
+        panel[in_panel(r, lane + e * WARP)] = x;
       }
     __syncthreads();
     if (transposed) substitute<true>(factor, panel, size);
@@ -120,12 +149,12 @@ solve(const real* __restrict__ L, index_t l_stride, index_t l_item, const real* 
     for (int r = warp; X && r < n; r += WARPS)
 #pragma unroll
       for (int e = 0; e < 2; ++e)
-        if (first + e * WARP < columns) x[r * x_stride + first + e * WARP] = panel[r * PANEL + lane + e * WARP];
+        if (first + e * WARP < columns) x[r * x_stride + first + e * WARP] = panel[in_panel(r, lane + e * WARP)];
     const index_t c = p * PANEL + threadIdx.x;
     if (weights && threadIdx.x < PANEL && c < columns) {
       double mean = 0, square = 0;
       for (int r = 0; r < n; ++r) {
-        const double y = panel[r * PANEL + threadIdx.x];
+        const double y = panel[in_panel(r, threadIdx.x)];
         mean += y * weights[item * weights_item + r], square += y * y;
       }
       means[item * columns + c] = static_cast<real>(mean), squares[item * columns + c] = static_cast<real>(square);

@@ -101,6 +101,43 @@ def test_tiny_distances_far_from_the_origin(twin_of, form, rng, family, D, shift
             assert np.abs(bar - true).max() < 1e-13 * max(1, np.abs(true).max())
 
 
+@every_dtype
+@every_family
+@pytest.mark.parametrize("D, feature", [(3, 2), (8, 0), (19, 18)])
+def test_far_rows_beside_near_ones(twin_of, rng, family, D, feature, dtype):
+    """Tiles in which some rows or one feature are too far off to be scaled first, beside tiles without them."""
+    cuda, (X, _, *parameters) = twin_of("pairwise"), problems.problem(rng, 140, 1, D, dtype)
+    X[60:70, feature] += 1000
+    X[5], X[130] = X[100], X[65]
+    K = cuda.stationary(family, X, None, *parameters)
+    np.testing.assert_array_equal(K, K.T)
+    assert K[5, 100] == K[130, 65] == parameters[0] and np.all(np.diag(K) == parameters[0])
+    np.testing.assert_array_equal(cuda.stationary(family, X[:100], X[100:], *parameters),
+                                  cuda.stationary(family, X[100:], X[:100], *parameters).T)  # fmt: skip
+    assert np.abs(K - oracle.stationary(family, *problems.exactly(X, X, *parameters))).max() < 4 * np.finfo(dtype).eps * 1.7
+
+
+@every_dtype
+@every_family
+def test_from_near_to_far(twin_of, family, dtype):
+    """Each value to its last digits, as far as rounding r^2 leaves them, until it is smaller than normal numbers."""
+    X1, X2 = np.zeros((1, 1), dtype), np.linspace(0, 45, 2000).astype(dtype)[:, None]
+    K, info = twin_of("pairwise").stationary(family, X1, X2, dtype(1.3), dtype(1.0)), np.finfo(dtype)
+    truth = oracle.stationary(family, *problems.exactly(X1, X2, dtype(1.3), dtype(1.0)))
+    exponent = 1 - np.log(truth / 1.3)
+    assert np.all(np.abs(K - truth) <= 4 * info.eps * exponent * truth + 8 * info.tiny)
+    assert K[0, 0] == dtype(1.3)
+
+
+def test_more_lines_of_tiles_than_a_dimension_of_a_grid(twin_of, rng, monkeypatch):
+    X1, X2 = rng.standard_normal((3, 130, 2)), rng.standard_normal((3, 66, 2))
+    calls = [lambda twin: twin.stationary("rbf", X1, X2, 1.0, 0.5), lambda twin: twin.inner(X1[0], X2[0], 0.5)]
+    expected = [call(twin_of("pairwise")) for call in calls]
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.HIGH", 2)
+    for call, same in zip(calls, expected, strict=True):
+        np.testing.assert_array_equal(call(twin_of("pairwise")), same)
+
+
 @pytest.mark.parametrize("one", [False, True])
 def test_only_what_is_needed(twin_of, form, rng, one):
     cuda = twin_of("pairwise")

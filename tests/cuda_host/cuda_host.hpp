@@ -25,6 +25,7 @@
 #define blockDim (cuda_host::block->shape)
 #define gridDim (cuda_host::block->grid)
 #define __syncthreads() cuda_host::sync_threads(__LINE__)
+#define __syncthreads_and(vote) cuda_host::sync_threads_and(__LINE__, vote)
 
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
@@ -127,7 +128,16 @@ template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }
 inline float rsqrt(float x) { return 1 / std::sqrt(x); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+inline float decay(float t) { return std::exp2(-t); }
+inline float first_rsqrt(float x) { return 1 / std::sqrt(x); }
+inline double first_rsqrt(double x) {  // 20 bits of it
+  return std::bit_cast<double>(std::bit_cast<unsigned long long>(1 / std::sqrt(x)) & ~0xffffffffull);
+}
+inline void store_vector(float* place, const float* v) { *reinterpret_cast<float4*>(place) = {v[0], v[1], v[2], v[3]}; }
+inline void store_vector(double* place, const double* v) { *reinterpret_cast<double2*>(place) = {v[0], v[1]}; }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
 // 16-byte asynchronous copies from global to shared memory, which happen only when they are waited for: cp.async of the device, its
 // commit_group, and its wait_group until at most KEEP groups are under way.

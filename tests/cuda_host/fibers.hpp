@@ -92,7 +92,8 @@ struct Collective {  // one lane's part in a warp collective; it lives on the la
 struct Fiber {
   uint3 index;
   State state;
-  int line;  // of the barrier that it waits at
+  int line;          // of the barrier that it waits at
+  bool vote = true;  // there
   Collective* collective;
   void* stack_pointer;
   char* stack;
@@ -148,6 +149,7 @@ struct Block {  // the one that runs, and what the next one takes over
   uint64_t finished = 0;                               // likewise, of the end of the launch after all threads
   char error[512] = "";
   bool failed = false;
+  bool agreed = true;  // all threads' votes at the last barrier
   void* tsan = nullptr;
   void* fake_stack = nullptr;
   const void* bottom = nullptr;

@@ -18,6 +18,12 @@ UNSEEN inline void sync_threads(int line) {
   to_scheduler();
 }
 
+UNSEEN inline int sync_threads_and(int line, bool vote) {
+  block->self->vote = vote;
+  sync_threads(line);
+  return block->agreed;
+}
+
 UNSEEN inline void collective(Collective& mine) {
   if (!(mine.mask >> (thread_number() % 32) & 1)) fail("a lane is not in its own mask %08x", mine.mask);
   block->self->collective = &mine;
@@ -65,8 +71,10 @@ UNSEEN inline bool pass_barrier(Block* b, bool progress) {
   if (stuck >= 0 && !progress) fail("deadlock: thread %d waits in a warp collective", stuck);
   if (stuck < 0 && waiting && done) fail("%d threads left while %d wait at line %d", done, waiting, line);
   if (b->failed || done == count) return false;
-  if (waiting == count)
-    for (auto& f : b->fibers) f.state = READY;
+  if (waiting == count) {
+    b->agreed = true;
+    for (auto& f : b->fibers) b->agreed &= f.vote, f.vote = true, f.state = READY;
+  }
   return true;
 }
 

@@ -12,18 +12,25 @@ from . import loader, pairwise_parts, pairwise_wide
 from .parameters import NULL, number, on_device, parameter
 from .products import matmul
 
-BLOCK, TILE = 256, 64  # as in pairwise.cu: threads of a block, rows and columns of its tile
+BLOCK, TILE = 256, 64  # as in pairwise_tiles.cuh: threads of a block, rows and columns of its tile
+HIGH = 65_535  # blocks along the second and the third dimension of a grid
 BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
 DIRECT_BELOW = 41  # features; from here on cuBLAS's products and the passes that they cost take less than direct differences
 FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
 
 
-def _launch(kernel, dtype, blocks, *arguments):
-    loader.launch("pairwise", kernel, dtype, (blocks,), (BLOCK,), arguments)
+def _launch(kernel, dtype, grid, *arguments):
+    loader.launch("pairwise", kernel, dtype, grid, (BLOCK,), arguments)
 
 
 def _tiles(n):
     return -(-n // TILE)
+
+
+def _grid(items, N1, N2):
+    """A grid with a block for each tile, and how many lines of tiles there are: two dimensions count them, or a few more."""
+    lines = items * _tiles(N1)
+    return (_tiles(N2), min(lines, HIGH), -(-lines // HIGH)), np.uint32(lines)
 
 
 def _address(a):
@@ -62,8 +69,9 @@ def stationary(family, X1, X2, variance, lengthscales):
             pairwise_wide.matrix(FAMILIES[family], x1, x1 if symmetric else x2, variance, lengthscales, k)
     elif K.size:
         parameters = *number(variance, dtype), *parameter(lengthscales, dtype)
-        blocks = items * _tiles(N1) * _tiles(X2.shape[1])
-        _launch("matrix", dtype, blocks, np.int32(FAMILIES[family]), *_shape(X1, X2), *parameters, K, np.int32(_is_aligned(K)))
+        grid, lines = _grid(items, N1, X2.shape[1])
+        given = np.int32(FAMILIES[family]), lines, *_shape(X1, X2)
+        _launch("matrix", dtype, grid, *given, *parameters, K, np.int32(_is_aligned(K)))
     return K
 
 
@@ -75,8 +83,9 @@ def inner(X1, X2, weights):
     X2 = X1 if symmetric else cp.ascontiguousarray(X2)
     K = cp.empty((len(X1), len(X2)), dtype)
     if K.size:
+        grid, lines = _grid(1, len(X1), len(X2))
         arguments = *_shape(X1, X2), *parameter(weights, dtype), np.int32(symmetric), K, np.int32(_is_aligned(K))
-        _launch("inner", dtype, _tiles(len(X1)) * _tiles(len(X2)), *arguments)
+        _launch("inner", dtype, grid, lines, *arguments)
     return K
 
 
@@ -140,9 +149,9 @@ def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, f
     given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *number(variance, dtype), *spread
     split = np.int32(down), np.int32(across)
     if both:
-        _launch("contract_both", dtype, blocks, *given, *split, side1, side2, squares, total)
+        _launch("contract_both", dtype, (blocks,), *given, *split, side1, side2, squares, total)
     else:
-        _launch("contract_rows", dtype, blocks, *given, *split, np.int32(contracted), side1, squares, total)
+        _launch("contract_rows", dtype, (blocks,), *given, *split, np.int32(contracted), side1, squares, total)
     for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
         if name in sides:
             pairwise_parts.sum_sides(partial, sign, lengthscales, sides[name])

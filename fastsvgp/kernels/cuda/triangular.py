@@ -33,7 +33,7 @@ NULL = np.uint64(0)
 
 
 def _shared_memory(n, dtype):
-    """Bytes that a block needs for a factor of n rows."""
+    """Bytes that a block needs for a factor of n rows, at most: tensor cores do without the padding."""
     squares = -(-n // SQUARE)
     return (squares * (squares + 1) // 2 * SQUARE * (SQUARE + 1) + squares * SQUARE * PANEL) * dtype.itemsize
 
