@@ -2,8 +2,8 @@
 // the ranges of k that are not zero anyway. See fastsvgp/kernels/cuda/tiled.py.
 //
 // A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which two buffers in shared memory
-// hold in turn. Long sums are cut into slices, one block each, whose parts `finish` adds in a fixed order. What a triangular operand
-// has above its diagonal is never used, and read only where the memory is.
+// hold in turn. Long sums are cut into slices, one block each; the last block to be done with a tile adds their parts, in a fixed
+// order. What a triangular operand has above its diagonal is never used, and read only where the memory is.
 #include "mma.cuh"
 
 constexpr int WARPS = 4, BLOCK = WARP * WARPS;
@@ -21,6 +21,12 @@ enum upper_t { UNTOUCHED, ZEROS, MIRRORED, EVERYTHING };            // what is w
 enum epilogue_t { STORE, DEVIATION, INNER };
 
 typedef real tile_t[HIGH][WIDE][4];
+
+// What a launch is told in numbers alone: PLAN of tiled.py.
+struct plan_t {
+  index_t left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item;
+  int form, left_kind, right_kind, rows, columns, depth, range, segments, slice, epilogue, upper;
+};
 
 struct operand_t {
   const real* at;
@@ -200,10 +206,13 @@ __device__ __forceinline__ void for_elements(const place_t& place, int rows, int
       }
 }
 
-// What becomes of the sums. DEVIATION takes one off the diagonal and leaves, for each tile, the sum of squares of the symmetric result,
-// the extremes of its diagonal before, and the sum after; INNER leaves the sum of products with the lower triangle of base alone.
-__device__ __forceinline__ void conclude(int epilogue, const place_t& place, int rows, int columns, const real* base, real alpha,
-                                         int upper, real* out, index_t stride, double* sums, tile_t& sum) {
+// What becomes of the sums. DEVIATION takes one off the diagonal and leaves, where there are sums, for each tile the sum of squares of
+// the symmetric result, the extremes of its diagonal before, and the sum after; INNER leaves the sum of products with the lower
+// triangle of base alone.
+__device__ __forceinline__ void conclude(const plan_t& plan, const place_t& place, const real* base, real alpha, real* out, double* sums,
+                                         tile_t& sum) {
+  const int rows = plan.rows, columns = plan.columns, epilogue = plan.epilogue, upper = plan.upper;
+  const index_t stride = plan.out_stride;
   const bool crossing = upper != EVERYTHING && place.row == place.column, mirrored = upper == MIRRORED;
   const auto write = [&](int i, int j, real x) {
     if (crossing && j > i) {
@@ -235,6 +244,7 @@ __device__ __forceinline__ void conclude(int epilogue, const place_t& place, int
     if (j <= i) squares += (i == j ? 1 : 2) * static_cast<double>(x) * x;
     write(i, j, x);
   });
+  if (!sums) return;
   squares = sum_warp(squares), trace = sum_warp(trace);
 #pragma unroll
   for (int bits = WARP / 2; bits; bits /= 2) {
@@ -258,75 +268,75 @@ __device__ __forceinline__ void conclude(int epilogue, const place_t& place, int
 // What a block is there for: a tile of an item, and how its sum is cut.
 struct work_t {
   place_t place;
-  index_t item, tile;   // the item, and the tile among all of them
+  index_t item, tile;   // the item, and the tile among those of all items
   int chunks, slices;   // of 16 values of k, in one segment; slices of all segments
 };
 
-__device__ __forceinline__ work_t work_of(int rows, int columns, int depth, int range, int segments, int slice) {
-  const int high = (rows + TILE - 1) / TILE, wide = (columns + TILE - 1) / TILE, deep = (depth + TILE - 1) / TILE;
-  const unsigned tiles = range >= ROWS_UP_TO_ROW ? high * wide : high * (high + 1) / 2;
+__device__ __forceinline__ work_t work_of(const plan_t& p) {
+  const int high = (p.rows + TILE - 1) / TILE, wide = (p.columns + TILE - 1) / TILE, deep = (p.depth + TILE - 1) / TILE;
+  const unsigned tiles = p.range >= ROWS_UP_TO_ROW ? high * wide : high * (high + 1) / 2;
   work_t w;
   w.tile = blockIdx.x, w.item = blockIdx.x / tiles;
-  w.place = place_of(range, blockIdx.x % tiles, high, wide, deep);
-  const int end = w.place.end * TILE < depth ? w.place.end * TILE : depth;
+  w.place = place_of(p.range, blockIdx.x % tiles, high, wide, deep);
+  const int end = w.place.end * TILE < p.depth ? w.place.end * TILE : p.depth;
   w.chunks = (end - w.place.begin * TILE + DEPTH - 1) / DEPTH;
-  w.slices = (w.chunks * segments + slice - 1) / slice;
+  w.slices = (w.chunks * p.segments + p.slice - 1) / p.slice;
   return w;
+}
+
+// Is this block the last of its tile to put its sum among the parts? Then it has the sum of all, added in the order of the slices; and
+// the counter of the tile is zero again.
+__device__ __forceinline__ bool completes(const work_t& w, real* parts, unsigned* arrived, tile_t& sum) {
+  __shared__ unsigned before;
+  real* tile = parts + w.tile * gridDim.y * (TILE * TILE) + threadIdx.x;
+  real* mine = tile + blockIdx.y * (TILE * TILE);
+#pragma unroll
+  for (int e = 0; e < TILE * TILE / BLOCK; ++e) mine[e * BLOCK] = sum[e / 4 / WIDE][e / 4 % WIDE][e % 4];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    before = atomicInc(arrived + w.tile, w.slices - 1);
+    __threadfence();
+  }
+  __syncthreads();
+  if (before != static_cast<unsigned>(w.slices - 1)) return false;
+#pragma unroll
+  for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] = 0;
+#pragma unroll 1
+  for (int s = 0; s < w.slices; ++s) {
+    const real* part = tile + s * (TILE * TILE);
+#pragma unroll
+    for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] += part[e * BLOCK];
+  }
+  return true;
 }
 
 // One block for each tile of each item (x) and each slice (y). Stored operands: left (rows, depth) or (depth, rows), right (depth,
 // columns) or (columns, depth), rows `..._stride` apart and items `..._item`. base and out have `out_stride`. alpha is `factor`, times
 // sizes[item] where there are sizes: an item of size 0 costs a copy of base and no products. Sums in several slices go to `parts`
-// (tiles, slices, 64 x 64).
+// (tiles, slices, 64 x 64); `arrived` counts them, a zero for each tile before and after.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-multiply(int form, int rows, int columns, int depth, int range, int segments, int slice,
-         const real* __restrict__ left, index_t left_stride, index_t left_item, int left_kind, const real* __restrict__ right,
-         index_t right_stride, index_t right_item, int right_kind, int epilogue, const real* base, index_t base_item,
-         const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
-         double* __restrict__ sums, real* __restrict__ parts) {
+multiply(const plan_t plan, const real* __restrict__ left, const real* __restrict__ right, const real* base,
+         const double* __restrict__ sizes, double factor, real* out, double* __restrict__ sums, real* parts, unsigned* arrived) {
   __shared__ __align__(16) real buffers[2][2][BUFFER];
-  const work_t w = work_of(rows, columns, depth, range, segments, slice);
-  const int first = blockIdx.y * slice;
-  if (static_cast<int>(blockIdx.y) >= w.slices) return;
-  const int last = min(first + slice, w.chunks * segments);
-  const bool turned_left = form == TN, turned_right = form == NT;
-  const operand_t a = {left + w.item * left_item, left_stride, turned_left ? depth : rows, turned_left ? rows : depth, left_kind};
-  const operand_t b = {right + w.item * right_item, right_stride, turned_right ? columns : depth, turned_right ? depth : columns,
-                       right_kind};
+  const work_t w = work_of(plan);
+  const int first = blockIdx.y * plan.slice, rows = plan.rows, columns = plan.columns, depth = plan.depth;
   const bool idle = sizes && sizes[w.item] == 0;
-  if (idle && gridDim.y > 1) return;
+  if (static_cast<int>(blockIdx.y) >= (idle ? 1 : w.slices)) return;
+  const int last = min(first + plan.slice, w.chunks * plan.segments);
+  const bool turned_left = plan.form == TN, turned_right = plan.form == NT;
+  const operand_t a = {left + w.item * plan.left_item, plan.left_stride, turned_left ? depth : rows, turned_left ? rows : depth,
+                       plan.left_kind};
+  const operand_t b = {right + w.item * plan.right_item, plan.right_stride, turned_right ? columns : depth,
+                       turned_right ? depth : columns, plan.right_kind};
   tile_t sum = {};
   if (!idle) {
-    if (form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
-    else if (form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    if (plan.form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    else if (plan.form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
     else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
-  }
-  if (gridDim.y > 1) {
-    real* part = parts + (w.tile * gridDim.y + blockIdx.y) * (TILE * TILE) + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < TILE * TILE / BLOCK; ++e) part[e * BLOCK] = sum[e / 4 / WIDE][e / 4 % WIDE][e % 4];
-    return;
+    if (w.slices > 1 && !completes(w, parts, arrived, sum)) return;
   }
   const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
-  conclude(epilogue, w.place, rows, columns, base ? base + w.item * base_item : base, alpha, upper, out + w.item * out_item, out_stride,
-           sums + w.tile * 4, sum);
-}
-
-// The slices of each tile, in their order, and what becomes of them.
-extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-finish(int rows, int columns, int depth, int range, int segments, int slice, int epilogue, const real* base,
-       index_t base_item, const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
-       double* __restrict__ sums, const real* __restrict__ parts, int pitch) {
-  const work_t w = work_of(rows, columns, depth, range, segments, slice);
-  tile_t sum = {};
-  const int slices = sizes && sizes[w.item] == 0 ? 0 : w.slices;
-#pragma unroll 1
-  for (int s = 0; s < slices; ++s) {
-    const real* part = parts + (w.tile * pitch + s) * (TILE * TILE) + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] += part[e * BLOCK];
-  }
-  const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
-  conclude(epilogue, w.place, rows, columns, base ? base + w.item * base_item : base, alpha, upper, out + w.item * out_item, out_stride,
-           sums + w.tile * 4, sum);
+  conclude(plan, w.place, base ? base + w.item * plan.base_item : base, alpha, out + w.item * plan.out_item,
+           sums ? sums + w.tile * 4 : sums, sum);
 }

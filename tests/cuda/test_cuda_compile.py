@@ -104,7 +104,6 @@ BUDGET = {
     "terms": {"gaussian_rows": 40, "gaussian_total": 40},
     "tiled": {  # blocks of 128 threads: two fit in float64, three in float32
         "multiply": 208,
-        "finish": 160,
     },
     "triangular": {"solve": 128},
 }

@@ -1,6 +1,7 @@
 """The CUDA twin of the Newton-Schulz family, on the emulation or a device: the demands on the CPU twin, and its results."""
 
 import functools
+import itertools
 import pathlib
 
 import newton_schulz_problems as problems
@@ -13,7 +14,7 @@ from oracles import inverse_factor as oracle
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import newton_schulz as cpu
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda import loader, tiled
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
@@ -184,3 +185,27 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
             results.append(problems.results_of(twin_of("newton_schulz"), *arrays, 0.7))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13 * max(1, np.abs(other).max()))
+
+
+def test_counters_of_cut_sums_are_left_at_zero(rng):
+    """Whoever comes last to a tile, and where some items are idle."""
+    A, L, *_ = problems.problem(rng, 130, (2,), np.float64)
+    for order in ("forward", "reverse", "random"):
+        with emulation.emulated(order, multiprocessors=132) as twin_of:
+            twin = twin_of("newton_schulz")
+            expected = twin.newton_schulz_step(A, L, 1.0)
+            D, _ = twin.newton_schulz_gram(A, L)
+            stepped = twin.newton_schulz_update(L, D, np.array([0.0, 1.0]))
+            np.testing.assert_array_equal(stepped, [np.tril(L[0]), expected[1]])
+            (kept,) = tiled._kept.values()
+            assert kept.parts["d"].size and not kept.arrived.any()
+
+
+@pytest.mark.parametrize("which", [*range(8)])
+def test_cut_sums_have_counters_enough(which):
+    for multiprocessors, items, both in itertools.product((1, 2, 20, 132), (1, 2, 7, 100), (1, 2)):
+        for n, columns in [*itertools.product((1, 63, 65, 200, 512, 1000, 2000, 7000), (1, 100, 3000))]:
+            wide = columns if which >= tiled.ROWS_UP_TO_ROW else n
+            deep = columns if which in (tiled.WHOLE, tiled.ROWS_WHOLE) else n
+            tiles, slices, _ = tiled._plan(multiprocessors, items, n, wide, deep, which, 0, (0, 0), both, 0, 0, (0,) * 7)
+            assert slices == 1 or items * tiles < 3 * tiled.BLOCKS_EACH * multiprocessors

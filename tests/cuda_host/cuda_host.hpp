@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <string>
 #include <type_traits>
 
 #include "schedule.hpp"
@@ -72,7 +73,10 @@ const char* type_code() {
   else if constexpr (std::is_same_v<U, double>) return pointer ? "*f8" : "f8";
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 8) return std::is_signed_v<U> ? (pointer ? "*i8" : "i8") : (pointer ? "*u8" : "u8");
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) return std::is_signed_v<U> ? (pointer ? "*i4" : "i4") : (pointer ? "*u4" : "u4");
-  else static_assert(!sizeof(T), "a kernel's parameter of a type that the emulation does not know");
+  else if constexpr (std::is_class_v<T>) {
+    static const std::string code = "V" + std::to_string(sizeof(T));
+    return code.c_str();
+  } else static_assert(!sizeof(T), "a kernel's parameter of a type that the emulation does not know");
 }
 template <class... A>
 struct Call {
@@ -117,11 +121,31 @@ UNSEEN inline void __syncwarp(unsigned mask = 0xffffffffu) {
   cuda_host::Ordering ordering(2 + 2 * (cuda_host::thread_number() / 32), cuda_host::block->self->warp_barriers++);
   cuda_host::ballot(5, mask, 0);
 }
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+// An atomic orders nothing by itself. To the race check a fence before it hands on what was done so far, a fence after it takes over
+// what others handed on.
+UNSEEN inline void __threadfence() {
+  cuda_host::Fiber& thread = *cuda_host::block->self;
+  if (thread.met) __tsan_acquire(thread.met);
+  thread.fenced = true;
+}
+template <class T>
+std::atomic_ref<T> met_atomic(T* place) {
+  static_assert(std::is_integral_v<T>, "floating-point atomics are not deterministic");
+  cuda_host::Fiber& thread = *cuda_host::block->self;
+  if (thread.fenced) __tsan_release(place);
+  thread.met = place, thread.fenced = false;
+  return std::atomic_ref<T>(*place);
+}
 template <class T>
 T atomicAdd(T* place, std::type_identity_t<T> value) {
-  static_assert(std::is_integral_v<T>, "floating-point atomics are not deterministic");
-  return std::atomic_ref<T>(*place).fetch_add(value);
+  return met_atomic(place).fetch_add(value, std::memory_order_relaxed);
+}
+inline unsigned atomicInc(unsigned* place, unsigned most) {  // counts up to `most`, and from there to 0
+  const auto counter = met_atomic(place);
+  unsigned old = counter.load(std::memory_order_relaxed);
+  while (!counter.compare_exchange_weak(old, old >= most ? 0 : old + 1, std::memory_order_relaxed)) {
+  }
+  return old;
 }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }

@@ -15,9 +15,9 @@ from unittest import mock
 import numpy as np
 import scipy.special
 from cuda_host import libraries_on_host
-from cuda_host.emulated import module_of
+from cuda_host.emulated import CUDA, module_of
 
-from fastsvgp.kernels.cuda import blas, loader
+from fastsvgp.kernels.cuda import blas, loader, tiled
 
 
 class Copies:
@@ -312,6 +312,7 @@ cupy.__dict__.update(
     ascontiguousarray=_ascontiguousarray,
     asnumpy=_asnumpy,
     count_nonzero=_count_nonzero,
+    cuda=CUDA,
     empty=_empty,
     empty_like=lambda a: _empty(a.shape, a.dtype),
 )
@@ -332,6 +333,8 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
 
     replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
                 "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024}  # fmt: skip
-    with mock.patch.multiple(loader, **replaced), mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES):
+    kept = mock.patch.dict(tiled._kept, clear=True)
+    libraries = mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES)
+    with mock.patch.multiple(loader, **replaced), libraries, kept:
         yield cupy
 

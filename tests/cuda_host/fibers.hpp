@@ -99,6 +99,8 @@ struct Fiber {
   void* fake_stack = nullptr;  // AddressSanitizer's
   void* tsan = nullptr;
   unsigned barriers, warp_barriers;  // passed so far
+  void* met;                         // the last atomic, and whether a fence came before the next one
+  bool fenced;
   struct Copy {
     void* target;
     const void* source;
@@ -261,6 +263,7 @@ UNSEEN inline void prepare_block(Block* b, uint3 index) {
     f.collective = nullptr;
     f.async.assign(1, {});
     f.barriers = f.warp_barriers = 0;
+    f.met = nullptr, f.fenced = false;
 #if FIBER_TSAN
     constexpr size_t USED = 16 * 1024;  // likewise what the thread of an earlier block kept on this stack
     mmap(f.stack + STACK - USED, USED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -34,8 +34,13 @@ def _launch(kernel, dtype, blocks, *arguments):
     loader.launch("newton_schulz", kernel, dtype, (blocks,), (BLOCK,), arguments)
 
 
-def _batch(*arrays, axes=2):
-    return np.broadcast_shapes(*(X.shape[:-axes] for X in arrays))
+def _broadcast(*shapes):
+    """As ``np.broadcast_shapes``, which takes 3 us where there is nothing to do."""
+    return np.broadcast_shapes(*shapes) if any(shapes) else ()
+
+
+def _batch(*arrays):
+    return _broadcast(*(X.shape[:-2] for X in arrays))
 
 
 def _empty(batch, like):
@@ -61,20 +66,20 @@ def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
     return out
 
 
-def _deviation(A, L, out=None):
-    """``(D, sums)``: D = L' A L - I, and what sums over its tiles leave; None where it is empty."""
-    batch = _batch(A, L)
-    D = _empty(batch, L) if out is None else out
+def _deviation(A, L, D, Y, measured=True):
+    """``D = L' A L - I``, and what sums over its tiles leave; None where it is empty. Y is scratch."""
     if not D.size:
-        return D, None
-    Y = _product_of_lower(A, L, batch, p_kind=HALF)
-    sums = tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
-                          epilogue=DEVIATION)  # fmt: skip
-    return D, sums
+        return None
+    batch = D.shape[:-2]
+    tiled.multiply(NN, A, L, Y, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER)
+    return tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
+                          epilogue=DEVIATION, measured=measured)  # fmt: skip
 
 
 def newton_schulz_gram(A, L, out=None):
-    D, sums = _deviation(A, L, out)
+    batch = _batch(A, L)
+    D = _empty(batch, L) if out is None else out
+    sums = _deviation(A, L, D, _empty(batch, L))
     stats = loader.cupy().empty((*D.shape[:-2], 4), np.float64)
     if sums is not None:
         _launch("sum_deviations", L.dtype, len(sums), sums, np.int32(sums.shape[1]), stats)
@@ -87,7 +92,7 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
 
 def _update(L, D, step_size, out=None):
     """L - g L Phi(D)."""
-    batch = np.broadcast_shapes(L.shape[:-2], D.shape[:-2], np.shape(step_size))
+    batch = _broadcast(L.shape[:-2], D.shape[:-2], getattr(step_size, "shape", ()))
     sizes, factor = _sizes(step_size, batch)
     out = _empty(batch, D) if out is None else out
     tiled.multiply(NN, L, D, out, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=L, sizes=sizes, factor=-factor,
@@ -96,13 +101,17 @@ def _update(L, D, step_size, out=None):
 
 
 def newton_schulz_step(A, L, step_size, out=None):
-    return _update(L, _deviation(A, L)[0], step_size, out)
+    batch = _batch(A, L)
+    whole = _broadcast(batch, getattr(step_size, "shape", ()))
+    D, out = _empty(batch, L), _empty(whole, L) if out is None else out
+    _deviation(A, L, D, out if whole == batch else _empty(batch, L), measured=False)
+    return _update(L, D, step_size, out)
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     # as in the CPU twin: C = L' G with G = tril(L_new_bar), S = Phi(C) + Phi(C)', whose lower triangle is that of C, and
     #   A_bar = -g/2 L S L',    L_bar = tril(G - g G Phi(D)') - g tril(A L S).
-    batch = np.broadcast_shapes(L_new_bar.shape[:-2], np.shape(step_size))
+    batch = _broadcast(L_new_bar.shape[:-2], getattr(step_size, "shape", ()))
     sizes, factor = _sizes(step_size, batch)
     scaled = dict(batch=batch, sizes=sizes)
     S, A_bar, L_bar = _empty(batch, L), _empty(batch, L), None
@@ -151,7 +160,7 @@ def newton_schulz_curvature(A, L, D):
 
 def power_iteration(S, v, shift=0.0, iterations=3):
     cp = loader.cupy()
-    batch = np.broadcast_shapes(S.shape[:-2], v.shape[:-1])
+    batch = _broadcast(S.shape[:-2], v.shape[:-1])
     n, items = S.shape[-1], math.prod(batch)
     S, _, item_size = tiled.items_of(_contiguous(S), batch)
     v = cp.ascontiguousarray(cp.broadcast_to(v, (*batch, n)))
