@@ -128,20 +128,20 @@ UNSEEN inline void __threadfence() {
   if (thread.met) __tsan_acquire(thread.met);
   thread.fenced = true;
 }
-template <class T>
-std::atomic_ref<T> met_atomic(T* place) {
-  static_assert(std::is_integral_v<T>, "floating-point atomics are not deterministic");
+UNSEEN inline void meet_atomic(void* place) {
   cuda_host::Fiber& thread = *cuda_host::block->self;
   if (thread.fenced) __tsan_release(place);
   thread.met = place, thread.fenced = false;
-  return std::atomic_ref<T>(*place);
 }
 template <class T>
 T atomicAdd(T* place, std::type_identity_t<T> value) {
-  return met_atomic(place).fetch_add(value, std::memory_order_relaxed);
+  static_assert(std::is_integral_v<T>, "floating-point atomics are not deterministic");
+  meet_atomic(place);
+  return std::atomic_ref<T>(*place).fetch_add(value, std::memory_order_relaxed);
 }
 inline unsigned atomicInc(unsigned* place, unsigned most) {  // counts up to `most`, and from there to 0
-  const auto counter = met_atomic(place);
+  meet_atomic(place);
+  const std::atomic_ref<unsigned> counter(*place);
   unsigned old = counter.load(std::memory_order_relaxed);
   while (!counter.compare_exchange_weak(old, old >= most ? 0 : old + 1, std::memory_order_relaxed)) {
   }
