@@ -19,13 +19,14 @@ enum kind_t { FULL, LOWER, HALF };                                  // lower tri
 enum range_t { BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE, ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE };  // of k; ROWS: all tiles
 enum upper_t { UNTOUCHED, ZEROS, MIRRORED, EVERYTHING };            // what is written above the diagonal
 enum epilogue_t { STORE, DEVIATION, INNER };
+enum idle_t { COPIED, LEFT, GATED };                                // what an item of size 0 costs: see multiply
 
 typedef real tile_t[HIGH][WIDE][4];
 
 // What a launch is told in numbers alone: PLAN of tiled.py.
 struct plan_t {
   index_t left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item;
-  int form, left_kind, right_kind, rows, columns, depth, range, segments, slice, epilogue, upper;
+  int form, left_kind, right_kind, rows, columns, depth, range, segments, slice, epilogue, upper, idle;
 };
 
 struct operand_t {
@@ -313,8 +314,9 @@ __device__ __forceinline__ bool completes(const work_t& w, real* parts, unsigned
 
 // One block for each tile of each item (x) and each slice (y). Stored operands: left (rows, depth) or (depth, rows), right (depth,
 // columns) or (columns, depth), rows `..._stride` apart and items `..._item`. base and out have `out_stride`. alpha is `factor`, times
-// sizes[item] where there are sizes: an item of size 0 costs a copy of base and no products. Sums in several slices go to `parts`
-// (tiles, slices, 64 x 64); `arrived` counts them, a zero for each tile before and after.
+// sizes[item] where there are sizes and they are not GATED. An item of size 0 costs no products: a copy of base (COPIED), or nothing, as
+// nothing of it is written (LEFT, GATED). Sums in several slices go to `parts` (tiles, slices, 64 x 64); `arrived` counts them, a zero
+// for each tile before and after.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 multiply(const plan_t plan, const real* __restrict__ left, const real* __restrict__ right, const real* base,
          const double* __restrict__ sizes, double factor, real* out, double* __restrict__ sums, real* parts, unsigned* arrived) {
@@ -322,7 +324,7 @@ multiply(const plan_t plan, const real* __restrict__ left, const real* __restric
   const work_t w = work_of(plan);
   const int first = blockIdx.y * plan.slice, rows = plan.rows, columns = plan.columns, depth = plan.depth;
   const bool idle = sizes && sizes[w.item] == 0;
-  if (static_cast<int>(blockIdx.y) >= (idle ? 1 : w.slices)) return;
+  if (static_cast<int>(blockIdx.y) >= (idle ? plan.idle == COPIED : w.slices)) return;
   const int last = min(first + plan.slice, w.chunks * plan.segments);
   const bool turned_left = plan.form == TN, turned_right = plan.form == NT;
   const operand_t a = {left + w.item * plan.left_item, plan.left_stride, turned_left ? depth : rows, turned_left ? rows : depth,
@@ -336,7 +338,7 @@ multiply(const plan_t plan, const real* __restrict__ left, const real* __restric
     else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
     if (w.slices > 1 && !completes(w, parts, arrived, sum)) return;
   }
-  const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
+  const real alpha = static_cast<real>(sizes && plan.idle != GATED ? factor * sizes[w.item] : factor);
   conclude(plan, w.place, base ? base + w.item * plan.base_item : base, alpha, out + w.item * plan.out_item,
            sums ? sums + w.tile * 4 : sums, sum);
 }

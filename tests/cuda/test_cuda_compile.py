@@ -67,7 +67,7 @@ BUDGET = {
         "sum_inner": 40,
         "symmetric_times": 40,
         "sum_parts": 40,
-        "choose_sizes": 40,
+        "decide": 48,
     },
     "pairwise": {
         "matrix": 128,

@@ -337,4 +337,3 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
     libraries = mock.patch.object(blas, "libraries", lambda: libraries_on_host.LIBRARIES)
     with mock.patch.multiple(loader, **replaced), libraries, kept:
         yield cupy
-

@@ -28,9 +28,7 @@ class Stream(contextlib.nullcontext):
         pass
 
 
-CUDA = types.SimpleNamespace(
-    Stream=Stream, get_current_stream=lambda: types.SimpleNamespace(ptr=0), get_device_id=lambda: 0
-)
+CUDA = types.SimpleNamespace(Stream=Stream, get_current_stream=lambda: types.SimpleNamespace(ptr=0), get_device_id=lambda: 0)
 ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty, "cuda": CUDA})
 
 
@@ -52,4 +50,3 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
     replaced = {"cupy": lambda: ARRAYS, "launch": launch, **limits}
     with mock.patch.multiple(loader, **replaced), mock.patch.dict(tiled._kept, clear=True):
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
-

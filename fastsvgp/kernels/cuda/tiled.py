@@ -20,11 +20,12 @@ BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)  # which k count, f
 ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # for one of which all tiles are
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # what happens above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
+COPIED, LEFT, GATED = range(3)  # what becomes of an item of size 0
 BLOCKS_EACH = 4  # for each multiprocessor: two waves of the blocks that fit at a time
 LEAST = 8  # chunks of 16 values of k: a shorter slice costs more to add up than it saves
 NULL = np.uint64(0)
 LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
-INTS = "form left_kind right_kind rows columns depth range segments slice epilogue upper".split()
+INTS = "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
 PLAN = np.dtype([*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True)
 PER_THREAD = 2  # the handle of the default stream that each thread has of its own
 
@@ -77,6 +78,11 @@ def _chunks(which, high, wide, deep):
     return high * wide, wide * (high * deep if which == ROWS_WHOLE else triangle), deep
 
 
+def sums_of(batch, n):
+    """Room for what ``DEVIATION`` and ``INNER`` leave of each lower tile: (items, tiles, 4) float64."""
+    return loader.cupy().empty((math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64)
+
+
 class _Scratch:
     """What launches with cut sums work with; those of one stream follow one another, so they share it."""
 
@@ -111,19 +117,19 @@ def _scratch():
 
 
 @functools.lru_cache(1024)
-def _plan(multiprocessors, items, rows, columns, depth, which, form, kinds, segments, epilogue, upper, strides):
+def _plan(multiprocessors, items, rows, columns, depth, which, form, kinds, segments, epilogue, upper, idle, strides):
     """``(tiles, slices, plan)``: blocks of an item, the most that share a tile, and what the kernel is told."""
     high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
     tiles, total, longest = _chunks(which, high, wide, deep)
     slice_ = max(LEAST, -(-items * total * (TILE // DEPTH) * segments // (BLOCKS_EACH * multiprocessors)))
     slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
     plan = np.empty((), PLAN)
-    plan[()] = (*strides, form, *kinds, rows, columns, depth, which, segments, slice_, epilogue, upper)
+    plan[()] = (*strides, form, *kinds, rows, columns, depth, which, segments, slice_, epilogue, upper, idle)
     return tiles, slices, plan[()]
 
 
 def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_kind=FULL, both=False, epilogue=STORE, base=None,
-             sizes=None, factor=1.0, upper=UNTOUCHED, measured=True):  # fmt: skip
+             sums=None, sizes=None, idle=COPIED, factor=1.0, upper=UNTOUCHED):  # fmt: skip
     """``out = base + factor sizes left right``, or with transposes as ``form`` says, for each item of the batch.
 
     Parameters
@@ -133,12 +139,9 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous rows, or None; may be ``base``
     which : the k that count for a tile
     both : also add right left, with the same transposes
-    sizes : (*batch,) float64 on the device, or None for 1; an item of size 0 costs a copy of base
-    measured : whether anybody asks for what ``DEVIATION`` leaves
-
-    Returns
-    -------
-    (items, tiles, 4) float64 : what ``DEVIATION`` and ``INNER`` leave of each tile, else None
+    sums : of ``sums_of``, receives what ``DEVIATION`` and ``INNER`` leave of each tile; ``DEVIATION`` goes without, too
+    sizes : (*batch,) float64 on the device, or None for 1
+    idle : an item of size 0 is COPIED from base or LEFT as it is; if GATED it is left, and other sizes are no factors
     """
     dtype, shape = left.dtype, left.shape
     depth, rows = shape[-2:] if form == TN else shape[:-3:-1]
@@ -158,15 +161,14 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     right, right_stride, right_item = _items_of(right, batch)
     tiles, slices, plan = _plan(
         loader.multiprocessors(), items, rows, columns, depth, which, form, (left_kind, right_kind), 2 if both else 1, epilogue,
-        upper, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
+        upper, idle, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
     )  # fmt: skip
-    sums = loader.cupy().empty((items, tiles, 4), np.float64) if measured and epilogue != STORE else None
     if not (items and tiles and depth):
         if base is NULL:
             out[...] = 0
         else:
             out[...] = base
-        return sums
+        return
     parts = arrived = NULL
     if slices > 1:
         scratch = _scratch()
@@ -174,4 +176,3 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     arguments = (plan, left, right, base, NULL if sizes is None else sizes, np.float64(factor), place,
                  NULL if sums is None else sums, parts, arrived)  # fmt: skip
     loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), arguments)
-    return sums
