@@ -21,7 +21,6 @@ from .tiled import (
     MIRRORED,
     NN,
     NT,
-    NULL,
     ROWS_UP_TO_ROW,
     TN,
     UNTOUCHED,
@@ -37,9 +36,11 @@ def _launch(kernel, dtype, blocks, *arguments):
     loader.launch("newton_schulz", kernel, dtype, (blocks,), (BLOCK,), arguments)
 
 
-def _broadcast(*shapes):
+def _broadcast(one, *others):
     """As ``np.broadcast_shapes``, which takes 3 us where there is nothing to do."""
-    return np.broadcast_shapes(*shapes) if any(shapes) else ()
+    for other in others:
+        one = one if one == other else np.broadcast_shapes(one, other)
+    return one
 
 
 def _batch(*arrays):
@@ -170,7 +171,7 @@ class _Power:
         self.parts = cp.empty((self.items, self.high, self.n), np.float64)
         self.squares, self.following = (cp.empty((self.items, self.pieces), np.float64) for _ in range(2))
         self.v, self.other = cp.empty(v.shape, v.dtype), cp.empty(v.shape, v.dtype)
-        self._sum(np.int32(0), v, np.float64(1), NULL, self.v, self.squares)
+        self._sum(np.int32(0), v, np.float64(1), None, self.v, self.squares)
 
     def _sum(self, high, *arguments):
         _launch("sum_parts", self.v.dtype, self.items * self.pieces, self.parts, high, np.int32(self.n), *arguments)
@@ -200,7 +201,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
     cp, batch, n = loader.cupy(), _batch(A, L), L.shape[-1]
     items, given = math.prod(batch), start is not None
     factors, rows = cp.empty((steps, *batch, n, n), L.dtype), cp.empty((steps + 1, *batch, 6), np.float64)
-    D, stats = (start[0], cp.ascontiguousarray(start[1])) if given else (_empty(batch, L), NULL)
+    D, stats = (start[0], cp.ascontiguousarray(start[1])) if given else (_empty(batch, L), None)
     if not items:
         return factors, D, rows, v
     sizes, sums, Y = cp.empty(batch, np.float64), tiled.sums_of(batch, n), _empty(batch, L)
@@ -211,7 +212,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
         repeated = iterations[step > 0] if step < steps else 0
         if repeated:
             power.iterate(D, 1.0, repeated)
-        squares = (power.squares, np.int32(power.pieces)) if repeated else (NULL, np.int32(0))
+        squares = (power.squares, np.int32(power.pieces)) if repeated else (None, np.int32(0))
         tiles = np.int32(0 if given and step == 0 else sums.shape[1])
         told = np.float64(tolerance), np.int32(step), np.int32(step < steps)
         lower, stride, item_size = tiled.items_of(L, batch)

@@ -23,7 +23,6 @@ STORE, DEVIATION, INNER = range(3)
 COPIED, LEFT, GATED = range(3)  # what becomes of an item of size 0
 BLOCKS_EACH = 4  # for each multiprocessor: two waves of the blocks that fit at a time
 LEAST = 8  # chunks of 16 values of k: a shorter slice costs more to add up than it saves
-NULL = np.uint64(0)
 LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
 INTS = "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
 PLAN = np.dtype([*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True)
@@ -146,13 +145,11 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     dtype, shape = left.dtype, left.shape
     depth, rows = shape[-2:] if form == TN else shape[:-3:-1]
     columns, items = right.shape[-2 if form == NT else -1], math.prod(batch)
-    place, out_stride, out_item = (NULL, columns, 0) if out is None else _items_of(out, batch)
+    place, out_stride, out_item = (None, columns, 0) if out is None else _items_of(out, batch)
     base_item = 0
-    if base is None:
-        base = NULL
-    elif base is out:
+    if base is out:
         base, base_item = place, out_item
-    else:
+    elif base is not None:
         base, stride, base_item = _items_of(base, batch)
         if stride != out_stride:
             base = loader.cupy().ascontiguousarray(base)
@@ -164,15 +161,11 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
         upper, idle, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
     )  # fmt: skip
     if not (items and tiles and depth):
-        if base is NULL:
-            out[...] = 0
-        else:
-            out[...] = base
+        out[...] = 0 if base is None else base
         return
-    parts = arrived = NULL
+    parts = arrived = None
     if slices > 1:
         scratch = _scratch()
         parts, arrived = scratch.parts_of(items * tiles * slices * TILE * TILE, dtype), scratch.arrived
-    arguments = (plan, left, right, base, NULL if sizes is None else sizes, np.float64(factor), place,
-                 NULL if sums is None else sums, parts, arrived)  # fmt: skip
+    arguments = plan, left, right, base, sizes, np.float64(factor), place, sums, parts, arrived
     loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), arguments)
