@@ -1,17 +1,18 @@
 // Products of matrices of which some are triangular: out = base + alpha sum_k left[i, k] right[k, j], for the tiles of the result and
 // the ranges of k that are not zero anyway. See fastsvgp/kernels/cuda/tiled.py.
 //
-// A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which two buffers in shared memory
-// hold in turn. Long sums are cut into slices, one block each; the last block to be done with a tile adds their parts, in a fixed
+// A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which three buffers in shared memory
+// hold in turn: while one is multiplied, two are being filled. Long sums are cut into slices, one block each; the last block to be done with a tile adds their parts, in a fixed
 // order. What a triangular operand has above its diagonal is never used, and read only where the memory is.
+#include "async.cuh"
 #include "mma.cuh"
 
 constexpr int WARPS = 4, BLOCK = WARP * WARPS;
 constexpr int TILE = 64, DEPTH = 16;
 constexpr int PITCH_K = 20, PITCH_X = sizeof(real) == 8 ? 68 : 72;  // no two lanes meet in a bank when a warp reads its fragments
-constexpr int BUFFER = TILE * PITCH_K;
+constexpr int STAGES = 3, BUFFER = TILE * PITCH_K;
 constexpr int VECTORS = TILE * DEPTH / WIDTH / BLOCK;  // of a thread, in 16 values of k of an operand
-constexpr int RESIDENT = sizeof(real) == 8 ? 2 : 3;     // blocks of a multiprocessor: what the registers allow
+constexpr int RESIDENT = 3;                             // blocks of a multiprocessor, where there is shared memory for them
 constexpr int HIGH = 2, WIDE = 4;                      // products of 16 x 8 that make the 32 x 32 of a warp
 
 enum form_t { NN, TN, NT };                                         // left right, left' right, left right'
@@ -62,37 +63,60 @@ __device__ __forceinline__ place_t place_of(int range, int n, int high, int wide
   return {a, b, 0, range == UP_TO_ROW ? a + 1 : deep};
 }
 
-// 16 values of k of an operand, for 64 of its rows (left) or columns (right) from x0. K_FAST: k runs along the rows in memory.
+// How 16 values of k of an operand, for 64 of its rows (left) or columns (right), are spread over the threads. K_FAST: k runs along the
+// rows in memory. A thread has vectors at `column` of rows APART rows from each other, `row` the first one.
 template <bool K_FAST>
-__device__ __forceinline__ void load(const operand_t& m, int x0, int k0, bool aligned, vector_t (&v)[VECTORS]) {
-  constexpr int HEIGHT = K_FAST ? TILE : DEPTH, BREADTH = K_FAST ? DEPTH : TILE, LINE = BREADTH / WIDTH;
-  const int r0 = K_FAST ? x0 : k0, c0 = K_FAST ? k0 : x0;
-  const bool below = m.kind == FULL || c0 + BREADTH <= r0;
-  const bool whole = aligned && below && r0 + HEIGHT <= m.rows && c0 + BREADTH <= m.columns;
+struct spread_t {
+  static constexpr int HEIGHT = K_FAST ? TILE : DEPTH, BREADTH = K_FAST ? DEPTH : TILE, PITCH = K_FAST ? PITCH_K : PITCH_X;
+  static constexpr int LINE = BREADTH / WIDTH, APART = BLOCK / LINE;
+  int first_row, first_column;
+
+  __device__ __forceinline__ spread_t(int x0, int k0) : first_row(K_FAST ? x0 : k0), first_column(K_FAST ? k0 : x0) {}
+  __device__ __forceinline__ int row() const { return first_row + threadIdx.x / LINE; }
+  __device__ __forceinline__ int column() const { return first_column + threadIdx.x % LINE * WIDTH; }
+  __device__ __forceinline__ int place() const { return threadIdx.x / LINE * PITCH + threadIdx.x % LINE * WIDTH; }
+  __device__ __forceinline__ bool below(int kind) const { return kind == FULL || first_column + BREADTH <= first_row; }
+};
+
+// Ask for those from x0 and k0. What the operand does not have, or has above a diagonal that bounds it, becomes zero.
+template <bool K_FAST>
+__device__ __forceinline__ void fetch(const operand_t& m, int x0, int k0, bool aligned, real* buffer) {
+  typedef spread_t<K_FAST> part_t;
+  const part_t part(x0, k0);
+  const bool below = part.below(m.kind), inside = part.first_row + part_t::HEIGHT <= m.rows && part.first_column + part_t::BREADTH <= m.columns;
+  const int row = part.row(), column = part.column();
+  const real* source = m.at + row * m.stride + column;
+  const index_t apart = part_t::APART * m.stride;
+  real* target = buffer + part.place();
+  if (aligned && below && inside) {
 #pragma unroll
-  for (int p = 0; p < VECTORS; ++p) {
-    const int q = threadIdx.x + p * BLOCK, r = r0 + q / LINE, c = c0 + q % LINE * WIDTH;
-    const real* place = m.at + r * m.stride + c;
-    if (whole) {
-      v[p] = *reinterpret_cast<const vector_t*>(place);
+    for (int p = 0; p < VECTORS; ++p) copy_async<16>(target + p * part_t::APART * part_t::PITCH, source + p * apart);
+    return;
+  }
+#pragma unroll
+  for (int p = 0; p < VECTORS; ++p, source += apart, target += part_t::APART * part_t::PITCH) {
+    const int r = row + p * part_t::APART, up_to = below ? m.columns : min(m.columns, r + 1);
+    const int count = r < m.rows ? min(max(up_to - column, 0), WIDTH) : 0;
+    if (aligned) {
+      copy_async<16>(target, source, count * static_cast<int>(sizeof(real)));
     } else {
 #pragma unroll
-      for (int e = 0; e < WIDTH; ++e) {
-        real x = 0;
-        if (r < m.rows && c + e < m.columns && (below || c + e <= r)) x = place[e];
-        v[p].e[e] = m.kind == HALF && c + e == r ? x / 2 : x;
-      }
+      for (int e = 0; e < WIDTH; ++e) copy_async<sizeof(real)>(target + e, source + e, e < count ? static_cast<int>(sizeof(real)) : 0);
     }
   }
 }
 
+// Half the diagonal of what has arrived, by the threads that asked for it.
 template <bool K_FAST>
-__device__ __forceinline__ void put(real* buffer, const vector_t (&v)[VECTORS]) {
-  constexpr int LINE = (K_FAST ? DEPTH : TILE) / WIDTH, PITCH = K_FAST ? PITCH_K : PITCH_X;
+__device__ __forceinline__ void halve(int kind, int x0, int k0, real* buffer) {
+  typedef spread_t<K_FAST> part_t;
+  const part_t part(x0, k0);
+  if (kind != HALF || part.below(kind)) return;
+  const int behind = part.row() - part.column();
 #pragma unroll
   for (int p = 0; p < VECTORS; ++p) {
-    const int q = threadIdx.x + p * BLOCK;
-    *reinterpret_cast<vector_t*>(buffer + q / LINE * PITCH + q % LINE * WIDTH) = v[p];
+    const int e = behind + p * part_t::APART;
+    if (e >= 0 && e < WIDTH) buffer[part.place() + p * part_t::APART * part_t::PITCH + e] /= 2;
   }
 }
 
@@ -150,45 +174,44 @@ __device__ __forceinline__ void add_product(const real* left, const real* right,
   }
 }
 
-template <class T>
-__device__ __forceinline__ void exchange(T& a, T& b) {
-  const T c = a;
-  a = b, b = c;
-}
-
-__device__ __forceinline__ void exchange(operand_t& a, operand_t& b) {  // part by part: it stays in registers
-  exchange(a.at, b.at), exchange(a.stride, b.stride), exchange(a.rows, b.rows), exchange(a.columns, b.columns), exchange(a.kind, b.kind);
-}
-
 // The chunks `first` to `last` of 16 values of k; with two segments the operands change places for the second one.
 template <bool LEFT_K_FAST, bool RIGHT_K_FAST>
-__device__ __forceinline__ void sum_products(operand_t left, operand_t right, const place_t& place, int chunks, int first, int last,
-                                             real (*buffers)[2][BUFFER], tile_t& sum) {
+__device__ __forceinline__ void sum_products(const operand_t& left, const operand_t& right, const place_t& place, int chunks, int first,
+                                             int last, real* buffers, tile_t& sum) {
   const bool aligned = is_aligned(left) && is_aligned(right);
-  vector_t a[VECTORS], b[VECTORS];
-  int k = place.begin * TILE + first * DEPTH, until = place.begin * TILE + chunks * DEPTH;
-  const auto fetch = [&] {
-    if (k >= until) {
-      k -= chunks * DEPTH, until = 0x7fffffff;
-      exchange(left, right);
+  const int begin = place.begin * TILE, x_left = place.row * TILE, x_right = place.column * TILE;
+  // what is told of a chunk: its first k, where it starts in either operand, and in which half of a buffer
+  const auto with = [&](int chunk, auto&& f) {
+    const bool turned = LEFT_K_FAST == RIGHT_K_FAST && chunk >= chunks;
+    const int k = begin + (turned ? chunk - chunks : chunk) * DEPTH;
+    f(k, turned ? x_right : x_left, turned ? x_left : x_right, turned ? BUFFER : 0, turned ? 0 : BUFFER);
+  };
+  const auto fetch_both = [&](int chunk, real* stage) {
+    if (chunk < last) {
+      with(chunk, [&](int k, int x_of_left, int x_of_right, int half_of_left, int half_of_right) {
+        fetch<LEFT_K_FAST>(left, x_of_left, k, aligned, stage + half_of_left);
+        fetch<RIGHT_K_FAST>(right, x_of_right, k, aligned, stage + half_of_right);
+      });
     }
-    load<LEFT_K_FAST>(left, place.row * TILE, k, aligned, a);
-    load<RIGHT_K_FAST>(right, place.column * TILE, k, aligned, b);
-    k += DEPTH;
+    commit_async();
   };
-  const auto keep = [&](int chunk) {
-    put<LEFT_K_FAST>(buffers[chunk % 2][0], a);
-    put<RIGHT_K_FAST>(buffers[chunk % 2][1], b);
-    __syncthreads();
-  };
-  fetch();
-  keep(first);
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) fetch_both(first + s, buffers + s * (2 * BUFFER));
+  real* here = buffers;
+  real* const top = buffers + (STAGES - 1) * (2 * BUFFER);
+  real* before = top;  // the buffer that was multiplied last
 #pragma unroll 1
   for (int chunk = first; chunk < last; ++chunk) {
-    const bool more = chunk + 1 < last;
-    if (more) fetch();
-    add_product<LEFT_K_FAST, RIGHT_K_FAST>(buffers[chunk % 2][0], buffers[chunk % 2][1], sum);
-    if (more) keep(chunk + 1);
+    wait_async<STAGES - 2>();
+    with(chunk, [&](int k, int x_of_left, int x_of_right, int half_of_left, int half_of_right) {
+      halve<LEFT_K_FAST>(left.kind, x_of_left, k, here + half_of_left);
+      halve<RIGHT_K_FAST>(right.kind, x_of_right, k, here + half_of_right);
+    });
+    __syncthreads();
+    fetch_both(chunk + STAGES - 1, before);
+    add_product<LEFT_K_FAST, RIGHT_K_FAST>(here, here + BUFFER, sum);
+    before = here;
+    here = here == top ? buffers : here + 2 * BUFFER;
   }
 }
 
@@ -320,7 +343,7 @@ __device__ __forceinline__ bool completes(const work_t& w, real* parts, unsigned
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
 multiply(const plan_t plan, const real* __restrict__ left, const real* __restrict__ right, const real* base,
          const double* __restrict__ sizes, double factor, real* out, double* __restrict__ sums, real* parts, unsigned* arrived) {
-  __shared__ __align__(16) real buffers[2][2][BUFFER];
+  extern __shared__ __align__(16) real buffers[];  // STAGES x 2 x BUFFER
   const work_t w = work_of(plan);
   const int first = blockIdx.y * plan.slice, rows = plan.rows, columns = plan.columns, depth = plan.depth;
   const bool idle = sizes && sizes[w.item] == 0;

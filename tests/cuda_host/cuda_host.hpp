@@ -153,11 +153,14 @@ inline float rsqrt(float x) { return 1 / std::sqrt(x); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 
-// 16-byte asynchronous copies from global to shared memory, which happen only when they are waited for: cp.async of the device, its
-// commit_group, and its wait_group until at most KEEP groups are under way.
-inline void copy16_async(void* target, const void* source) {
+// Asynchronous copies from global to shared memory, which happen only when they are waited for: see async.cuh.
+template <int BYTES>
+void copy_async(void* target, const void* source, int valid = BYTES) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
+  if (reinterpret_cast<uintptr_t>(target) % BYTES || reinterpret_cast<uintptr_t>(source) % BYTES || valid < 0 || valid > BYTES)
+    cuda_host::fail("an asynchronous copy of %d bytes that is misaligned, or of which %d count", BYTES, valid);
   cuda_host::Quiet quiet;
-  cuda_host::block->self->async.back().push_back({target, source});
+  cuda_host::block->self->async.back().push_back({target, source, BYTES, valid});
 }
 inline void commit_async() {
   cuda_host::Quiet quiet;
@@ -175,7 +178,8 @@ void wait_async() {
       groups.erase(groups.begin());
     }
     for (auto& copy : group)
-      for (int i = 0; i < 16; ++i) static_cast<char*>(copy.target)[i] = static_cast<const char*>(copy.source)[i];
+      for (int i = 0; i < copy.bytes; ++i)
+        static_cast<char*>(copy.target)[i] = i < copy.valid ? static_cast<const char*>(copy.source)[i] : 0;
   }
 }
 

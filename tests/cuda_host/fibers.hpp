@@ -104,6 +104,7 @@ struct Fiber {
   struct Copy {
     void* target;
     const void* source;
+    int bytes, valid;
   };
   std::vector<std::vector<Copy>> async;  // groups of asynchronous copies not waited for; the last one is open
 };

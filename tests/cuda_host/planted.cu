@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(64) block_sum(const real* __restric
 // out = in, reversed, 256 elements through shared memory.
 extern "C" __global__ void __launch_bounds__(256 / WIDTH) reversed(const real* __restrict__ in, real* __restrict__ out, int defect) {
   __shared__ __align__(16) real values[256];
-  copy16_async(&values[WIDTH * threadIdx.x], &in[WIDTH * threadIdx.x]);
+  copy_async<16>(&values[WIDTH * threadIdx.x], &in[WIDTH * threadIdx.x]);
   commit_async();
   if (defect != 12) wait_async<0>();                             // 12: no wait
   __syncthreads();

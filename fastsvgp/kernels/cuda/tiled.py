@@ -14,6 +14,7 @@ import numpy as np
 from . import loader
 
 BLOCK, TILE, DEPTH = 128, 64, 16  # as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
+BUFFERED = 3 * 2 * TILE * 20  # as there: elements in shared memory
 NN, TN, NT = range(3)  # as there: left right, left' right, left right'
 FULL, LOWER, HALF = range(3)  # which of an operand counts: all, the lower triangle, that with half its diagonal
 BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)  # which k count, for a result of which the lower tiles are made
@@ -21,7 +22,7 @@ ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # for one of which all 
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # what happens above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
 COPIED, LEFT, GATED = range(3)  # what becomes of an item of size 0
-BLOCKS_EACH = 4  # for each multiprocessor: two waves of the blocks that fit at a time
+BLOCKS_EACH = 4  # for each multiprocessor, of which two or three run at a time
 LEAST = 8  # chunks of 16 values of k: a shorter slice costs more to add up than it saves
 LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
 INTS = "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
@@ -168,4 +169,4 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
         scratch = _scratch()
         parts, arrived = scratch.parts_of(items * tiles * slices * TILE * TILE, dtype), scratch.arrived
     arguments = plan, left, right, base, sizes, np.float64(factor), place, sums, parts, arrived
-    loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), arguments)
+    loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), arguments, BUFFERED * dtype.itemsize)
