@@ -2,8 +2,8 @@
 // the ranges of k that are not zero anyway. See fastsvgp/kernels/cuda/tiled.py.
 //
 // A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which three buffers in shared memory
-// hold in turn: while one is multiplied, two are being filled. Long sums are cut into slices, one block each; the last block to be done with a tile adds their parts, in a fixed
-// order. What a triangular operand has above its diagonal is never used, and read only where the memory is.
+// hold in turn: while one is multiplied, two are being filled. Long sums are cut into slices, one block each; the last block to be done
+// with a tile adds their parts, in a fixed order. What a triangular operand has above its diagonal is never read.
 #include "async.cuh"
 #include "mma.cuh"
 
@@ -83,7 +83,8 @@ template <bool K_FAST>
 __device__ __forceinline__ void fetch(const operand_t& m, int x0, int k0, bool aligned, real* buffer) {
   typedef spread_t<K_FAST> part_t;
   const part_t part(x0, k0);
-  const bool below = part.below(m.kind), inside = part.first_row + part_t::HEIGHT <= m.rows && part.first_column + part_t::BREADTH <= m.columns;
+  const bool below = part.below(m.kind);
+  const bool inside = part.first_row + part_t::HEIGHT <= m.rows && part.first_column + part_t::BREADTH <= m.columns;
   const int row = part.row(), column = part.column();
   const real* source = m.at + row * m.stride + column;
   const index_t apart = part_t::APART * m.stride;
