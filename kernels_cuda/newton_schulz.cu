@@ -29,21 +29,30 @@ __device__ __forceinline__ double max_for_all(double x, double* shared) {
   return x;
 }
 
-// One block an item. stats (items, 4): norm, smallest and largest diagonal entry, trace, from those of the tiles (items, tiles, 4).
-extern "C" __global__ void __launch_bounds__(BLOCK)
-sum_deviations(const double* __restrict__ sums, int tiles, double* __restrict__ stats) {
-  __shared__ double shared[WARPS];
-  const double* mine = sums + static_cast<index_t>(blockIdx.x) * tiles * 4;
+struct norms_t {
+  double norm, smallest, largest, trace;  // of the diagonal the middle two
+};
+
+// From those of an item's tiles (tiles, 4), for all threads of its block.
+__device__ __forceinline__ norms_t norms_of(const double* __restrict__ sums, int tiles, double* shared) {
   double squares = 0, trace = 0, smallest = 1.7976931348623157e308, largest = -smallest;
   for (int t = threadIdx.x; t < tiles; t += BLOCK) {
-    squares += mine[t * 4], trace += mine[t * 4 + 3];
-    smallest = min(smallest, mine[t * 4 + 1]), largest = max(largest, mine[t * 4 + 2]);
+    squares += sums[t * 4], trace += sums[t * 4 + 3];
+    smallest = min(smallest, sums[t * 4 + 1]), largest = max(largest, sums[t * 4 + 2]);
   }
   squares = sum_for_all(squares, shared), trace = sum_for_all(trace, shared);
   smallest = -max_for_all(-smallest, shared), largest = max_for_all(largest, shared);
+  return {sqrt(squares), smallest, largest, trace};
+}
+
+// One block an item: stats (items, 4) from those of the tiles (items, tiles, 4).
+extern "C" __global__ void __launch_bounds__(BLOCK)
+sum_deviations(const double* __restrict__ sums, int tiles, double* __restrict__ stats) {
+  __shared__ double shared[WARPS];
+  const norms_t found = norms_of(sums + static_cast<index_t>(blockIdx.x) * tiles * 4, tiles, shared);
   if (threadIdx.x) return;
   double* out = stats + static_cast<index_t>(blockIdx.x) * 4;
-  out[0] = sqrt(squares), out[1] = smallest, out[2] = largest, out[3] = trace;
+  out[0] = found.norm, out[1] = found.smallest, out[2] = found.largest, out[3] = found.trace;
 }
 
 // out[item] = twice the sum over the tiles of what they left (items, tiles, 4).
@@ -138,17 +147,43 @@ sum_parts(const double* __restrict__ parts, int high, int n, const real* __restr
   if (threadIdx.x == 0) squares_out[blockIdx.x] = squares;
 }
 
-// The next step size of each item, or 0 where it is done: see newton_schulz_sizes in fastsvgp/kernels/__init__.py.
-extern "C" __global__ void __launch_bounds__(BLOCK)
-choose_sizes(const double* __restrict__ stats, const double* __restrict__ tops, int items, double root, double tolerance,
-             double* __restrict__ sizes) {
+// The next step size, or 0 where there is nothing more to do: see newton_schulz_walk in fastsvgp/kernels/__init__.py.
+__device__ __forceinline__ double next_size(double norm, double smallest, double top, double root, double tolerance) {
   constexpr double CERTIFICATE = 0.46, LEAST = 0.45, MOST = 2, FAR = 0.3;
-  const int item = blockIdx.x * BLOCK + threadIdx.x;
-  if (item >= items) return;
-  const double norm = stats[item * 4], smallest = stats[item * 4 + 1], top = max(tops[item], stats[item * 4 + 2]);
-  double size = 2 / (top + sqrt(top));
-  if (norm < CERTIFICATE) size = 1;
-  else if (top > LEAST && top < MOST) size = norm > FAR * root ? 1.5 : 1;
-  const bool going = norm > tolerance * root && norm - norm == 0 && smallest > 0;
-  sizes[item] = going ? size : 0;
+  if (!(norm > tolerance * root && norm - norm == 0 && smallest > 0)) return 0;
+  if (norm < CERTIFICATE) return 1;
+  if (top > LEAST && top < MOST) return norm > FAR * root ? 1.5 : 1;
+  return 2 / (top + sqrt(top));
+}
+
+// One block an item. Row `step` of rows (steps + 1, items, 6): norm, smallest and largest diagonal entry and trace, from what the tiles
+// left (items, tiles, 4), or where there are no tiles from `stats` (items, 4); log|L L'|; and the size of the step from here, which is
+// also put into `sizes`. The largest eigenvalue is the root of the sum of `squares` (items, pieces). An item that has come to its end
+// stays there.
+extern "C" __global__ void __launch_bounds__(BLOCK)
+decide(const double* __restrict__ stats, const double* __restrict__ sums, int tiles, const real* __restrict__ L, index_t stride,
+       index_t item_size, int n, const double* __restrict__ squares, int pieces, double tolerance, int step, int moves,
+       double* rows, double* sizes) {
+  __shared__ double shared[WARPS];
+  const index_t item = blockIdx.x;
+  double* row = rows + (static_cast<index_t>(step) * gridDim.x + item) * 6;
+  if (step && sizes[item] == 0) {
+    if (threadIdx.x < 6) row[threadIdx.x] = row[static_cast<index_t>(threadIdx.x) - static_cast<index_t>(gridDim.x) * 6];
+    return;
+  }
+  norms_t found;
+  if (tiles) found = norms_of(sums + item * tiles * 4, tiles, shared);
+  else found = {stats[item * 4], stats[item * 4 + 1], stats[item * 4 + 2], stats[item * 4 + 3]};
+  double logs = 0, square = 0;
+  for (int i = threadIdx.x; i < n; i += BLOCK) {
+    const double x = L[item * item_size + i * (stride + 1)];
+    logs += log(x > 0 ? x : 0);
+  }
+  for (int i = threadIdx.x; i < pieces; i += BLOCK) square += squares[item * pieces + i];
+  logs = sum_for_all(logs, shared), square = sum_for_all(square, shared);
+  if (threadIdx.x) return;
+  const double size = moves ? next_size(found.norm, found.smallest, max(sqrt(square), found.largest), sqrt(static_cast<double>(n)),
+                                        tolerance) : 0;
+  row[0] = found.norm, row[1] = found.smallest, row[2] = found.largest, row[3] = found.trace, row[4] = 2 * logs, row[5] = size;
+  sizes[item] = size;
 }

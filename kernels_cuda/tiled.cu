@@ -1,17 +1,18 @@
 // Products of matrices of which some are triangular: out = base + alpha sum_k left[i, k] right[k, j], for the tiles of the result and
 // the ranges of k that are not zero anyway. See fastsvgp/kernels/cuda/tiled.py.
 //
-// A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which two buffers in shared memory
-// hold in turn. Long sums are cut into slices, one block each, whose parts `finish` adds in a fixed order. What a triangular operand
-// has above its diagonal is never used, and read only where the memory is.
+// A block of four warps makes a tile of 64 x 64; each warp 32 x 32 of it, 16 values of k at a time, which three buffers in shared memory
+// hold in turn: while one is multiplied, two are being filled. Long sums are cut into slices, one block each; the last block to be done
+// with a tile adds their parts, in a fixed order. What a triangular operand has above its diagonal is never read.
+#include "async.cuh"
 #include "mma.cuh"
 
 constexpr int WARPS = 4, BLOCK = WARP * WARPS;
 constexpr int TILE = 64, DEPTH = 16;
 constexpr int PITCH_K = 20, PITCH_X = sizeof(real) == 8 ? 68 : 72;  // no two lanes meet in a bank when a warp reads its fragments
-constexpr int BUFFER = TILE * PITCH_K;
+constexpr int STAGES = 3, BUFFER = TILE * PITCH_K;
 constexpr int VECTORS = TILE * DEPTH / WIDTH / BLOCK;  // of a thread, in 16 values of k of an operand
-constexpr int RESIDENT = sizeof(real) == 8 ? 2 : 3;     // blocks of a multiprocessor: what the registers allow
+constexpr int RESIDENT = 3;                             // blocks of a multiprocessor, where there is shared memory for them
 constexpr int HIGH = 2, WIDE = 4;                      // products of 16 x 8 that make the 32 x 32 of a warp
 
 enum form_t { NN, TN, NT };                                         // left right, left' right, left right'
@@ -19,8 +20,15 @@ enum kind_t { FULL, LOWER, HALF };                                  // lower tri
 enum range_t { BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE, ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE };  // of k; ROWS: all tiles
 enum upper_t { UNTOUCHED, ZEROS, MIRRORED, EVERYTHING };            // what is written above the diagonal
 enum epilogue_t { STORE, DEVIATION, INNER };
+enum idle_t { COPIED, LEFT, GATED };                                // what an item of size 0 costs: see multiply
 
 typedef real tile_t[HIGH][WIDE][4];
+
+// What a launch is told in numbers alone: PLAN of tiled.py.
+struct plan_t {
+  index_t left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item;
+  int form, left_kind, right_kind, rows, columns, depth, range, segments, slice, epilogue, upper, idle;
+};
 
 struct operand_t {
   const real* at;
@@ -55,37 +63,61 @@ __device__ __forceinline__ place_t place_of(int range, int n, int high, int wide
   return {a, b, 0, range == UP_TO_ROW ? a + 1 : deep};
 }
 
-// 16 values of k of an operand, for 64 of its rows (left) or columns (right) from x0. K_FAST: k runs along the rows in memory.
+// How 16 values of k of an operand, for 64 of its rows (left) or columns (right), are spread over the threads. K_FAST: k runs along the
+// rows in memory. A thread has vectors at `column` of rows APART rows from each other, `row` the first one.
 template <bool K_FAST>
-__device__ __forceinline__ void load(const operand_t& m, int x0, int k0, bool aligned, vector_t (&v)[VECTORS]) {
-  constexpr int HEIGHT = K_FAST ? TILE : DEPTH, BREADTH = K_FAST ? DEPTH : TILE, LINE = BREADTH / WIDTH;
-  const int r0 = K_FAST ? x0 : k0, c0 = K_FAST ? k0 : x0;
-  const bool below = m.kind == FULL || c0 + BREADTH <= r0;
-  const bool whole = aligned && below && r0 + HEIGHT <= m.rows && c0 + BREADTH <= m.columns;
+struct spread_t {
+  static constexpr int HEIGHT = K_FAST ? TILE : DEPTH, BREADTH = K_FAST ? DEPTH : TILE, PITCH = K_FAST ? PITCH_K : PITCH_X;
+  static constexpr int LINE = BREADTH / WIDTH, APART = BLOCK / LINE;
+  int first_row, first_column;
+
+  __device__ __forceinline__ spread_t(int x0, int k0) : first_row(K_FAST ? x0 : k0), first_column(K_FAST ? k0 : x0) {}
+  __device__ __forceinline__ int row() const { return first_row + threadIdx.x / LINE; }
+  __device__ __forceinline__ int column() const { return first_column + threadIdx.x % LINE * WIDTH; }
+  __device__ __forceinline__ int place() const { return threadIdx.x / LINE * PITCH + threadIdx.x % LINE * WIDTH; }
+  __device__ __forceinline__ bool below(int kind) const { return kind == FULL || first_column + BREADTH <= first_row; }
+};
+
+// Ask for those from x0 and k0. What the operand does not have, or has above a diagonal that bounds it, becomes zero.
+template <bool K_FAST>
+__device__ __forceinline__ void fetch(const operand_t& m, int x0, int k0, bool aligned, real* buffer) {
+  typedef spread_t<K_FAST> part_t;
+  const part_t part(x0, k0);
+  const bool below = part.below(m.kind);
+  const bool inside = part.first_row + part_t::HEIGHT <= m.rows && part.first_column + part_t::BREADTH <= m.columns;
+  const int row = part.row(), column = part.column();
+  const real* source = m.at + row * m.stride + column;
+  const index_t apart = part_t::APART * m.stride;
+  real* target = buffer + part.place();
+  if (aligned && below && inside) {
 #pragma unroll
-  for (int p = 0; p < VECTORS; ++p) {
-    const int q = threadIdx.x + p * BLOCK, r = r0 + q / LINE, c = c0 + q % LINE * WIDTH;
-    const real* place = m.at + r * m.stride + c;
-    if (whole) {
-      v[p] = *reinterpret_cast<const vector_t*>(place);
+    for (int p = 0; p < VECTORS; ++p) copy_async<16>(target + p * part_t::APART * part_t::PITCH, source + p * apart);
+    return;
+  }
+#pragma unroll
+  for (int p = 0; p < VECTORS; ++p, source += apart, target += part_t::APART * part_t::PITCH) {
+    const int r = row + p * part_t::APART, up_to = below ? m.columns : min(m.columns, r + 1);
+    const int count = r < m.rows ? min(max(up_to - column, 0), WIDTH) : 0;
+    if (aligned) {
+      copy_async<16>(target, source, count * static_cast<int>(sizeof(real)));
     } else {
 #pragma unroll
-      for (int e = 0; e < WIDTH; ++e) {
-        real x = 0;
-        if (r < m.rows && c + e < m.columns && (below || c + e <= r)) x = place[e];
-        v[p].e[e] = m.kind == HALF && c + e == r ? x / 2 : x;
-      }
+      for (int e = 0; e < WIDTH; ++e) copy_async<sizeof(real)>(target + e, source + e, e < count ? static_cast<int>(sizeof(real)) : 0);
     }
   }
 }
 
+// Half the diagonal of what has arrived, by the threads that asked for it.
 template <bool K_FAST>
-__device__ __forceinline__ void put(real* buffer, const vector_t (&v)[VECTORS]) {
-  constexpr int LINE = (K_FAST ? DEPTH : TILE) / WIDTH, PITCH = K_FAST ? PITCH_K : PITCH_X;
+__device__ __forceinline__ void halve(int kind, int x0, int k0, real* buffer) {
+  typedef spread_t<K_FAST> part_t;
+  const part_t part(x0, k0);
+  if (kind != HALF || part.below(kind)) return;
+  const int behind = part.row() - part.column();
 #pragma unroll
   for (int p = 0; p < VECTORS; ++p) {
-    const int q = threadIdx.x + p * BLOCK;
-    *reinterpret_cast<vector_t*>(buffer + q / LINE * PITCH + q % LINE * WIDTH) = v[p];
+    const int e = behind + p * part_t::APART;
+    if (e >= 0 && e < WIDTH) buffer[part.place() + p * part_t::APART * part_t::PITCH + e] /= 2;
   }
 }
 
@@ -143,45 +175,44 @@ __device__ __forceinline__ void add_product(const real* left, const real* right,
   }
 }
 
-template <class T>
-__device__ __forceinline__ void exchange(T& a, T& b) {
-  const T c = a;
-  a = b, b = c;
-}
-
-__device__ __forceinline__ void exchange(operand_t& a, operand_t& b) {  // part by part: it stays in registers
-  exchange(a.at, b.at), exchange(a.stride, b.stride), exchange(a.rows, b.rows), exchange(a.columns, b.columns), exchange(a.kind, b.kind);
-}
-
 // The chunks `first` to `last` of 16 values of k; with two segments the operands change places for the second one.
 template <bool LEFT_K_FAST, bool RIGHT_K_FAST>
-__device__ __forceinline__ void sum_products(operand_t left, operand_t right, const place_t& place, int chunks, int first, int last,
-                                             real (*buffers)[2][BUFFER], tile_t& sum) {
+__device__ __forceinline__ void sum_products(const operand_t& left, const operand_t& right, const place_t& place, int chunks, int first,
+                                             int last, real* buffers, tile_t& sum) {
   const bool aligned = is_aligned(left) && is_aligned(right);
-  vector_t a[VECTORS], b[VECTORS];
-  int k = place.begin * TILE + first * DEPTH, until = place.begin * TILE + chunks * DEPTH;
-  const auto fetch = [&] {
-    if (k >= until) {
-      k -= chunks * DEPTH, until = 0x7fffffff;
-      exchange(left, right);
+  const int begin = place.begin * TILE, x_left = place.row * TILE, x_right = place.column * TILE;
+  // what is told of a chunk: its first k, where it starts in either operand, and in which half of a buffer
+  const auto with = [&](int chunk, auto&& f) {
+    const bool turned = LEFT_K_FAST == RIGHT_K_FAST && chunk >= chunks;
+    const int k = begin + (turned ? chunk - chunks : chunk) * DEPTH;
+    f(k, turned ? x_right : x_left, turned ? x_left : x_right, turned ? BUFFER : 0, turned ? 0 : BUFFER);
+  };
+  const auto fetch_both = [&](int chunk, real* stage) {
+    if (chunk < last) {
+      with(chunk, [&](int k, int x_of_left, int x_of_right, int half_of_left, int half_of_right) {
+        fetch<LEFT_K_FAST>(left, x_of_left, k, aligned, stage + half_of_left);
+        fetch<RIGHT_K_FAST>(right, x_of_right, k, aligned, stage + half_of_right);
+      });
     }
-    load<LEFT_K_FAST>(left, place.row * TILE, k, aligned, a);
-    load<RIGHT_K_FAST>(right, place.column * TILE, k, aligned, b);
-    k += DEPTH;
+    commit_async();
   };
-  const auto keep = [&](int chunk) {
-    put<LEFT_K_FAST>(buffers[chunk % 2][0], a);
-    put<RIGHT_K_FAST>(buffers[chunk % 2][1], b);
-    __syncthreads();
-  };
-  fetch();
-  keep(first);
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) fetch_both(first + s, buffers + s * (2 * BUFFER));
+  real* here = buffers;
+  real* const top = buffers + (STAGES - 1) * (2 * BUFFER);
+  real* before = top;  // the buffer that was multiplied last
 #pragma unroll 1
   for (int chunk = first; chunk < last; ++chunk) {
-    const bool more = chunk + 1 < last;
-    if (more) fetch();
-    add_product<LEFT_K_FAST, RIGHT_K_FAST>(buffers[chunk % 2][0], buffers[chunk % 2][1], sum);
-    if (more) keep(chunk + 1);
+    wait_async<STAGES - 2>();
+    with(chunk, [&](int k, int x_of_left, int x_of_right, int half_of_left, int half_of_right) {
+      halve<LEFT_K_FAST>(left.kind, x_of_left, k, here + half_of_left);
+      halve<RIGHT_K_FAST>(right.kind, x_of_right, k, here + half_of_right);
+    });
+    __syncthreads();
+    fetch_both(chunk + STAGES - 1, before);
+    add_product<LEFT_K_FAST, RIGHT_K_FAST>(here, here + BUFFER, sum);
+    before = here;
+    here = here == top ? buffers : here + 2 * BUFFER;
   }
 }
 
@@ -200,10 +231,13 @@ __device__ __forceinline__ void for_elements(const place_t& place, int rows, int
       }
 }
 
-// What becomes of the sums. DEVIATION takes one off the diagonal and leaves, for each tile, the sum of squares of the symmetric result,
-// the extremes of its diagonal before, and the sum after; INNER leaves the sum of products with the lower triangle of base alone.
-__device__ __forceinline__ void conclude(int epilogue, const place_t& place, int rows, int columns, const real* base, real alpha,
-                                         int upper, real* out, index_t stride, double* sums, tile_t& sum) {
+// What becomes of the sums. DEVIATION takes one off the diagonal and leaves, where there are sums, for each tile the sum of squares of
+// the symmetric result, the extremes of its diagonal before, and the sum after; INNER leaves the sum of products with the lower
+// triangle of base alone.
+__device__ __forceinline__ void conclude(const plan_t& plan, const place_t& place, const real* base, real alpha, real* out, double* sums,
+                                         tile_t& sum) {
+  const int rows = plan.rows, columns = plan.columns, epilogue = plan.epilogue, upper = plan.upper;
+  const index_t stride = plan.out_stride;
   const bool crossing = upper != EVERYTHING && place.row == place.column, mirrored = upper == MIRRORED;
   const auto write = [&](int i, int j, real x) {
     if (crossing && j > i) {
@@ -235,6 +269,7 @@ __device__ __forceinline__ void conclude(int epilogue, const place_t& place, int
     if (j <= i) squares += (i == j ? 1 : 2) * static_cast<double>(x) * x;
     write(i, j, x);
   });
+  if (!sums) return;
   squares = sum_warp(squares), trace = sum_warp(trace);
 #pragma unroll
   for (int bits = WARP / 2; bits; bits /= 2) {
@@ -258,75 +293,76 @@ __device__ __forceinline__ void conclude(int epilogue, const place_t& place, int
 // What a block is there for: a tile of an item, and how its sum is cut.
 struct work_t {
   place_t place;
-  index_t item, tile;   // the item, and the tile among all of them
+  index_t item, tile;   // the item, and the tile among those of all items
   int chunks, slices;   // of 16 values of k, in one segment; slices of all segments
 };
 
-__device__ __forceinline__ work_t work_of(int rows, int columns, int depth, int range, int segments, int slice) {
-  const int high = (rows + TILE - 1) / TILE, wide = (columns + TILE - 1) / TILE, deep = (depth + TILE - 1) / TILE;
-  const unsigned tiles = range >= ROWS_UP_TO_ROW ? high * wide : high * (high + 1) / 2;
+__device__ __forceinline__ work_t work_of(const plan_t& p) {
+  const int high = (p.rows + TILE - 1) / TILE, wide = (p.columns + TILE - 1) / TILE, deep = (p.depth + TILE - 1) / TILE;
+  const unsigned tiles = p.range >= ROWS_UP_TO_ROW ? high * wide : high * (high + 1) / 2;
   work_t w;
   w.tile = blockIdx.x, w.item = blockIdx.x / tiles;
-  w.place = place_of(range, blockIdx.x % tiles, high, wide, deep);
-  const int end = w.place.end * TILE < depth ? w.place.end * TILE : depth;
+  w.place = place_of(p.range, blockIdx.x % tiles, high, wide, deep);
+  const int end = w.place.end * TILE < p.depth ? w.place.end * TILE : p.depth;
   w.chunks = (end - w.place.begin * TILE + DEPTH - 1) / DEPTH;
-  w.slices = (w.chunks * segments + slice - 1) / slice;
+  w.slices = (w.chunks * p.segments + p.slice - 1) / p.slice;
   return w;
+}
+
+// Is this block the last of its tile to put its sum among the parts? Then it has the sum of all, added in the order of the slices; and
+// the counter of the tile is zero again.
+__device__ __forceinline__ bool completes(const work_t& w, real* parts, unsigned* arrived, tile_t& sum) {
+  __shared__ unsigned before;
+  real* tile = parts + w.tile * gridDim.y * (TILE * TILE) + threadIdx.x;
+  real* mine = tile + blockIdx.y * (TILE * TILE);
+#pragma unroll
+  for (int e = 0; e < TILE * TILE / BLOCK; ++e) mine[e * BLOCK] = sum[e / 4 / WIDE][e / 4 % WIDE][e % 4];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    before = atomicInc(arrived + w.tile, w.slices - 1);
+    __threadfence();
+  }
+  __syncthreads();
+  if (before != static_cast<unsigned>(w.slices - 1)) return false;
+#pragma unroll
+  for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] = 0;
+#pragma unroll 1
+  for (int s = 0; s < w.slices; ++s) {
+    const real* part = tile + s * (TILE * TILE);
+#pragma unroll
+    for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] += part[e * BLOCK];
+  }
+  return true;
 }
 
 // One block for each tile of each item (x) and each slice (y). Stored operands: left (rows, depth) or (depth, rows), right (depth,
 // columns) or (columns, depth), rows `..._stride` apart and items `..._item`. base and out have `out_stride`. alpha is `factor`, times
-// sizes[item] where there are sizes: an item of size 0 costs a copy of base and no products. Sums in several slices go to `parts`
-// (tiles, slices, 64 x 64).
+// sizes[item] where there are sizes and they are not GATED. An item of size 0 costs no products: a copy of base (COPIED), or nothing, as
+// nothing of it is written (LEFT, GATED). Sums in several slices go to `parts` (tiles, slices, 64 x 64); `arrived` counts them, a zero
+// for each tile before and after.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-multiply(int form, int rows, int columns, int depth, int range, int segments, int slice,
-         const real* __restrict__ left, index_t left_stride, index_t left_item, int left_kind, const real* __restrict__ right,
-         index_t right_stride, index_t right_item, int right_kind, int epilogue, const real* base, index_t base_item,
-         const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
-         double* __restrict__ sums, real* __restrict__ parts) {
-  __shared__ __align__(16) real buffers[2][2][BUFFER];
-  const work_t w = work_of(rows, columns, depth, range, segments, slice);
-  const int first = blockIdx.y * slice;
-  if (static_cast<int>(blockIdx.y) >= w.slices) return;
-  const int last = min(first + slice, w.chunks * segments);
-  const bool turned_left = form == TN, turned_right = form == NT;
-  const operand_t a = {left + w.item * left_item, left_stride, turned_left ? depth : rows, turned_left ? rows : depth, left_kind};
-  const operand_t b = {right + w.item * right_item, right_stride, turned_right ? columns : depth, turned_right ? depth : columns,
-                       right_kind};
+multiply(const plan_t plan, const real* __restrict__ left, const real* __restrict__ right, const real* base,
+         const double* __restrict__ sizes, double factor, real* out, double* __restrict__ sums, real* parts, unsigned* arrived) {
+  extern __shared__ __align__(16) real buffers[];  // STAGES x 2 x BUFFER
+  const work_t w = work_of(plan);
+  const int first = blockIdx.y * plan.slice, rows = plan.rows, columns = plan.columns, depth = plan.depth;
   const bool idle = sizes && sizes[w.item] == 0;
-  if (idle && gridDim.y > 1) return;
+  if (static_cast<int>(blockIdx.y) >= (idle ? plan.idle == COPIED : w.slices)) return;
+  const int last = min(first + plan.slice, w.chunks * plan.segments);
+  const bool turned_left = plan.form == TN, turned_right = plan.form == NT;
+  const operand_t a = {left + w.item * plan.left_item, plan.left_stride, turned_left ? depth : rows, turned_left ? rows : depth,
+                       plan.left_kind};
+  const operand_t b = {right + w.item * plan.right_item, plan.right_stride, turned_right ? columns : depth,
+                       turned_right ? depth : columns, plan.right_kind};
   tile_t sum = {};
   if (!idle) {
-    if (form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
-    else if (form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    if (plan.form == NN) sum_products<true, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    else if (plan.form == TN) sum_products<false, false>(a, b, w.place, w.chunks, first, last, buffers, sum);
     else sum_products<true, true>(a, b, w.place, w.chunks, first, last, buffers, sum);
+    if (w.slices > 1 && !completes(w, parts, arrived, sum)) return;
   }
-  if (gridDim.y > 1) {
-    real* part = parts + (w.tile * gridDim.y + blockIdx.y) * (TILE * TILE) + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < TILE * TILE / BLOCK; ++e) part[e * BLOCK] = sum[e / 4 / WIDE][e / 4 % WIDE][e % 4];
-    return;
-  }
-  const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
-  conclude(epilogue, w.place, rows, columns, base ? base + w.item * base_item : base, alpha, upper, out + w.item * out_item, out_stride,
-           sums + w.tile * 4, sum);
-}
-
-// The slices of each tile, in their order, and what becomes of them.
-extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-finish(int rows, int columns, int depth, int range, int segments, int slice, int epilogue, const real* base,
-       index_t base_item, const double* __restrict__ sizes, double factor, int upper, real* out, index_t out_stride, index_t out_item,
-       double* __restrict__ sums, const real* __restrict__ parts, int pitch) {
-  const work_t w = work_of(rows, columns, depth, range, segments, slice);
-  tile_t sum = {};
-  const int slices = sizes && sizes[w.item] == 0 ? 0 : w.slices;
-#pragma unroll 1
-  for (int s = 0; s < slices; ++s) {
-    const real* part = parts + (w.tile * pitch + s) * (TILE * TILE) + threadIdx.x;
-#pragma unroll
-    for (int e = 0; e < TILE * TILE / BLOCK; ++e) sum[e / 4 / WIDE][e / 4 % WIDE][e % 4] += part[e * BLOCK];
-  }
-  const real alpha = static_cast<real>(sizes ? factor * sizes[w.item] : factor);
-  conclude(epilogue, w.place, rows, columns, base ? base + w.item * base_item : base, alpha, upper, out + w.item * out_item, out_stride,
-           sums + w.tile * 4, sum);
+  const real alpha = static_cast<real>(sizes && plan.idle != GATED ? factor * sizes[w.item] : factor);
+  conclude(plan, w.place, base ? base + w.item * plan.base_item : base, alpha, out + w.item * plan.out_item,
+           sums ? sums + w.tile * 4 : sums, sum);
 }

@@ -81,4 +81,4 @@ def small_run(twin, dtype):
     D, stats = twin.newton_schulz_gram(unread(A), unread(L))
     twin.newton_schulz_curvature(unread(A), unread(L), unread(D))
     twin.tril_congruence(unread(L), unread(S))
-    twin.newton_schulz_sizes(stats, D, v, 0.0, 1)
+    twin.newton_schulz_walk(A, unread(L), v, 0.0, 1, (D, stats), (1, 1))

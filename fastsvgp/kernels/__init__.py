@@ -308,33 +308,47 @@ def power_iteration(S, v, shift=0.0, iterations=3):
     return twin("newton_schulz", S=S, v=v).power_iteration(S, v, shift, iterations)
 
 
-def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
-    """``(sizes, v)``: the size of the next step from each factor, 0 where there is nothing more to do.
+def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3)):
+    """Several steps of sizes that follow from where they start. On a device nothing waits: sizes and the end are decided there.
 
     Parameters
     ----------
-    stats : (..., 4) and D : (..., M, M)
-        Of ``newton_schulz_gram``.
+    A : (..., M, M), symmetric, and L : (..., M, M), lower
+        Only their lower triangles are read. Leading axes broadcast.
     v : (..., M)
-        For ``power_iteration``: any non-zero vector at first, then the one of the last call.
+        For ``power_iteration``: any non-zero vector at first, then the one of the last call; or None where no step is taken.
     tolerance : float
         On ||D||_F / sqrt(M).
+    steps : int
+        At most so many: those of an item end where there is nothing more to do.
+    start : (D, stats), optional
+        Of ``newton_schulz_gram(A, L)``, for the whole batch. D may be lost.
+    iterations : (int, int)
+        Of power iteration before the first step, where ten are good at first, and before each of the others. With 0 the largest
+        diagonal entry stands for the largest eigenvalue: nothing changes where ||D||_F < 0.46 already.
 
     Returns
     -------
-    sizes : (...) float64
-        With lam the largest eigenvalue of L' A L, by ``iterations`` of power iteration (ten are good at first): 1 where
-        ||D||_F < 0.46, from where unit steps converge quadratically, and while 0.45 < lam < 2 (1.5 where ||D||_F > 0.3 sqrt(M));
-        else 2 / (lam + sqrt(lam)), which takes lam to 1. It is 0 where the tolerance is reached, and where D is not finite or
-        L' A L has a diagonal entry that is not positive; ``newton_schulz_update`` leaves such an L as it is.
+    factors : (steps, ..., M, M)
+        After each step; what is there after the last step of an item is not defined.
+    D : (..., M, M)
+        Of the last factor of each item.
+    rows : (steps + 1, ..., 6) float64
+        Of each factor, that of the start first: the four of ``newton_schulz_gram``; log|L L'|, or -infinity where a diagonal
+        entry of L is not positive; and the size of the step from there, 0 where none was taken. From there on rows repeat.
+    v : (..., M)
 
     Notes
     -----
-    On a device nothing waits, so a loop of ``newton_schulz_gram``, ``newton_schulz_sizes`` and ``newton_schulz_update`` is queued
-    at once: step sizes and the stop of each item of a batch are decided there. For one that always descends see
-    ``fastsvgp.inverse_factor``.
+    With lam the largest eigenvalue of L' A L the size is 1 where ||D||_F < 0.46, from where unit steps converge quadratically,
+    and while 0.45 < lam < 2 (1.5 where ||D||_F > 0.3 sqrt(M)); else 2 / (lam + sqrt(lam)), which takes lam to 1. It is 0 where
+    the tolerance is reached, and where D is not finite or L' A L has a diagonal entry that is not positive. Such steps mostly
+    lead closer; ``fastsvgp.inverse_factor`` looks whether they did.
+
+    Cost: 4/3 M^3 flops a step, and M^3 at first where there is no ``start``.
     """
-    return twin("newton_schulz", stats=stats, D=D, v=v).newton_schulz_sizes(stats, D, v, tolerance, iterations)
+    named = {} if start is None else {"start[0]": start[0], "start[1]": start[1]}
+    return twin("newton_schulz", A=A, L=L, v=v, **named).newton_schulz_walk(A, L, v, tolerance, steps, start, iterations)
 
 
 # --- products: the one BLAS, and the fused passes over (M, N) arrays between its calls -----------------------------------

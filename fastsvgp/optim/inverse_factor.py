@@ -11,10 +11,9 @@ from ..kernels.memory import explaining
 from .schedules import as_schedule
 
 CERTIFICATE = 0.46  # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
-SAFE = 0.45, 2.0  # unit steps are taken while the largest eigenvalue of L' A L lies between these
-FAR = 0.3  # normalised residual above which a step of 1.5 in place of 1 saves a fifth of the steps
 SCALED = 0.2, 5.0  # the columns of a start are scaled where the diagonal of L' A L leaves this range
 SUFFICIENT = 1e-4  # a step counts when the objective falls by this part of what its slope promises
+AHEAD = 4  # steps that a device takes before the host looks: three waits of four are saved, and at the end two steps may be idle
 ROUNDING = 0.17  # the residual stalls at about this times eps times the condition number: 2e-8 cond(A) in float32
 
 
@@ -122,7 +121,8 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     Notes
     -----
     4/3 M^3 flops a step and M^3 for the first residual (and for each scaling of the start, at most two); a line search costs
-    another 8/3 M^3.
+    another 8/3 M^3. A device takes up to four steps before the host looks at them, with a factor in memory for each: those after
+    one that led nowhere are left out.
 
     The objective KL[N(0, L L') || N(0, A^-1)] = (tr L' A L - M) / 2 - sum log L_ii + const is strictly convex in L. Along a
     natural-gradient step L (I - g Phi), Phi the lower triangle of E - I with half its diagonal, it changes by
@@ -160,10 +160,12 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
 
 
 class _Point(NamedTuple):
-    """A factor, D = L' A L - I, its norm, the extremes of the diagonal of L' A L, the objective, and log|L L'|."""
+    """A factor, D = L' A L - I with its statistics where a walk may start, the norm of D, the extremes of the diagonal of L' A L,
+    the objective, and log|L L'|."""
 
     L: np.ndarray
     D: np.ndarray
+    stats: np.ndarray
     norm: float
     smallest: float
     largest: float
@@ -171,12 +173,49 @@ class _Point(NamedTuple):
     log_det: float
 
 
+def _points(factors, D, rows):
+    """Those of ``newton_schulz_walk``, and the size of the step from each; only the last one has D. One wait for a device."""
+    numbers = rows.tolist()
+    last = next(i for i, row in enumerate(numbers) if row[5] == 0)
+    for i, (L, (norm, smallest, largest, trace, log_det, size)) in enumerate(zip(factors, numbers[: last + 1], strict=False)):
+        start = (D, rows[i, :4]) if i == last else (None, None)
+        yield _Point(L, *start, norm, smallest, largest, (trace - log_det) / 2, log_det), size
+
+
 def _point(A, L):
-    D, stats = kernels.newton_schulz_gram(A, L)
-    norm, smallest, largest, trace = stats.tolist()
-    diagonal = _on_host(L.diagonal())
-    log_det = 2 * float(np.log(diagonal).sum()) if (diagonal > 0).all() else -math.inf
-    return _Point(L, D, norm, smallest, largest, (trace - log_det) / 2, log_det)
+    _, D, rows, _ = kernels.newton_schulz_walk(A, L, None, 0.0, 0)
+    return next(_points([L], D, rows))[0]
+
+
+class _Walk:
+    """Steps by the rule, asked for one after the other; a device has taken several when the host looks at the first one."""
+
+    def __init__(self, A, power, tolerance, ahead):
+        self.A, self.tolerance, self.ahead, self.iterations = A, tolerance, ahead, (10, 3)
+        self.power = power  # where the next power iteration starts
+        self.taken = []  # the last one first
+
+    def step(self, now, most):
+        """``(size, point)``, for the point that the last step led to, or for any other one that has D."""
+        if now.D is not None:
+            iterations = (0, 0) if now.norm < CERTIFICATE else self.iterations
+            steps, start = self._how_many(now.norm, most), (now.D, now.stats)
+            walked = kernels.newton_schulz_walk(self.A, now.L, self.power, self.tolerance, steps, start, iterations)
+            factors, D, rows, self.power = walked
+            points, sizes = zip(*_points([now.L, *factors], D, rows), strict=True)
+            self.taken = [*zip(sizes, points[1:] or [now], strict=False)][::-1]
+            self.iterations = 3, 3
+        return self.taken.pop()
+
+    def _how_many(self, norm, most):
+        """As many as may be taken at once, or fewer where these lead to the tolerance for certain."""
+        most = min(most, self.ahead)
+        if norm >= CERTIFICATE:
+            return most
+        steps, norm = 1, _bound(norm, 1)
+        while steps < most and norm > self.tolerance * math.sqrt(len(self.A)):
+            steps, norm = steps + 1, _bound(norm, 1)
+        return steps
 
 
 def _on_host(vector):
@@ -201,6 +240,8 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
     stalled = False
     if gap is not None:
         tolerance = 0.0
+    ahead = AHEAD if gap is None and check.backend_of(A) == "cuda" else 1
+    walk = _Walk(A, power, tolerance, ahead)
 
     def ended(reason):
         limited = reason in ("rounding", "indefinite")
@@ -221,10 +262,10 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
         if steps == max_steps:
             return ended("steps")
         if schedule is None:
-            size, power = _rule(now, power, root, iterations=10 if steps == 0 else 3)
+            size, new = walk.step(now, max_steps - steps)
         else:
             size = schedule.size(steps, state)
-        new = _point(A, kernels.newton_schulz_update(now.L, now.D, size, overwrite_d=True))
+            new = _point(A, kernels.newton_schulz_update(now.L, now.D, size, overwrite_d=True))
         if not _progress(now, new, size):
             if size == 1 and now.norm < CERTIFICATE:
                 return ended("rounding")
@@ -240,17 +281,6 @@ def descend(A, L, schedule, tolerance, max_steps, gap=None):
         if schedule is not None:
             state = schedule.observe(state, -now.objective)
         stalled = bound < CERTIFICATE and now.norm > 2 * bound  # what exceeds the bound is rounding, and it stays
-
-
-def _rule(now, power, root, iterations):
-    """The step size by the largest eigenvalue of L' A L, and the vector to start the next power iteration from."""
-    if now.norm < CERTIFICATE:
-        return 1.0, power
-    top, power = kernels.power_iteration(now.D, power, shift=1.0, iterations=iterations)
-    top = max(float(top), now.largest)
-    if SAFE[0] < top < SAFE[1]:
-        return (1.5 if now.norm > FAR * root else 1.0), power
-    return 2 / (top + math.sqrt(top)), power
 
 
 def _progress(now, new, size):

@@ -68,7 +68,7 @@ BUDGET = {
         "sum_inner": 40,
         "symmetric_times": 40,
         "sum_parts": 40,
-        "choose_sizes": 40,
+        "decide": 48,
     },
     "pairwise": {
         "matrix": 128,
@@ -103,10 +103,7 @@ BUDGET = {
     },
     "strata": {"draw_units": 64},
     "terms": {"gaussian_rows": 40, "gaussian_total": 40},
-    "tiled": {  # blocks of 128 threads: two fit in float64, three in float32
-        "multiply": 208,
-        "finish": 160,
-    },
+    "tiled": {"multiply": 160},  # blocks of 128 threads: three fit
     "triangular": {"solve": 128},
 }
 STEMS = sorted(p.stem for p in pathlib.Path(loader.source_folder()).glob("*.cu"))

@@ -47,6 +47,14 @@ def test_sanitizer_finds(sanitizer, which):
     assert "planted.cu:" in done.stderr, done.stderr[-2000:]
 
 
+@pytest.mark.parametrize("defect", [13, 14], ids=["before", "after"])
+def test_race_check_finds_missing_fences(defect):
+    if reason := sanitized.why_not("thread"):
+        pytest.skip(reason)
+    done = sanitized.run("thread", "cuda_host.planted", defect, "thread")
+    assert done.returncode == sanitized.FOUND and "planted.cu:" in done.stderr, (done.returncode, done.stderr[-2000:])
+
+
 def test_right_kernels_are_clean():
     assert planted.is_right(0)
 

@@ -1,7 +1,9 @@
 """What a device shows of streams, memory, mixed arrays, far rows and loaded kernels; tests of the emulation are beside these."""
 
 import pathlib
+import sys
 
+import newton_schulz_problems
 import numpy as np
 import pytest
 from numerics import generator
@@ -10,6 +12,7 @@ from test_mixed_devices import KERNELS, arguments_of, call
 from test_out_of_memory import said_of, small_model
 
 import fastsvgp as fs
+from fastsvgp import kernels
 from fastsvgp.kernels.cuda import checks, chevron, loader, products, triangular
 
 MODULES = {"chevron": chevron, "products": products, "checks": checks, "triangular": triangular}
@@ -24,6 +27,38 @@ def test_a_training_on_a_stream_of_its_own(real, rng):
         stream.synchronize()
     for (path, _, one), (_, _, other) in zip(fs.leaves(fs.to_host(found)), fs.leaves(fs.to_host(expected)), strict=True):
         np.testing.assert_array_equal(one, other, err_msg=path)
+
+
+def test_cut_sums_on_streams_that_run_at_once(real, rng):
+    """Each stream counts its own blocks."""
+    A, L = (real.asarray(X) for X in newton_schulz_problems.problem(rng, 300, (), np.float64)[:2])
+    expected = kernels.newton_schulz_step(A, L, 1.0).get()
+    real.cuda.get_current_stream().synchronize()
+    streams, found = [real.cuda.Stream(non_blocking=True) for _ in range(3)], []
+    for turn in range(12):
+        with streams[turn % 3]:
+            found.append(kernels.newton_schulz_step(A, L, 1.0))
+    for stream in streams:
+        stream.synchronize()
+    for one in found:
+        np.testing.assert_array_equal(one.get(), expected)
+
+
+def test_a_step_in_a_graph(real, rng):
+    if "fakegpu" in sys.modules:
+        pytest.skip("the stand-in driver has no graphs")
+    A, L = (real.asarray(X) for X in newton_schulz_problems.problem(rng, 300, (), np.float64)[:2])
+    expected = kernels.newton_schulz_step(A, L, 1.0)
+    out = real.zeros_like(L)
+    real.cuda.get_current_stream().synchronize()
+    with real.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        kernels.newton_schulz_step(A, L, 1.0, out)  # the first call on this stream
+        graph = stream.end_capture()
+        for _ in range(3):
+            out.fill(0)
+            graph.launch(stream)
+            assert real.array_equal(out, expected)
 
 
 def test_memory_that_runs_out_is_explained(real, rng):

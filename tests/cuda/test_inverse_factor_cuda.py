@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
+from oracles import inverse_factor as oracle
 
 import fastsvgp as fs
+from fastsvgp.optim import inverse_factor
 
 M = 20
 
@@ -55,18 +57,51 @@ def test_other_ends_and_batches(cupy, rng):
     assert not fs.inverse_factor(cupy.asarray(A), max_steps=2)[1].converged
 
 
-def test_a_step_of_the_loop_waits_for_three_short_copies(cupy, rng):
-    """Norms, the diagonal of the factor, the largest eigenvalue: matrices stay on the device."""
+def waits_of(A, L=None, **settings):
+    """What the loop waits for, checks of arguments left out."""
+    settings = {"schedule": None, "tolerance": 1e-3, "max_steps": 100} | settings
+    before = cupy_on_host.copies.to_host
+    info = inverse_factor.descend(A, L, **settings)[1]
+    return cupy_on_host.copies.to_host - before, info
+
+
+def test_four_steps_of_the_loop_are_one_wait(cupy, rng):
+    """Matrices stay on the device; numbers come back from the start, and from each four steps."""
     if cupy is not cupy_on_host.cupy:
         pytest.skip("a real device does not count copies")
     A = cupy.asarray(covariance(rng))
+    cold = 1 + 1  # how the diagonal is scaled, and where that leads
+    for steps in range(8):
+        waits, info = waits_of(A, max_steps=steps)
+        assert not info.converged and info.steps == steps and info.searches == 0
+        assert waits == cold + -(-steps // 4)
+    L, info = inverse_factor.descend(A, None, None, 1e-3, 100)
+    assert waits_of(A, L) == (1, info._replace(steps=0))
+    before = info.steps
+    waits, info = waits_of(A, L * 1.01)
+    assert info.converged and info.steps == 1 and waits == 2  # no more steps in advance than may be needed
+    assert waits_of(A)[0] <= cold + before // 4 + 1
 
-    def copied(steps):
-        before = cupy_on_host.copies.to_host
-        fs.inverse_factor(A, max_steps=steps)
-        return cupy_on_host.copies.to_host - before
 
-    assert copied(4) - copied(3) == 3
+def test_what_a_device_took_too_many_is_left_out(cupy, rng, monkeypatch):
+    """A step among several that leads nowhere is undone, with all after it, and replaced by a search along it."""
+    A, progress, asked = covariance(rng), inverse_factor._progress, []
+
+    def refused(now, new, size):
+        asked.append(now.objective)
+        return len(asked) not in (3, 6) and progress(now, new, size)
+
+    monkeypatch.setattr(inverse_factor, "_progress", refused)
+    results = []
+    for where in (np.copy, cupy.asarray):
+        asked.clear()
+        L, info = inverse_factor.descend(where(A), None, None, 1e-3, 100)
+        assert info.converged and info.searches == 2 and len(asked) == info.steps + 2
+        assert asked[2] == asked[3] and asked[5] == asked[6]  # from the same point again
+        assert oracle.residual(A, L if where is np.copy else L.get()) == pytest.approx(info.residual, rel=1e-6)
+        results.append(info)
+    assert results[0].steps == results[1].steps
+    assert results[0].log_det == pytest.approx(results[1].log_det, abs=1e-3)
 
 
 def test_arrays_of_two_devices_are_refused(cupy, rng):

@@ -13,12 +13,14 @@ OTHERS = {  # parameters that are no arrays, and what they are here
     **dict.fromkeys(["transpose", "transpose_a", "transpose_b", "add", "scale", "need_C", "positive"], False),
     **dict.fromkeys(["overwrite_a", "overwrite_b", "overwrite_c", "overwrite_d", "overwrite_l"], False),
     **dict.fromkeys(["jitter", "shift", "kl_bar", "tolerance", "beta1", "beta2", "epsilon"], 0.5),
-    **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "period", "rng", "step", "stream"], 1),
+    **dict.fromkeys(["num", "size", "dim", "j", "pivot", "seed", "iterations", "count", "period", "rng", "step", "steps"], 1),
     **{"need": (), "kept": None, "function": "log_ndtr", "family": "rbf", "dtype": np.float64, "shape": (2, 2)},
-    **{"geometry": (1, 2, 1, 1, 1, 1), "windows": None, "others": None},
+    **{"geometry": (1, 2, 1, 1, 1, 1), "windows": None, "others": None, "stream": 1},
 }
-NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1, ("sum_each", "factor"): 2}
+NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1}
+NUMBERS |= {("sum_each", "factor"): 2}
 TUPLES = {("adam", "out"): 3, ("sum_rows", "rows"): 1, ("sum_rows", "values"): 1, ("sum_each", "groups"): 2}
+TUPLES |= {("newton_schulz_walk", "start"): 2}
 NESTED = {"groups"}  # tuples of tuples, here of one
 
 

@@ -1,6 +1,7 @@
 """The CUDA twin of the Newton-Schulz family, on the emulation or a device: the demands on the CPU twin, and its results."""
 
 import functools
+import itertools
 import pathlib
 
 import newton_schulz_problems as problems
@@ -13,7 +14,7 @@ from oracles import inverse_factor as oracle
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import newton_schulz as cpu
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda import loader, tiled
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
@@ -69,26 +70,36 @@ def test_step_sizes_and_broadcasting(twin_of, rng):
                 np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
 
 
-def test_step_sizes_and_stop_are_decided_on_the_device(twin_of, rng):
-    """A loop that never looks at a number: three items, from far, from near, and done already."""
+@pytest.mark.parametrize("start", [False, True])
+def test_a_walk_is_decided_on_the_device(twin_of, rng, start):
+    """Sizes and the end of four items: from far, from near, done already, and not finite."""
     A, L, *_ = problems.problem(rng, 70, (4,), np.float64)
     L[0], L[2], L[3, 9, 9] = 3 * np.eye(70), oracle.inverse_factor(A[2]), np.inf
-    results, start = [], L
-    for twin in (twin_of("newton_schulz"), cpu):
-        L, v, taken = start, np.ones((4, 70)), []
-        for step in range(14):
-            D, stats = twin.newton_schulz_gram(A, L)
-            sizes, v = twin.newton_schulz_sizes(stats, D, v, 1e-5, 10 if step == 0 else 3)
-            L = twin.newton_schulz_update(L, D, sizes)
-            taken.append(sizes)
-        results.append((np.array(taken), L[:3]))
-    for one, other in zip(*results, strict=True):
+    (factors, D, rows, v), (_, truth, expected, vector) = (
+        twin.newton_schulz_walk(A, L, np.ones((4, 70)), 1e-5, 14, twin.newton_schulz_gram(A, L) if start else None, (10, 3))
+        for twin in (twin_of("newton_schulz"), cpu)
+    )
+    for one, other in ((rows[:, :3], expected[:, :3]), (D[:3], truth[:3]), (v[:3], vector[:3])):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-11)
-    taken, L = results[0]
-    np.testing.assert_array_equal(taken[-1], 0)
-    assert (taken[:, 2:] == 0).all() and (taken[:2, :2] > 0).all()
-    np.testing.assert_array_equal(L[2], start[2])
-    assert all(oracle.residual(A[i], L[i]) <= 1e-5 for i in range(3))
+    np.testing.assert_array_equal(rows[:, 3, 5], 0)
+    assert not np.isfinite(rows[:, 3, 0]).any()
+    taken = (rows[..., 5] > 0).sum(0)
+    assert taken[0] > taken[1] > 1 and (rows[taken[0] :, 0] == rows[-1, 0]).all()
+    np.testing.assert_array_equal(taken[2:], 0)
+    for i in range(2):
+        found = factors[taken[i] - 1, i]
+        assert oracle.residual(A[i], found) <= 1e-5 and not np.triu(found, 1).any()
+
+
+@every_dtype
+@pytest.mark.parametrize("M, batch", [(1, ()), (17, (2, 1)), (100, ())])
+def test_a_walk_of_few_steps(twin_of, rng, M, batch, dtype):
+    A, L, _, _, v = problems.problem(rng, M, batch, dtype)
+    for steps, iterations in ((0, (3, 3)), (1, (2, 3)), (2, (0, 0)), (2, (0, 1))):
+        results = [twin.newton_schulz_walk(A, L, v, 0.0, steps, None, iterations) for twin in (twin_of("newton_schulz"), cpu)]
+        for one, other in zip(*results, strict=True):
+            assert one.shape == other.shape and one.dtype == other.dtype
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e3 * M * np.finfo(dtype).eps)
 
 
 def test_strided_arguments_and_given_results(twin_of, rng):
@@ -155,8 +166,9 @@ def test_nothing_waits_for_the_device(rng):
 
         A, L, S, bar, v = map(cp.asarray, (A, L, S, bar, v))
         before = copies.to_host
-        D, stats = twin.newton_schulz_gram(A, L)
-        sizes, v = twin.newton_schulz_sizes(stats, D, v, 1e-6)
+        D, _ = twin.newton_schulz_gram(A, L)
+        twin.newton_schulz_walk(A, L, v, 1e-6, 2)
+        sizes = cp.asarray(np.ones(2))
         twin.newton_schulz_update(L, D, sizes)
         twin.newton_schulz_step(A, L, 0.5)
         twin.newton_schulz_step_vjp(bar, A, L, D, sizes)
@@ -184,3 +196,27 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
             results.append(problems.results_of(twin_of("newton_schulz"), *arrays, 0.7))
     for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13 * max(1, np.abs(other).max()))
+
+
+def test_counters_of_cut_sums_are_left_at_zero(rng):
+    """Whoever comes last to a tile, and where some items are idle."""
+    A, L, *_ = problems.problem(rng, 130, (2,), np.float64)
+    for order in ("forward", "reverse", "random"):
+        with emulation.emulated(order, multiprocessors=132) as twin_of:
+            twin = twin_of("newton_schulz")
+            expected = twin.newton_schulz_step(A, L, 1.0)
+            D, _ = twin.newton_schulz_gram(A, L)
+            stepped = twin.newton_schulz_update(L, D, np.array([0.0, 1.0]))
+            np.testing.assert_array_equal(stepped, [np.tril(L[0]), expected[1]])
+            (kept,) = tiled._kept.values()
+            assert kept.parts["d"].size and not kept.arrived.any()
+
+
+@pytest.mark.parametrize("which", [*range(8)])
+def test_cut_sums_have_counters_enough(which):
+    for multiprocessors, items, both in itertools.product((1, 2, 20, 132), (1, 2, 7, 100), (1, 2)):
+        for n, columns in [*itertools.product((1, 63, 65, 200, 512, 1000, 2000, 7000), (1, 100, 3000))]:
+            wide = columns if which >= tiled.ROWS_UP_TO_ROW else n
+            deep = columns if which in (tiled.WHOLE, tiled.ROWS_WHOLE) else n
+            tiles, slices, _ = tiled._plan(multiprocessors, items, n, wide, deep, which, 0, (0, 0), both, 0, 0, 0, (0,) * 7)
+            assert slices == 1 or items * tiles < 3 * tiled.BLOCKS_EACH * multiprocessors

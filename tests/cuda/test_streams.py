@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cuda import quadrature
+from fastsvgp.kernels.cuda import quadrature, tiled
 from fastsvgp.train import batches
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
@@ -87,3 +88,23 @@ def test_what_all_streams_share_is_there_when_they_get_it(rng, monkeypatch):
         kernels.gauss_hermite_nodes(there, abs(there), 5)
         kernels.normal_points(2, 8, like=there)
     assert waited == [True] * 3  # nodes, weights, points
+
+
+def test_streams_that_run_at_once_share_no_counters(monkeypatch):
+    """A stream has the same ones for all threads; but the default stream that each thread has is another one in each."""
+    with cupy_on_host.cupy_on_host() as cupy:
+        places = (0, 7, tiled.PER_THREAD)
+
+        def kept():
+            found = []
+            for ptr in places:
+                monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda ptr=ptr: SimpleNamespace(ptr=ptr))
+                found.append(tiled._scratch())
+            return found
+
+        here, there = kept(), []
+        thread = threading.Thread(target=lambda: there.extend(kept()))
+        thread.start()
+        thread.join()
+        assert [one is other for one, other in zip(here, there, strict=True)] == [True, True, False]
+        assert len({id(one) for one in here}) == 3 and all(a is b for a, b in zip(kept(), here, strict=True))

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <string>
 #include <type_traits>
 
 #include "schedule.hpp"
@@ -73,7 +74,10 @@ const char* type_code() {
   else if constexpr (std::is_same_v<U, double>) return pointer ? "*f8" : "f8";
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 8) return std::is_signed_v<U> ? (pointer ? "*i8" : "i8") : (pointer ? "*u8" : "u8");
   else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) return std::is_signed_v<U> ? (pointer ? "*i4" : "i4") : (pointer ? "*u4" : "u4");
-  else static_assert(!sizeof(T), "a kernel's parameter of a type that the emulation does not know");
+  else if constexpr (std::is_class_v<T>) {
+    static const std::string code = "V" + std::to_string(sizeof(T));
+    return code.c_str();
+  } else static_assert(!sizeof(T), "a kernel's parameter of a type that the emulation does not know");
 }
 template <class... A>
 struct Call {
@@ -118,11 +122,31 @@ UNSEEN inline void __syncwarp(unsigned mask = 0xffffffffu) {
   cuda_host::Ordering ordering(2 + 2 * (cuda_host::thread_number() / 32), cuda_host::block->self->warp_barriers++);
   cuda_host::ballot(5, mask, 0);
 }
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+// An atomic orders nothing by itself. To the race check a fence before it hands on what was done so far, a fence after it takes over
+// what others handed on.
+UNSEEN inline void __threadfence() {
+  cuda_host::Fiber& thread = *cuda_host::block->self;
+  if (thread.met) __tsan_acquire(thread.met);
+  thread.fenced = true;
+}
+UNSEEN inline void meet_atomic(void* place) {
+  cuda_host::Fiber& thread = *cuda_host::block->self;
+  if (thread.fenced) __tsan_release(place);
+  thread.met = place, thread.fenced = false;
+}
 template <class T>
 T atomicAdd(T* place, std::type_identity_t<T> value) {
   static_assert(std::is_integral_v<T>, "floating-point atomics are not deterministic");
-  return std::atomic_ref<T>(*place).fetch_add(value);
+  meet_atomic(place);
+  return std::atomic_ref<T>(*place).fetch_add(value, std::memory_order_relaxed);
+}
+inline unsigned atomicInc(unsigned* place, unsigned most) {  // counts up to `most`, and from there to 0
+  meet_atomic(place);
+  const std::atomic_ref<unsigned> counter(*place);
+  unsigned old = counter.load(std::memory_order_relaxed);
+  while (!counter.compare_exchange_weak(old, old >= most ? 0 : old + 1, std::memory_order_relaxed)) {
+  }
+  return old;
 }
 template <class T> T min(T a, T b) { return b < a ? b : a; }
 template <class T> T max(T a, T b) { return a < b ? b : a; }
@@ -139,11 +163,14 @@ inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
 
-// 16-byte asynchronous copies from global to shared memory, which happen only when they are waited for: cp.async of the device, its
-// commit_group, and its wait_group until at most KEEP groups are under way.
-inline void copy16_async(void* target, const void* source) {
+// Asynchronous copies from global to shared memory, which happen only when they are waited for: see async.cuh.
+template <int BYTES>
+void copy_async(void* target, const void* source, int valid = BYTES) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
+  if (reinterpret_cast<uintptr_t>(target) % BYTES || reinterpret_cast<uintptr_t>(source) % BYTES || valid < 0 || valid > BYTES)
+    cuda_host::fail("an asynchronous copy of %d bytes that is misaligned, or of which %d count", BYTES, valid);
   cuda_host::Quiet quiet;
-  cuda_host::block->self->async.back().push_back({target, source});
+  cuda_host::block->self->async.back().push_back({target, source, BYTES, valid});
 }
 inline void commit_async() {
   cuda_host::Quiet quiet;
@@ -161,7 +188,8 @@ void wait_async() {
       groups.erase(groups.begin());
     }
     for (auto& copy : group)
-      for (int i = 0; i < 16; ++i) static_cast<char*>(copy.target)[i] = static_cast<const char*>(copy.source)[i];
+      for (int i = 0; i < copy.bytes; ++i)
+        static_cast<char*>(copy.target)[i] = i < copy.valid ? static_cast<const char*>(copy.source)[i] : 0;
   }
 }
 

@@ -15,9 +15,9 @@ from unittest import mock
 import numpy as np
 import scipy.special
 from cuda_host import libraries_on_host
-from cuda_host.emulated import module_of
+from cuda_host.emulated import CUDA, module_of
 
-from fastsvgp.kernels.cuda import graphs, libraries, loader
+from fastsvgp.kernels.cuda import graphs, libraries, loader, tiled
 
 
 class Copies:
@@ -312,6 +312,7 @@ cupy.__dict__.update(
     ascontiguousarray=_ascontiguousarray,
     asnumpy=_asnumpy,
     count_nonzero=_count_nonzero,
+    cuda=CUDA,
     empty=_empty,
     empty_like=lambda a: _empty(a.shape, a.dtype),
 )
@@ -336,5 +337,5 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
         stack.enter_context(mock.patch.multiple(loader, **replaced))
         stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))
         stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body: body))  # run each time
+        stack.enter_context(mock.patch.dict(tiled._kept, clear=True))
         yield cupy
-

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 from cuda_host.host_module import HostModule
 
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda import loader, tiled
 
 
 def _empty(shape, dtype=float):
@@ -18,7 +18,18 @@ def _empty(shape, dtype=float):
     return np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, np.iinfo(dtype).min, dtype)
 
 
-ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty})
+class Stream(contextlib.nullcontext):
+    """The only one there is: what is launched is done."""
+
+    def __init__(self, non_blocking=False):
+        super().__init__(self)
+
+    def synchronize(self):
+        pass
+
+
+CUDA = types.SimpleNamespace(Stream=Stream, get_current_stream=lambda: types.SimpleNamespace(ptr=0), get_device_id=lambda: 0)
+ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty, "cuda": CUDA})
 
 
 @functools.cache
@@ -37,6 +48,5 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
 
     limits = {"multiprocessors": lambda: multiprocessors, "shared_memory_limit": lambda: shared_memory}
     replaced = {"cupy": lambda: ARRAYS, "launch": launch, **limits}
-    with mock.patch.multiple(loader, **replaced):
+    with mock.patch.multiple(loader, **replaced), mock.patch.dict(tiled._kept, clear=True):
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
-

@@ -100,9 +100,12 @@ struct Fiber {
   void* fake_stack = nullptr;  // AddressSanitizer's
   void* tsan = nullptr;
   unsigned barriers, warp_barriers;  // passed so far
+  void* met;                         // the last atomic, and whether a fence came before the next one
+  bool fenced;
   struct Copy {
     void* target;
     const void* source;
+    int bytes, valid;
   };
   std::vector<std::vector<Copy>> async;  // groups of asynchronous copies not waited for; the last one is open
 };
@@ -263,6 +266,7 @@ UNSEEN inline void prepare_block(Block* b, uint3 index) {
     f.collective = nullptr;
     f.async.assign(1, {});
     f.barriers = f.warp_barriers = 0;
+    f.met = nullptr, f.fenced = false;
 #if FIBER_TSAN
     constexpr size_t USED = 16 * 1024;  // likewise what the thread of an earlier block kept on this stack
     mmap(f.stack + STACK - USED, USED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -103,12 +103,12 @@ class HostModule:
         """The argument as the launch wants it; its type must be the parameter's (CuPy would pass it on unlooked at)."""
         if isinstance(argument, np.ndarray):
             found, cell = "*" + argument.dtype.str[1:], ctypes.c_void_p(argument.ctypes.data)
-        elif isinstance(argument, np.uint64) and argument == 0 and code[0] == "*":
+        elif (argument is None or isinstance(argument, np.uint64) and argument == 0) and code[0] == "*":
             found, cell = code, ctypes.c_void_p(0)  # a null pointer
         elif isinstance(argument, np.generic):
             found, cell = argument.dtype.str[1:], ctypes.create_string_buffer(argument.tobytes())
         else:
-            raise TypeError(f"{kernel}: argument {i} is {type(argument).__name__}; give an array or a NumPy scalar")
+            raise TypeError(f"{kernel}: argument {i} is {type(argument).__name__}; give an array, a NumPy scalar or None")
         if found != code:
             raise TypeError(f"{kernel}: argument {i} is {found}, the parameter is {code}")
         return cell

@@ -27,9 +27,28 @@ extern "C" __global__ void __launch_bounds__(64) block_sum(const real* __restric
 // out = in, reversed, 256 elements through shared memory.
 extern "C" __global__ void __launch_bounds__(256 / WIDTH) reversed(const real* __restrict__ in, real* __restrict__ out, int defect) {
   __shared__ __align__(16) real values[256];
-  copy16_async(&values[WIDTH * threadIdx.x], &in[WIDTH * threadIdx.x]);
+  copy_async<16>(&values[WIDTH * threadIdx.x], &in[WIDTH * threadIdx.x]);
   commit_async();
   if (defect != 12) wait_async<0>();                             // 12: no wait
   __syncthreads();
   for (int i = threadIdx.x; i < 256; i += blockDim.x) out[i] = values[255 - i];
+}
+
+// out[i] = sum over all blocks of in[block][i], i < 64, by the last block to arrive, which leaves the counter at zero.
+extern "C" __global__ void __launch_bounds__(64)
+sum_of_blocks(const real* __restrict__ in, real* parts, unsigned* arrived, real* __restrict__ out, int defect) {
+  __shared__ unsigned before;
+  const int t = threadIdx.x;
+  parts[blockIdx.x * 64 + t] = in[blockIdx.x * 64 + t];
+  __syncthreads();
+  if (t == 0) {
+    if (defect != 13) __threadfence();                             // 13: what the block left may come after its mark
+    before = atomicInc(arrived, gridDim.x - 1);
+    if (defect != 14) __threadfence();                             // 14: what others left may be read before their marks
+  }
+  __syncthreads();
+  if (before != gridDim.x - 1) return;
+  real sum = 0;
+  for (unsigned b = 0; b < gridDim.x; ++b) sum += parts[b * 64 + t];
+  out[t] = sum;
 }

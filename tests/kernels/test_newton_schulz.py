@@ -125,25 +125,31 @@ def test_power_iteration_of_nothing_is_zero(dtype):
     assert v.dtype == dtype
 
 
-def test_sizes_lead_to_the_factor_and_stop(rng):
+def test_a_walk_leads_to_the_factor_and_stops(rng):
     """From far away; each item of a batch stops by itself, and stays where it is."""
     A, L = problem(rng, 40, (2,))
     L[0] = 3 * np.eye(40)
-    v, sizes = np.ones((2, 40)), []
-    for step in range(40):
-        D, stats = kernels.newton_schulz_gram(A, L)
-        g, v = kernels.newton_schulz_sizes(stats, D, v, 1e-6, iterations=10 if step == 0 else 3)
-        sizes.append(g)
-        before, L = L, kernels.newton_schulz_update(L, D, g)
-    sizes = np.array(sizes)
-    np.testing.assert_array_equal(sizes[-1], 0)
-    np.testing.assert_array_equal(L, before)
+    factors, D, rows, _ = kernels.newton_schulz_walk(unread(A), unread(L), np.ones((2, 40)), 1e-6, 40, iterations=(10, 3))
+    sizes = rows[..., 5]
+    np.testing.assert_array_equal(sizes[-2:], 0)
+    np.testing.assert_array_equal(factors[-1], factors[-2])
     assert sizes[0, 0] < 0.45 and ((sizes > 0).sum(0) > 2).all() and (sizes[:, 1] > 0).sum() < (sizes[:, 0] > 0).sum()
     for i in range(2):
-        assert oracle.residual(A[i], L[i]) <= 1e-6
+        assert oracle.residual(A[i], factors[-1, i]) <= 1e-6
+    for at, step in ((L, 0), (factors[4], 5)):
+        expected = kernels.newton_schulz_gram(A, at)[1]
+        np.testing.assert_array_equal(rows[step, :, :4], expected)
+        np.testing.assert_allclose(rows[step, :, 4], 2 * np.log(np.diagonal(at, axis1=1, axis2=2)).sum(-1))
+    # the same in parts
+    v, start, walked = np.ones((2, 40)), kernels.newton_schulz_gram(A, L), L
+    for first, steps in ((10, 3), (3, 2)):
+        some, D, part, v = kernels.newton_schulz_walk(A, walked, v, 1e-6, steps, start, (first, 3))
+        walked, start = some[-1], (D, part[-1, :, :4])
+    np.testing.assert_array_equal(walked, factors[4])
     L[0, 3, 3] = np.inf
-    D, stats = kernels.newton_schulz_gram(A, L)
-    assert kernels.newton_schulz_sizes(stats, D, v, 1e-6)[0][0] == 0
+    assert kernels.newton_schulz_walk(A, L, v, 1e-6, 1)[2][0, 0, 5] == 0
+    L[0, 3, 3] = -1
+    assert kernels.newton_schulz_walk(A, L, v, 1e-6, 0)[2][0, 0, 4] == -np.inf
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])

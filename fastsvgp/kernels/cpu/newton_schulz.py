@@ -13,7 +13,7 @@ from .blas import N
 from .threads import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
-CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_sizes
+CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_walk
 
 
 # --- one pass each ------------------------------------------------------------------------------------------------------
@@ -188,7 +188,24 @@ def power_iteration(S, v, shift=0.0, iterations=3):
     return size, v[..., 0]
 
 
-def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
+def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3)):
+    D, stats = newton_schulz_gram(A, L) if start is None else start
+    factors, rows = [], np.empty((steps + 1, *D.shape[:-2], 6))
+    for step in range(steps + 1):
+        diagonal = np.diagonal(L, axis1=-2, axis2=-1).astype(np.float64)
+        with np.errstate(all="ignore"):
+            logs = np.log(np.where(diagonal > 0, diagonal, 0)).sum(-1)
+        rows[step, ..., :4], rows[step, ..., 4], rows[step, ..., 5] = stats, 2 * logs, 0
+        if step < steps:
+            sizes, v = _next_sizes(stats, D, v, tolerance, iterations[step > 0])
+            rows[step, ..., 5] = sizes
+            L = newton_schulz_update(L, D, sizes, overwrite_d=True)
+            factors.append(L)
+            D, stats = newton_schulz_gram(A, L)
+    return L[None] if steps == 1 else np.array(factors, D.dtype).reshape(steps, *D.shape), D, rows, v
+
+
+def _next_sizes(stats, D, v, tolerance, iterations):
     root, (norm, smallest, largest, _) = np.sqrt(D.shape[-1]), np.moveaxis(stats, -1, 0)
     with np.errstate(all="ignore"):  # where D is not finite: there the size is 0
         top, v = power_iteration(D, v, 1.0, iterations)

@@ -13,8 +13,10 @@ from .tiled import (
     DEVIATION,
     EVERYTHING,
     FROM_ROW,
+    GATED,
     HALF,
     INNER,
+    LEFT,
     LOWER,
     MIRRORED,
     NN,
@@ -34,8 +36,15 @@ def _launch(kernel, dtype, blocks, *arguments):
     loader.launch("newton_schulz", kernel, dtype, (blocks,), (BLOCK,), arguments)
 
 
-def _batch(*arrays, axes=2):
-    return np.broadcast_shapes(*(X.shape[:-axes] for X in arrays))
+def _broadcast(one, *others):
+    """As ``np.broadcast_shapes``, which takes 3 us where there is nothing to do."""
+    for other in others:
+        one = one if one == other else np.broadcast_shapes(one, other)
+    return one
+
+
+def _batch(*arrays):
+    return _broadcast(*(X.shape[:-2] for X in arrays))
 
 
 def _empty(batch, like):
@@ -61,22 +70,20 @@ def _product_of_lower(P, Q, batch, p_kind=LOWER, q_kind=LOWER):
     return out
 
 
-def _deviation(A, L, out=None):
-    """``(D, sums)``: D = L' A L - I, and what sums over its tiles leave; None where it is empty."""
-    batch = _batch(A, L)
-    D = _empty(batch, L) if out is None else out
-    if not D.size:
-        return D, None
-    Y = _product_of_lower(A, L, batch, p_kind=HALF)
-    sums = tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
-                          epilogue=DEVIATION)  # fmt: skip
-    return D, sums
+def _deviation(A, L, D, Y, sums=None, **gate):
+    """``D = L' A L - I``; Y is scratch."""
+    batch = D.shape[:-2]
+    tiled.multiply(NN, A, L, Y, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, **gate)
+    tiled.multiply(TN, L, Y, D, FROM_ROW, batch=batch, left_kind=LOWER, right_kind=LOWER, both=True, upper=ZEROS,
+                   epilogue=DEVIATION, sums=sums, **gate)  # fmt: skip
 
 
 def newton_schulz_gram(A, L, out=None):
-    D, sums = _deviation(A, L, out)
-    stats = loader.cupy().empty((*D.shape[:-2], 4), np.float64)
-    if sums is not None:
+    batch, stats = _batch(A, L), loader.cupy().empty((*_batch(A, L), 4), np.float64)
+    D = _empty(batch, L) if out is None else out
+    if D.size:
+        sums = tiled.sums_of(batch, L.shape[-1])
+        _deviation(A, L, D, _empty(batch, L), sums)
         _launch("sum_deviations", L.dtype, len(sums), sums, np.int32(sums.shape[1]), stats)
     return D, stats
 
@@ -87,7 +94,7 @@ def newton_schulz_update(L, D, step_size, overwrite_d=False):
 
 def _update(L, D, step_size, out=None):
     """L - g L Phi(D)."""
-    batch = np.broadcast_shapes(L.shape[:-2], D.shape[:-2], np.shape(step_size))
+    batch = _broadcast(L.shape[:-2], D.shape[:-2], getattr(step_size, "shape", ()))
     sizes, factor = _sizes(step_size, batch)
     out = _empty(batch, D) if out is None else out
     tiled.multiply(NN, L, D, out, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=L, sizes=sizes, factor=-factor,
@@ -96,13 +103,17 @@ def _update(L, D, step_size, out=None):
 
 
 def newton_schulz_step(A, L, step_size, out=None):
-    return _update(L, _deviation(A, L)[0], step_size, out)
+    batch = _batch(A, L)
+    whole = _broadcast(batch, getattr(step_size, "shape", ()))
+    D, out = _empty(batch, L), _empty(whole, L) if out is None else out
+    _deviation(A, L, D, out if whole == batch else _empty(batch, L))
+    return _update(L, D, step_size, out)
 
 
 def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     # as in the CPU twin: C = L' G with G = tril(L_new_bar), S = Phi(C) + Phi(C)', whose lower triangle is that of C, and
     #   A_bar = -g/2 L S L',    L_bar = tril(G - g G Phi(D)') - g tril(A L S).
-    batch = np.broadcast_shapes(L_new_bar.shape[:-2], np.shape(step_size))
+    batch = _broadcast(L_new_bar.shape[:-2], getattr(step_size, "shape", ()))
     sizes, factor = _sizes(step_size, batch)
     scaled = dict(batch=batch, sizes=sizes)
     S, A_bar, L_bar = _empty(batch, L), _empty(batch, L), None
@@ -144,38 +155,71 @@ def newton_schulz_curvature(A, L, D):
     P = _product_of_lower(L, D, batch, q_kind=HALF)
     curvature = loader.cupy().zeros(batch, np.float64)
     if P.size:
-        sums = tiled.multiply(NN, A, P, None, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, epilogue=INNER, base=P)
+        sums = tiled.sums_of(batch, P.shape[-1])
+        tiled.multiply(NN, A, P, None, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, epilogue=INNER, base=P, sums=sums)
         _launch("sum_inner", P.dtype, len(sums), sums, np.int32(sums.shape[1]), curvature)
     return P, curvature
 
 
+class _Power:
+    """A vector for each item, and the sums of squares of its parts."""
+
+    def __init__(self, v, batch):
+        cp, self.n, self.items = loader.cupy(), v.shape[-1], math.prod(batch)
+        self.high, self.pieces = -(-self.n // TILE), -(-self.n // BLOCK)
+        v = cp.ascontiguousarray(cp.broadcast_to(v, (*batch, self.n)))
+        self.parts = cp.empty((self.items, self.high, self.n), np.float64)
+        self.squares, self.following = (cp.empty((self.items, self.pieces), np.float64) for _ in range(2))
+        self.v, self.other = cp.empty(v.shape, v.dtype), cp.empty(v.shape, v.dtype)
+        self._sum(np.int32(0), v, np.float64(1), None, self.v, self.squares)
+
+    def _sum(self, high, *arguments):
+        _launch("sum_parts", self.v.dtype, self.items * self.pieces, self.parts, high, np.int32(self.n), *arguments)
+
+    def iterate(self, S, shift, iterations):
+        """With S of contiguous matrices, one for each item or for all."""
+        item_size, tiles = np.int64(self.n**2 if S.size > self.n**2 else 0), self.items * self.high * (self.high + 1) // 2
+        high, pieces, shift = np.int32(self.high), np.int32(self.pieces), np.float64(shift)
+        for _ in range(iterations):
+            given = S, item_size, np.int32(self.n), self.v, self.squares, pieces, self.parts
+            _launch("symmetric_times", self.v.dtype, tiles, *given)
+            self._sum(high, self.v, shift, self.squares, self.other, self.following)
+            self.v, self.other, self.squares, self.following = self.other, self.v, self.following, self.squares
+
+
 def power_iteration(S, v, shift=0.0, iterations=3):
     cp = loader.cupy()
-    batch = np.broadcast_shapes(S.shape[:-2], v.shape[:-1])
-    n, items = S.shape[-1], math.prod(batch)
-    S, _, item_size = tiled.items_of(_contiguous(S), batch)
-    v = cp.ascontiguousarray(cp.broadcast_to(v, (*batch, n)))
-    if iterations == 0 or not items:
-        return cp.zeros(batch, np.float64), v
-    high, pieces = -(-n // TILE), -(-n // BLOCK)
-    parts, none = cp.empty((items, high, n), np.float64), np.uint64(0)
-    squares, following = cp.empty((2, items, pieces), np.float64)
-    out = cp.empty(v.shape, v.dtype)
-    _launch("sum_parts", v.dtype, items * pieces, parts, np.int32(0), np.int32(n), v, np.float64(1), none, out, squares)
-    for _ in range(iterations):
-        v, out = out, cp.empty(v.shape, v.dtype)
-        tiles = items * high * (high + 1) // 2
-        _launch("symmetric_times", v.dtype, tiles, S, item_size, np.int32(n), v, squares, np.int32(pieces), parts)
-        both = np.int32(high), np.int32(n), v, np.float64(shift), squares
-        _launch("sum_parts", v.dtype, items * pieces, parts, *both, out, following)
-        squares, following = following, squares
-    return cp.sqrt(squares.sum(-1)).reshape(batch), out
+    batch = _broadcast(S.shape[:-2], v.shape[:-1])
+    if iterations == 0 or not math.prod(batch):
+        return cp.zeros(batch, np.float64), cp.ascontiguousarray(cp.broadcast_to(v, (*batch, v.shape[-1])))
+    power = _Power(v, batch)
+    power.iterate(tiled.items_of(_contiguous(S), batch)[0], shift, iterations)
+    return cp.sqrt(power.squares.sum(-1)).reshape(batch), power.v
 
 
-def newton_schulz_sizes(stats, D, v, tolerance, iterations=3):
-    tops, v = power_iteration(D, v, 1.0, iterations)
-    sizes = loader.cupy().empty(tops.shape, np.float64)
-    if sizes.size:
-        limits = np.int32(sizes.size), np.float64(math.sqrt(D.shape[-1])), np.float64(tolerance)
-        _launch("choose_sizes", D.dtype, -(-sizes.size // BLOCK), _contiguous(stats), tops, *limits, sizes)
-    return sizes, v
+def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3)):
+    cp, batch, n = loader.cupy(), _batch(A, L), L.shape[-1]
+    items, given = math.prod(batch), start is not None
+    factors, rows = cp.empty((steps, *batch, n, n), L.dtype), cp.empty((steps + 1, *batch, 6), np.float64)
+    D, stats = (start[0], cp.ascontiguousarray(start[1])) if given else (_empty(batch, L), None)
+    if not items:
+        return factors, D, rows, v
+    sizes, sums, Y = cp.empty(batch, np.float64), tiled.sums_of(batch, n), _empty(batch, L)
+    power = _Power(v, batch) if steps and any(iterations) else None
+    if not given:
+        _deviation(A, L, D, Y, sums)
+    for step in range(steps + 1):
+        repeated = iterations[step > 0] if step < steps else 0
+        if repeated:
+            power.iterate(D, 1.0, repeated)
+        squares = (power.squares, np.int32(power.pieces)) if repeated else (None, np.int32(0))
+        tiles = np.int32(0 if given and step == 0 else sums.shape[1])
+        told = np.float64(tolerance), np.int32(step), np.int32(step < steps)
+        lower, stride, item_size = tiled.items_of(L, batch)
+        _launch("decide", L.dtype, items, stats, sums, tiles, lower, stride, item_size, np.int32(n), *squares, *told, rows, sizes)
+        if step < steps:
+            before, L = L, factors[step]
+            tiled.multiply(NN, before, D, L, BETWEEN, batch=batch, left_kind=LOWER, right_kind=HALF, base=before, sizes=sizes,
+                           idle=LEFT, factor=-1.0, upper=ZEROS)  # fmt: skip
+            _deviation(A, L, D, Y, sums, sizes=sizes, idle=GATED)
+    return factors, D, rows, v if power is None else power.v

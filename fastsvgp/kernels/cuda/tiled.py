@@ -5,22 +5,31 @@ Sums are cut into slices where there would be too few blocks, or a few with much
 shapes and on the device alone, so results are the same from run to run.
 """
 
+import functools
 import math
+import threading
 
 import numpy as np
 
 from . import loader
 
 BLOCK, TILE, DEPTH = 128, 64, 16  # as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
+BUFFERED = 3 * 2 * TILE * 20  # as there: elements in shared memory
 NN, TN, NT = range(3)  # as there: left right, left' right, left right'
 FULL, LOWER, HALF = range(3)  # which of an operand counts: all, the lower triangle, that with half its diagonal
 BETWEEN, FROM_ROW, UP_TO_COLUMN, UP_TO_ROW, WHOLE = range(5)  # which k count, for a result of which the lower tiles are made
 ROWS_UP_TO_ROW, ROWS_FROM_ROW, ROWS_WHOLE = range(5, 8)  # for one of which all tiles are
 UNTOUCHED, ZEROS, MIRRORED, EVERYTHING = range(4)  # what happens above the diagonal of the result
 STORE, DEVIATION, INNER = range(3)
-BLOCKS_EACH = 4  # for each multiprocessor: two waves of the blocks that fit at a time
+COPIED, LEFT, GATED = range(3)  # what becomes of an item of size 0
+BLOCKS_EACH = 4  # for each multiprocessor, of which two or three run at a time
 LEAST = 8  # chunks of 16 values of k: a shorter slice costs more to add up than it saves
-NULL = np.uint64(0)
+LONGS = "left_stride left_item right_stride right_item base_item out_stride out_item".split()
+INTS = "form left_kind right_kind rows columns depth range segments slice epilogue upper idle".split()
+PLAN = np.dtype([*((name, np.int64) for name in LONGS), *((name, np.int32) for name in INTS)], align=True)
+PER_THREAD = 2  # the handle of the default stream that each thread has of its own
+
+_kept: dict = {}  # what launches with cut sums work with, by device and stream
 
 
 def items_of(X, batch):
@@ -29,13 +38,21 @@ def items_of(X, batch):
     The last is 0 where one matrix serves all. Matrices with contiguous rows, and stacks of them with one leading axis, stay where
     they are.
     """
-    cp, size, single = loader.cupy(), X.itemsize, math.prod(X.shape[:-2]) == 1
-    if not single and X.shape[:-2] != tuple(batch):
-        X = cp.broadcast_to(X, (*batch, *X.shape[-2:]))
+    X, stride, item = _items_of(X, batch)
+    return X, np.int64(stride), np.int64(item)
+
+
+def _items_of(X, batch):
+    shape, steps, size = X.shape, X.strides, X.itemsize
+    if len(shape) == 2 and steps == (shape[1] * size, size):
+        return X, shape[1], 0
+    cp, single = loader.cupy(), math.prod(shape[:-2]) == 1
+    if not single and shape[:-2] != tuple(batch):
+        X = cp.broadcast_to(X, (*batch, *shape[-2:]))
     steps = X.strides
-    if X.ndim > 3 or steps[-1] != size or any(s % size or s < 0 for s in steps) or steps[-2] < X.shape[-1] * size:
+    if X.ndim > 3 or steps[-1] != size or any(s % size or s < 0 for s in steps) or steps[-2] < shape[-1] * size:
         X = cp.ascontiguousarray(X)
-    return X, np.int64(X.strides[-2] // size), np.int64(0 if single else X.strides[-3] // size)
+    return X, X.strides[-2] // size, 0 if single else X.strides[-3] // size
 
 
 def summed_to(bar, X):
@@ -61,8 +78,58 @@ def _chunks(which, high, wide, deep):
     return high * wide, wide * (high * deep if which == ROWS_WHOLE else triangle), deep
 
 
+def sums_of(batch, n):
+    """Room for what ``DEVIATION`` and ``INNER`` leave of each lower tile: (items, tiles, 4) float64."""
+    return loader.cupy().empty((math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64)
+
+
+class _Scratch:
+    """What launches with cut sums work with; those of one stream follow one another, so they share it."""
+
+    def __init__(self):
+        """A zero for each tile of a launch, which leaves them zero.
+
+        No such launch has as many tiles: of each range the longest sum is less than 3 times the mean. They are set on a stream of
+        their own, so that nothing changes where the launch is captured into a graph.
+        """
+        cp = loader.cupy()
+        with cp.cuda.Stream(non_blocking=True) as aside:
+            self.arrived = cp.zeros(3 * BLOCKS_EACH * loader.multiprocessors(), np.uint32)
+            aside.synchronize()
+        self.parts = {}
+
+    def parts_of(self, size, dtype):
+        """Memory for the sums of slices; it grows, and stays."""
+        parts = self.parts.get(dtype.char)
+        if parts is None or parts.size < size:
+            parts = self.parts[dtype.char] = loader.cupy().empty(size, dtype)
+        return parts
+
+
+def _scratch():
+    cuda = loader.cupy().cuda
+    stream = cuda.get_current_stream().ptr
+    key = cuda.get_device_id(), stream, threading.get_ident() if stream == PER_THREAD else None
+    kept = _kept.get(key)
+    if kept is None:
+        kept = _kept[key] = _Scratch()
+    return kept
+
+
+@functools.lru_cache(1024)
+def _plan(multiprocessors, items, rows, columns, depth, which, form, kinds, segments, epilogue, upper, idle, strides):
+    """``(tiles, slices, plan)``: blocks of an item, the most that share a tile, and what the kernel is told."""
+    high, wide, deep = _tiles(rows), _tiles(columns), _tiles(depth)
+    tiles, total, longest = _chunks(which, high, wide, deep)
+    slice_ = max(LEAST, -(-items * total * (TILE // DEPTH) * segments // (BLOCKS_EACH * multiprocessors)))
+    slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
+    plan = np.empty((), PLAN)
+    plan[()] = (*strides, form, *kinds, rows, columns, depth, which, segments, slice_, epilogue, upper, idle)
+    return tiles, slices, plan[()]
+
+
 def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_kind=FULL, both=False, epilogue=STORE, base=None,
-             sizes=None, factor=1.0, upper=UNTOUCHED):  # fmt: skip
+             sums=None, sizes=None, idle=COPIED, factor=1.0, upper=UNTOUCHED):  # fmt: skip
     """``out = base + factor sizes left right``, or with transposes as ``form`` says, for each item of the batch.
 
     Parameters
@@ -72,46 +139,34 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     out : (*batch, rows, columns), C-contiguous, or a view with one leading axis and contiguous rows, or None; may be ``base``
     which : the k that count for a tile
     both : also add right left, with the same transposes
-    sizes : (*batch,) float64 on the device, or None for 1; an item of size 0 costs a copy of base
-
-    Returns
-    -------
-    (items, tiles, 4) float64 : what ``DEVIATION`` and ``INNER`` leave of each tile, else None
+    sums : of ``sums_of``, receives what ``DEVIATION`` and ``INNER`` leave of each tile; ``DEVIATION`` goes without, too
+    sizes : (*batch,) float64 on the device, or None for 1
+    idle : an item of size 0 is COPIED from base or LEFT as it is; if GATED it is left, and other sizes are no factors
     """
-    cp, dtype = loader.cupy(), left.dtype
-    rows, depth = left.shape[-2:][:: -1 if form == TN else 1]
-    columns = right.shape[-2 if form == NT else -1]
-    high, wide, deep, items = _tiles(rows), _tiles(columns), _tiles(depth), math.prod(batch)
-    place, out_stride, out_item = NULL, np.int64(columns), np.int64(0)
-    if out is not None:
-        place, out_stride, out_item = items_of(out, batch)
-    base_item = np.int64(0)
-    if base is None:
-        base = NULL
-    elif base is out:
+    dtype, shape = left.dtype, left.shape
+    depth, rows = shape[-2:] if form == TN else shape[:-3:-1]
+    columns, items = right.shape[-2 if form == NT else -1], math.prod(batch)
+    place, out_stride, out_item = (None, columns, 0) if out is None else _items_of(out, batch)
+    base_item = 0
+    if base is out:
         base, base_item = place, out_item
-    else:
-        base, stride, base_item = items_of(base, batch)
+    elif base is not None:
+        base, stride, base_item = _items_of(base, batch)
         if stride != out_stride:
             base = loader.cupy().ascontiguousarray(base)
-            base_item = np.int64(rows * columns if base_item else 0)
-    tiles, total, longest = _chunks(which, high, wide, deep)
-    segments, per_tile = 2 if both else 1, TILE // DEPTH
-    sums = None if epilogue == STORE else cp.empty((items, tiles, 4), np.float64)
+            base_item = rows * columns if base_item else 0
+    left, left_stride, left_item = _items_of(left, batch)
+    right, right_stride, right_item = _items_of(right, batch)
+    tiles, slices, plan = _plan(
+        loader.multiprocessors(), items, rows, columns, depth, which, form, (left_kind, right_kind), 2 if both else 1, epilogue,
+        upper, idle, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
+    )  # fmt: skip
     if not (items and tiles and depth):
-        if base is NULL:
-            out[...] = 0
-        else:
-            out[...] = base
-        return sums
-    slice_ = max(LEAST, -(-items * total * per_tile * segments // (BLOCKS_EACH * loader.multiprocessors())))
-    slices = -(-min(longest * TILE, -(-depth // DEPTH) * DEPTH) // DEPTH * segments // slice_)
-    parts = cp.empty((items * tiles, slices, TILE, TILE), dtype) if slices > 1 else NULL
-    shape = tuple(np.int32(n) for n in (rows, columns, depth, which, segments, slice_))
-    operands = (*items_of(left, batch), np.int32(left_kind), *items_of(right, batch), np.int32(right_kind))
-    end = (np.int32(epilogue), base, base_item, NULL if sizes is None else sizes, np.float64(factor), np.int32(upper), place,
-           out_stride, out_item, NULL if sums is None else sums, parts)  # fmt: skip
-    loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), (np.int32(form), *shape, *operands, *end))
+        out[...] = 0 if base is None else base
+        return
+    parts = arrived = None
     if slices > 1:
-        loader.launch("tiled", "finish", dtype, (items * tiles,), (BLOCK,), (*shape, *end, np.int32(slices)))
-    return sums
+        scratch = _scratch()
+        parts, arrived = scratch.parts_of(items * tiles * slices * TILE * TILE, dtype), scratch.arrived
+    arguments = plan, left, right, base, sizes, np.float64(factor), place, sums, parts, arrived
+    loader.launch("tiled", "multiply", dtype, (items * tiles, slices), (BLOCK,), arguments, BUFFERED * dtype.itemsize)
