@@ -38,7 +38,7 @@ class OnDevice:
         self.device = types.SimpleNamespace(id=device)
 
 
-def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
+def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False, version="14.2.0"):
     """What the loader needs of CuPy; ``launched`` holds the launches."""
     launched, asked = [], []
 
@@ -79,7 +79,7 @@ def stand_in(driver=13000, runtime=13020, devices=1, load_fails=False):
         get_device_id=lambda: 0,
         Device=lambda i: types.SimpleNamespace(compute_capability="90", attributes=ATTRIBUTES),
     )
-    return types.SimpleNamespace(cuda=cuda, launched=launched, asked=asked)
+    return types.SimpleNamespace(cuda=cuda, launched=launched, asked=asked, __version__=version)
 
 
 @pytest.fixture
@@ -117,6 +117,23 @@ def test_no_usable_device(pretend, facts, said):
         loader.multiprocessors()
 
 
+@pytest.mark.parametrize(
+    "facts, said",
+    [
+        ({}, None),
+        (dict(version="14.9.1", driver=13090), None),
+        (dict(version="15.0.0rc1"), "CuPy 15.0.0rc1: not tested"),
+        (dict(driver=14000, runtime=14010), "CUDA 14.1, driver of CUDA 14.0: not tested"),
+    ],
+)
+def test_other_versions_than_were_tested_are_named_once(pretend, caplog, facts, said):
+    pretend(**facts)
+    for _ in range(2):
+        loader.multiprocessors()
+    assert [record.getMessage().partition(" with")[0] for record in caplog.records] == ([] if said is None else [said])
+    assert said is None or loader.TESTED in caplog.text
+
+
 def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
     module = pretend()
     asked = []
@@ -149,7 +166,7 @@ def test_arrays_of_another_device_are_refused(pretend):
 def test_refused_cubins_name_the_driver(pretend, monkeypatch):
     pretend(load_fails=True)
     monkeypatch.setattr(loader, "load_cubin", lambda *key: b"cubin")
-    with pytest.raises(RuntimeError, match=r"driver \(CUDA 13\.0\) does not load stem\.cu built for sm_90a: CUDA_ERROR"):
+    with pytest.raises(RuntimeError, match=r"driver \(CUDA 13\.0\) does not load stem\.cu built for sm_90a: CUDA.*tested with"):
         loader.launch("stem", "scale", np.dtype("float32"), (1,), (1,), ())
 
 

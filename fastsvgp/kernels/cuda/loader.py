@@ -20,6 +20,8 @@ OPTIONS = ("-std=c++17", "-default-device")
 FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
 WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)  # the packages that install ``cupy`` itself
 C_NAMES = {"float32": "float", "float64": "double"}
+TESTED = "tested with CuPy 14.2 and compiled by NVRTC 13.0 and 13.5 for sm_80, sm_90a and sm_100"
+MAJOR = {"CuPy": 14, "CUDA": 13, "driver of CUDA": 13}  # what these words stand for
 
 _modules: dict = {}  # by device, family and dtype
 _functions: dict = {}  # those of them, by device, family, dtype and name
@@ -69,7 +71,15 @@ def _require_device():
         raise RuntimeError(f"the CUDA runtime does not start: {error}") from error
     if count == 0:
         raise RuntimeError("the NVIDIA driver shows no device; look at CUDA_VISIBLE_DEVICES")
+    _compare({"CuPy": cupy().__version__, "CUDA": _dotted(built), "driver of CUDA": _dotted(driver)})
     return count
+
+
+def _compare(versions):
+    """Log a warning where a version is of another generation than was tested."""
+    others = [f"{what} {version}" for what, version in versions.items() if int(version.partition(".")[0]) != MAJOR[what]]
+    if others:
+        logging.getLogger("fastsvgp").warning("%s: not tested with our kernels, which were %s", ", ".join(others), TESTED)
 
 
 def _dotted(version):
@@ -144,7 +154,8 @@ def compile_cubin(stem, dtype, architecture, options=()):
     except nvrtc.NVRTCError as error:
         version = ".".join(map(str, nvrtc.getVersion()))
         log = nvrtc.getProgramLog(program)
-        raise RuntimeError(f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error}\n{log}") from error
+        said = f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error} ({TESTED})"
+        raise RuntimeError(f"{said}\n{log}") from error
     finally:
         nvrtc.destroyProgram(program)
 
@@ -202,7 +213,8 @@ def _load_module(stem, dtype, architecture):
         module.load(load_cubin(stem, dtype, architecture))
     except cupy().cuda.driver.CUDADriverError as error:
         driver = _dotted(cupy().cuda.runtime.driverGetVersion())
-        raise RuntimeError(f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error}") from error
+        said = f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error} ({TESTED})"
+        raise RuntimeError(said) from error
     return module
 
 
