@@ -27,11 +27,11 @@ def _joined(sums, factor=1.0):
     groups = []
     for trees in sums:
         _each(lambda *arrays: groups.append(arrays), trees)
-    there = [arrays for arrays in groups if on_device(*arrays)]
+    there = [arrays for arrays in groups if all(map(on_device, arrays))]
     there = iter(kernels.sum_each(there, factor) if there else ())
 
     def result(*arrays):
-        if on_device(*arrays):
+        if all(map(on_device, arrays)):
             return next(there)
         total = sum(arrays[1:], arrays[0])
         return total if factor == 1.0 else total * factor

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 from cuda_host.host_module import HostModule
 
-from fastsvgp.kernels.cuda import loader, tiled
+from fastsvgp.kernels.cuda import blas, loader, tiled
 
 
 def _empty(shape, dtype=float):
@@ -38,6 +38,13 @@ def module_of(stem, dtype, sanitizer):
     return HostModule(source, (f"-DREAL={loader.C_NAMES[dtype]}",), sanitizer)
 
 
+def _gemm(A, B, C, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0):
+    """``blas.gemm`` for arrays of NumPy."""
+    product = alpha * ((A.T if transpose_a else A) @ (B.T if transpose_b else B))
+    C[...] = product + beta * C if beta else product
+    return C
+
+
 @contextlib.contextmanager
 def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=227 * 1024):
     """While this lasts, the modules of ``fastsvgp.kernels.cuda`` take NumPy arrays; threads run in the given order."""
@@ -48,5 +55,6 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
 
     limits = {"multiprocessors": lambda: multiprocessors, "shared_memory_limit": lambda: shared_memory}
     replaced = {"cupy": lambda: ARRAYS, "launch": launch, **limits}
-    with mock.patch.multiple(loader, **replaced), mock.patch.dict(tiled._kept, clear=True):
+    products, kept = mock.patch.object(blas, "gemm", _gemm), mock.patch.dict(tiled._kept, clear=True)
+    with mock.patch.multiple(loader, **replaced), products, kept:
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")
