@@ -23,6 +23,7 @@ LIBRARIES = {  # stems of the sources that are launched by runs in another dtype
     "fourier": EITHER,
     "pairwise": EITHER,
     "tiled": EITHER,
+    "triangular": EITHER,
     "updates": ("float64",),
 }
 
