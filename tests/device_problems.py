@@ -284,7 +284,7 @@ def small_run(gpu):
     kernels.add_scaled(T, A, gpu.there(np.array(0.3)))
     kernels.add_outer_minus_scaled(T, x, a, A, a, scale=True)
     L = kernels.cholesky(kernels.weighted_gram(A, a * a), 10.0)
-    kernels.tril_sum_of_squares(L)
+    kernels.tril_sum_of_squares(kernels.cholesky_product(L))
     tiles = numbers(33, 33)  # two by two tiles
     kernels.tril_update(tiles, tiles, -0.7, kernels.empty(tiles.shape, tiles), transpose=True)
     kernels.symmetrise(tiles)
