@@ -73,13 +73,12 @@ def check_all(twin, rng, M, R, batch, dtype, slack=4):
 
 
 def small_run(twin, dtype):
-    """Every kernel on more than one block, for runs that are slow; in float64 those that differ, the tiled products."""
+    """Every kernel on more than one block, for runs that are slow"""
     L, _, B, bar, _, _, x, _ = problem(generator(1), 40, 70, (), dtype)
     long = generator(2).standard_normal((70, 300)).astype(dtype)
     twin.tril_product(long, long)  # in slices, which are added up
     twin.multiply_triangular(unread(L), B)
     twin.tril_product(B, bar, unread(L), True)
     twin.tril_multiply(unread(L), L)
-    if dtype == np.float32:
-        twin.solve_moments(unread(L), B, x)
-        twin.solve_triangular(unread(L), bar, True)
+    twin.solve_moments(unread(L), B, x)
+    twin.solve_triangular(unread(L), bar, True)
