@@ -12,7 +12,6 @@ from .elbo import SVGP
 from .passes import layer_pass
 
 NAMES = ("Xs", "Ys")  # what messages call the arguments
-CHUNK_NUMBERS = 2**21  # of one (M, chunk) array: 16 MiB in float64
 
 
 @verdicts.retried
@@ -29,7 +28,8 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     jitter : float, optional
         Added to the diagonal of Kuu, as in ``elbo``: use the same.
     chunk_size : int, optional
-        Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers.
+        Test inputs at a time; by default as many as make an (M, chunk) array of 2^21 numbers; on a device of 2^18 for
+        each of its multiprocessors.
 
     Returns
     -------
@@ -198,7 +198,8 @@ def _marginals(model, Xs, jitter, chunk_size, Ys=check.ABSENT):
     """The model and new targets, checked, and marginals (..., N), chunk by chunk."""
     model, Xs, Ys, dtype = check.svgp(model, Xs, Ys, NAMES)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(Xs))
-    size = max(1, CHUNK_NUMBERS // layer.num_inducing) if chunk_size is None else check.whole("chunk_size", chunk_size)
+    size = max(1, kernels.chunk_numbers(Xs) // layer.num_inducing)
+    size = size if chunk_size is None else check.whole("chunk_size", chunk_size)
     parts = [layer.forward(Xs[start : start + size])[0] for start in range(0, len(Xs), size)]
     check.report_clamped(layer.clamped)
     f = Marginals(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("mean", "var")))

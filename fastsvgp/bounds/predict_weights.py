@@ -27,7 +27,7 @@ from .predict import NAMES, levels_of, total
 from .weight_space import QSGP, check_columns, checked_inputs
 
 PANEL_NUMBERS = 2**21  # of one panel of features, inputs by functions: 16 MiB in float64
-ROWS = 4096  # test inputs at a time
+NUMBERS_EACH = 512  # of a chunk, for a test input
 
 
 @verdicts.retried
@@ -99,9 +99,14 @@ def sample_f(model, Xs, num_samples=1, *, rng=None):
     q = model.posterior
     noise = np.asarray(rng.standard_normal((num_samples, len(q.mean))).astype(X.dtype), like=X)
     W = q.mean + kernels.chevron_multiply(q.columns, q.diagonal, noise)
-    out = np.concatenate([model.basis.products(X[at : at + ROWS], W, None)[0] for at in range(0, len(X), ROWS)], axis=1)
+    size = _rows_at_once(X)
+    out = np.concatenate([model.basis.products(X[at : at + size], W, None)[0] for at in range(0, len(X), size)], axis=1)
     check.result(total(out), model)
     return out
+
+
+def _rows_at_once(X):
+    return kernels.chunk_numbers(X) // NUMBERS_EACH
 
 
 def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=False):
@@ -110,7 +115,7 @@ def _marginals(model, Xs, chunk_size, Ys=check.ABSENT, median=False, augmented=F
     data = _data_of(model, augmented, dtype)
     if Ys is not check.ABSENT:
         Ys = check.targets(check.as_array("Ys", Ys), len(X), (), model.likelihood, dtype, NAMES)
-    size = ROWS if chunk_size is None else check.whole("chunk_size", chunk_size)
+    size = _rows_at_once(X) if chunk_size is None else check.whole("chunk_size", chunk_size)
     median, (W, v), means, variances = check.flag("median", median), model.posterior.by_rows(), [], []
     for at in range(0, len(X), size):
         out, squares = model.basis.products(X[at : at + size], W, v)

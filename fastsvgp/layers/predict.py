@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from .. import check, kernels, models
-from ..bounds.predict import CHUNK_NUMBERS, NAMES, joint_samples, levels_of, total, trailing
+from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
 from ..kernels import verdicts
 from .bound import repeated
 from .chain import Chain
@@ -121,7 +121,7 @@ class Mixture:
         self._S = num_samples if sizes else 1
         self._points = _points(sizes, num_samples, rng, self._X)
         self._chain = Chain(self.model, check.jitter_amount(jitter, dtype))
-        rows = max(1, CHUNK_NUMBERS // (self._S * max(M * each for M, each in self._chain.sizes)))
+        rows = max(1, kernels.chunk_numbers(self._X) // (self._S * max(M * each for M, each in self._chain.sizes)))
         self._rows = rows if chunk_size is None else check.whole("chunk_size", chunk_size)
 
     def gathered(self, function):

@@ -66,6 +66,10 @@ class Prior:
     def inverse(self):
         return kernels.inverse_triangular(self.L)
 
+    def inverse_for(self, columns):
+        """``inverse``, or None where solves with L are the better choice for so many columns."""
+        return self.inverse if kernels.prefers_inverse(self.L, columns) else None
+
 
 class Pass:
     """One way through a bound: forward by ``project``, run of rows by run of rows (at least one, which may be empty), back by

@@ -55,7 +55,6 @@ from .. import kernels
 from ..records import Marginals, leaf, record, replace
 from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, solve_vectors, wanted
 
-INVERSE_UP_TO = 256
 LONG_FROM = 2  # data per inducing input of all sets
 
 
@@ -207,7 +206,7 @@ class StackedPass(Pass):
     def __init__(self, q, prior, columns, need):
         self.q, self.need, self.L, natural = q, need, prior.L, "natural_step" in need
         M = len(self.L)
-        self.inverse = prior.inverse if M <= INVERSE_UP_TO and (natural or M <= columns) else None
+        self.inverse = prior.inverse_for(M if natural else columns)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self.sets, end = [], 0
         for name, size in zip(q.names, q.set_sizes(M), strict=True):

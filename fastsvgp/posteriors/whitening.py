@@ -33,8 +33,7 @@ nearer to the gemm rate than a half product, so it is taken from 3/2 P M on.
 trsm, gemm, syrk = 4 M^2 B, and 14/3 M^3; taken where the gradient of Kuf is wanted, from 4 P M on. Its errors were measured to be
 those of the others, in both dtypes and for cond(Kuu) up to 5e9: the error of L decides.
 
-Up to M = 256 the solves with L are products with an explicit L^-1 (M^3 / 3): a trmm runs at the gemm rate there, a solve at 60 to
-90 % of it. The error then grows with cond(L) = sqrt(cond(Kuu)) in both.
+Where ``kernels.prefers_inverse`` says so the solves with L are products with an explicit L^-1 (M^3 / 3).
 """
 
 from dataclasses import dataclass
@@ -57,7 +56,6 @@ from .base import (
     wanted,
 )
 
-INVERSE_UP_TO = 256
 SMALL = 8e6  # M^2 (M + B): up to there BLAS works on one thread, and the calls from Python count
 LONG_FROM = 4  # data per inducing input and output
 
@@ -129,7 +127,7 @@ class Whitening(Pass):
         self.batch = mean.shape[:-1]
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
         self.gram_form = natural or 2 * columns > 3 * self.means.size
-        self.inverse = prior.inverse if M <= INVERSE_UP_TO and (natural or M <= columns) else None
+        self.inverse = prior.inverse_for(M if natural else columns)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
         self.Lam_a = self.tril_bar = self.G = self.C = None

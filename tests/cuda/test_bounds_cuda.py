@@ -3,6 +3,8 @@
 Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
 """
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from cuda_host import cupy_on_host
@@ -11,7 +13,9 @@ from posterior_problems import JITTER, ROWS, StackedWhitened, in_model, of_means
 from weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
+from fastsvgp.bounds.layer import LayerPass
 from fastsvgp.errors import NotPositiveDefinite, VarianceClampWarning
+from fastsvgp.kernels.cuda import libraries, products
 from fastsvgp.train import full_batch
 
 M, B, D = 17, 65, 3
@@ -146,7 +150,6 @@ def test_likelihood_direction(gpu, rng, posterior, outputs):
 
 @pytest.mark.parametrize("likelihood, kind, outputs", LIKELIHOODS, ids=lambda x: type(x).__name__)
 def test_likelihoods(gpu, rng, likelihood, kind, outputs):
-    gpu = gpu
     here = small_model(rng, outputs, likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, (B, *outputs))
     there = moved(gpu, *here)
     check_bound(gpu, fs.elbo_and_grad, here, there, num_data=1000, inputs=True)
@@ -161,7 +164,6 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
 @pytest.mark.parametrize("likelihood, kind", [(x[0], x[1]) for x in LIKELIHOODS if x[1] in ("real", "counts") and not x[2]],
                          ids=lambda x: type(x).__name__)  # fmt: skip
 def test_quantiles(gpu, rng, likelihood, kind):
-    gpu = gpu
     here = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D)), TARGETS[kind](rng, B)
     there = moved(gpu, *here)
     assert_same(fs.predict_cdf(*there), fs.predict_cdf(*here))
@@ -175,6 +177,35 @@ def test_predictions_of_every_posterior(gpu, rng, posterior, outputs):
     there = moved(gpu, *here)
     for full_cov in (False, True):
         assert_same(*(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9)
+
+
+def test_chunks_grow_with_the_device(rng, monkeypatch):
+    here = small_model(rng), rng.standard_normal((B, D))
+    with cupy_on_host.cupy_on_host(multiprocessors=3):
+        there = fs.to_device(here[0], "cuda"), cupy_on_host.cupy.asarray(here[1])
+        for numbers, rows in ((M, 3), (2 * M, 6), (2**18, B)):
+            monkeypatch.setattr(products, "CHUNK_EACH", numbers)
+            with mock.patch.object(LayerPass, "forward", autospec=True, side_effect=LayerPass.forward) as forward:
+                assert_same(fs.predict_f(*there), fs.predict_f(*here))
+            *there_rows, here_rows = [len(call.args[1]) for call in forward.call_args_list]
+            assert here_rows == sum(there_rows) == B and set(there_rows[:-1]) <= {rows} and len(there_rows) == -(-B // rows)
+
+
+@pytest.mark.parametrize("dtype, solves", [("float64", 0), ("float32", 4)])
+def test_large_factors_are_inverted_where_that_is_accurate(rng, dtype, solves):
+    model = small_model(rng)
+    q = fs.Whitened(rng.standard_normal(260), np.eye(260))
+    model = fs.replace(model, inducing=rng.standard_normal((260, D)), posterior=q)
+    data = (rng.standard_normal(shape).astype(dtype) for shape in ((B, D), B))
+    here = fs.tree_map(lambda a: np.asarray(a, dtype), model), *data
+    with cupy_on_host.cupy_on_host() as cp, mock.patch.object(libraries, "trsm", side_effect=libraries.trsm) as trsm:
+        there = fs.to_device(here[0], "cuda"), *map(cp.asarray, here[1:])
+        value, grad = fs.elbo_and_grad(*there)
+        assert trsm.call_count == solves
+        exact, exact_grad = fs.elbo_and_grad(*here)
+        assert value == pytest.approx(exact, rel=1e-10 if dtype == "float64" else 1e-4)
+        if dtype == "float64":
+            assert_same(grad, exact_grad, 1e-8)
 
 
 def test_two_sets_of_inducing_inputs(gpu, rng):

@@ -18,7 +18,7 @@ OTHERS = {  # parameters that are no arrays, and what they are here
     **{"geometry": (1, 2, 1, 1, 1, 1), "windows": None, "others": None, "stream": 1},
 }
 NUMBERS = {("fourier_frequencies", "D"): 2, ("adam", "step_size"): 0.1, ("adagrad_rows", "step_size"): 0.1}
-NUMBERS |= {("sum_each", "factor"): 2}
+NUMBERS |= {("sum_each", "factor"): 2, ("prefers_inverse", "columns"): 2}
 TUPLES = {("adam", "out"): 3, ("sum_rows", "rows"): 1, ("sum_rows", "values"): 1, ("sum_each", "groups"): 2}
 TUPLES |= {("newton_schulz_walk", "start"): 2}
 NESTED = {"groups"}  # tuples of tuples, here of one

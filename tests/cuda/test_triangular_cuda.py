@@ -165,3 +165,14 @@ def test_how_sums_are_cut_changes_rounding_alone(rng):
             results.append([*map(np.tril, lower), *(twin.multiply_triangular(L, B, transpose) for transpose in (False, True))])
     assert_agree(*results, float)
     assert_agree(results[1][:1], [np.tril(L @ square)], float)
+
+
+@pytest.mark.parametrize("M", [129, 200, 256, 300, 513])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inverses_by_blocks(gpu, rng, M, dtype):
+    """Numbers of blocks that are no power of two, and last blocks of any size; nothing above the diagonal is read."""
+    L = problems.problem(rng, M, 1, (), np.dtype(dtype))[0]
+    X = cuda.inverse_triangular(gpu.cupy.asarray(problems.unread(L))).get()
+    assert not np.triu(X, 1).any()
+    bound = 4 * np.finfo(dtype).eps * (np.abs(L.astype(float)) @ np.abs(X.astype(float))).max() * np.sqrt(M)
+    assert np.abs(L.astype(float) @ X - np.eye(M)).max() <= bound

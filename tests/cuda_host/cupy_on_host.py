@@ -294,6 +294,10 @@ def _empty(shape, dtype=float):
     return ndarray(np.full(shape, np.nan, dtype) if np.dtype(dtype).kind == "f" else np.full(shape, 77, dtype))
 
 
+def _as_strided(x, shape=None, strides=None):
+    return ndarray(np.lib.stride_tricks.as_strided(x._host, shape, strides))
+
+
 def _count_nonzero(a):
     return ndarray(np.asarray(np.count_nonzero(_inner(a))))
 
@@ -315,6 +319,7 @@ cupy.__dict__.update(
     cuda=CUDA,
     empty=_empty,
     empty_like=lambda a: _empty(a.shape, a.dtype),
+    lib=types.SimpleNamespace(stride_tricks=types.SimpleNamespace(as_strided=_as_strided)),
 )
 # of cupyx.scipy.special; it has no wrightomega
 SPECIAL = "erf erfc erfcx gammaincc gammaln log_expit log_ndtr ndtr ndtri".split()

@@ -29,7 +29,8 @@ class Stream(contextlib.nullcontext):
 
 
 CUDA = types.SimpleNamespace(Stream=Stream, get_current_stream=lambda: types.SimpleNamespace(ptr=0), get_device_id=lambda: 0)
-ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | {"empty": _empty, "cuda": CUDA})
+OTHERS = {"empty": _empty, "cuda": CUDA, "lib": np.lib}
+ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | OTHERS)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from .threads import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 GEMM_UP_TO = 128  # rows
+CHUNK = 2**21  # numbers
 TILE = 1024  # columns: two float64 accumulators of this length stay in the first-level cache
 
 
@@ -75,6 +76,10 @@ def _gram(A, C, alpha, beta):
 def _zeroed(C):
     C[:] = 0
     return C
+
+
+def chunk_numbers(like):
+    return CHUNK
 
 
 def symmetrise(A):

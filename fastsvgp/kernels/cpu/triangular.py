@@ -6,6 +6,8 @@ from . import blas, blocked, lower_products, scratch
 from .batching import each, entry, flat, matrix, owned, summed_to
 from .products import column_moments, lower_copy
 
+INVERSE_UP_TO = 256  # rows of a factor whose inverse pays
+
 
 def _apply(operation, L, B, transpose, overwrite):
     trans = blas.T if transpose else blas.N
@@ -81,6 +83,10 @@ def solve_tril_vjp(X_bar, L, X):
 
     L_bar, W_bar = each(one, X_bar, L, X)
     return summed_to(L_bar, L), W_bar
+
+
+def prefers_inverse(L, columns):
+    return L.shape[-1] <= min(INVERSE_UP_TO, columns)
 
 
 def inverse_triangular(L, overwrite_l=False):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import NotPositiveDefinite
 from .. import verdicts
-from . import blas, loader
+from . import blas, loader, triangular
 from .products import symmetrise
 
 BLOCK, TILE = 256, 32  # as in cholesky.cu
@@ -119,14 +119,9 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
     return _each(lambda C, L: _whitening(_owned(C, False), L, None), C, L)
 
 
-def _inverse(L):
-    """L^-1, lower; zeros above the diagonal."""
-    return blas.solve(L, loader.cupy().eye(len(L), dtype=L.dtype))
-
-
 def cholesky_inverse(L):
     def one(L):
-        X = _inverse(L)
+        X = triangular.inverse_triangular(L)
         return symmetrise(blas.gemm(X, X, loader.cupy().empty(X.shape, X.dtype), transpose_a=True))
 
     return _each(one, L)
@@ -153,5 +148,5 @@ def cholesky_of_inverse(A, jitter=0.0):
     # the factor of the matrix with its rows and columns reversed, inverted: see the CPU twin
     cp = loader.cupy()
     R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")  # transposed: A's lower triangle is the one that is read
-    X = _each(_inverse, _factor(R, jitter, True, reverse=True))
+    X = triangular.inverse_triangular(_factor(R, jitter, True, reverse=True))
     return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])

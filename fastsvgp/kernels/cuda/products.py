@@ -11,6 +11,7 @@ from . import blas, loader
 
 # as in products.cu
 BLOCK, WARP, TEAMS, BAND = 256, 32, 16, 8
+CHUNK_EACH = 2**18  # numbers for each multiprocessor: 64 tiles of 64 x 64, of which it works on two or three at a time
 BLOCKS_EACH = 8  # blocks for each multiprocessor, where a block takes what is left over
 NULL = np.uint64(0)
 
@@ -43,6 +44,10 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     elif not add:
         C.fill(0)
     return C
+
+
+def chunk_numbers(like):
+    return CHUNK_EACH * loader.multiprocessors()
 
 
 def symmetrise(A):

@@ -29,6 +29,7 @@ BLOCK, SQUARE, PANEL = 128, 32, 64  # as in triangular.cu
 MATRIX, LOWER_MATRIX, IDENTITY = range(3)  # what stands on the right, as there
 BLOCKS_EACH = 4  # for each multiprocessor; beyond that a block takes several panels, for the inverses that it made
 MOST = 128  # rows of a factor in shared memory, where a device has enough of it
+INVERSE_UP_TO = {"d": 8192, "f": 256}  # rows of a factor by whose inverse a bound multiplies
 NULL = np.uint64(0)
 
 
@@ -175,14 +176,54 @@ def solve_tril_vjp(X_bar, L, X):
     return -tiled.summed_to(tril_product(S, X), L), tril(S)
 
 
+def prefers_inverse(L, columns):
+    return L.shape[-1] <= INVERSE_UP_TO[L.dtype.char]
+
+
 def inverse_triangular(L, overwrite_l=False):
-    n, cp = L.shape[-1], loader.cupy()
-    if n > _rows_at_once(L.dtype):
-        one = cp.array(cp.broadcast_to(cp.eye(n, dtype=L.dtype), L.shape), order="C")
-        return tril(solve_triangular(L, one, overwrite_b=True))
-    X = cp.empty(L.shape, L.dtype)
-    _solve(L.reshape(-1, n, n), None, X.reshape(-1, n, n), False, IDENTITY)
+    n, cp, most = L.shape[-1], loader.cupy(), _rows_at_once(L.dtype)
+    if n <= most:
+        X = cp.empty(L.shape, L.dtype)
+        _solve(L.reshape(-1, n, n), None, X.reshape(-1, n, n), False, IDENTITY)
+        return X
+    X = cp.zeros(L.shape, L.dtype)
+    for Li, Xi in zip(L.reshape(-1, n, n), X.reshape(-1, n, n), strict=True):
+        _invert(Li, Xi, most)
     return X
+
+
+def _invert(L, X, most):
+    """X, zeros before, becomes L^-1: blocks of at most ``most`` rows on the diagonal, and of pairs of them blocks twice as large,
+
+        [L11     ]^-1   [         X11      ]
+        [L21  L22]    = [-X22 L21 X11   X22],
+
+    those of one size in two launches, and a last pair, which is smaller, in two more. M^3 / 2 flops: the inner product does not
+    leave out what is zero of X11.
+    """
+    n = len(L)
+    size = -(-n // (1 << (-(-n // most) - 1).bit_length()))  # a power of two of them: often there is no smaller one
+    for start, count, rows in (0, n // size, size), (n // size * size, 1, n % size):
+        if rows:
+            shape = count, rows, rows
+            _solve(_along(L, start, start, size, shape), None, _along(X, start, start, size, shape), False, IDENTITY)
+    while size < n:
+        pairs, rest = divmod(n, 2 * size)
+        for start, count, rows in (0, pairs, size), (n - rest, 1, max(0, rest - size)):
+            if count and rows:
+                low, step, shape = start + size, 2 * size, (count, rows, size)
+                inner, settings = loader.cupy().empty(shape, L.dtype), dict(batch=(count,), upper=EVERYTHING)
+                upper, corner = _along(X, start, start, step, (count, size, size)), _along(X, low, start, step, shape)
+                tiled.multiply(NN, _along(L, low, start, step, shape), upper, inner, ROWS_WHOLE, **settings)
+                lower = _along(X, low, low, step, (count, rows, rows))
+                tiled.multiply(NN, lower, inner, corner, ROWS_UP_TO_ROW, left_kind=LOWER, factor=-1.0, **settings)
+        size *= 2
+
+
+def _along(A, row, column, step, shape):
+    """Blocks (count, rows, columns) of A, as views: the first begins at a row and a column, others each ``step`` further on."""
+    down, right = A.strides
+    return loader.cupy().lib.stride_tricks.as_strided(A[row:, column:], shape, (step * (down + right), down, right))
 
 
 def inverse_triangular_vjp(X_bar, X):
