@@ -14,7 +14,8 @@ from ..bounds import weight_space
 from ..errors import DataFileError
 from ..inducing import sets_of
 from ..layers.layer import checked
-from ..records import COMMAND_LINE, leaves, load_with_extra
+from ..persistence import COMMAND_LINE, load_with_extra
+from ..records import leaves
 from .errors import UsageError, shown
 from .names import LIKELIHOODS, kind_of
 from .task import Standardisation, class_name
@@ -44,7 +45,7 @@ class Prediction:
 class Fitted:
     """A model that ``fastsvgp fit`` wrote, with the scaling that it works behind; ``load_fitted`` reads one.
 
-    Attributes
+    Parameters
     ----------
     model : SVGP, DeepGP or QSGP
         On standardised inputs, and for real-valued targets on standardised targets.
@@ -61,6 +62,11 @@ class Fitted:
         ``scale.inputs(X)`` and ``scale.target(y)`` are what the model wants; ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
     jitter : float
         That training ended with; predictions use the same.
+
+    Examples
+    --------
+    >>> fitted = fs.load_fitted("DATA-fit")  # doctest: +SKIP
+    >>> fitted.input_names, fitted.target_name  # doctest: +SKIP
     """
 
     model: Any
@@ -263,6 +269,11 @@ def load_fitted(path):
     ------
     DataFileError
         The file cannot be read, is damaged, or is of no model that ``fastsvgp fit`` wrote.
+
+    Examples
+    --------
+    >>> fitted = fs.load_fitted("DATA-fit")  # doctest: +SKIP
+    >>> fitted.predict([[0.5, 1.5]]).mean  # doctest: +SKIP
     """
     return Fitted.load(path)
 

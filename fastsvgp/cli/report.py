@@ -8,8 +8,9 @@ import numpy as np
 
 import fastsvgp as fs
 
+from ..files import write_atomically
 from ..inducing import sets_of
-from ..records import leaves, write_atomically
+from ..records import leaves
 from . import metrics, plots
 from .fitted import Fitted, bottom
 from .info import install_hint

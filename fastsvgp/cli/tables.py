@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import DataFileError
-from ..records import DAMAGED
+from ..persistence import DAMAGED
 from .errors import UsageError, shown
 from .source import Source
 
