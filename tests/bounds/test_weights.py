@@ -404,5 +404,8 @@ def test_what_has_no_weights_says_so(rng):
     sites = fs.VGP(model.covariance, fs.Sites(np.zeros(B), np.ones(B)), fs.Gaussian(0.3))
     with pytest.raises(TypeError, match="natural_step: `weights` is no option for VGP"):
         fs.natural_step(sites, X, Y[:, 0], weights=w)
+    for name in ("natural_steps", "em"):
+        with pytest.raises(TypeError, match=f"{name}: `weights` is no option for SVGP; it takes"):
+            getattr(fs, name)(model, X, Y, weights=w)
     with pytest.raises(TypeError, match="elbo: .*VGP"):
         fs.elbo(sites, X, Y[:, 0], weights=w)
