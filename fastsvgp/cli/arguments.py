@@ -82,6 +82,7 @@ def parser():
     _add_predict(commands)
     _add_demo(commands)
     commands.add_parser("info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False)
+    _add_completion(commands)
     return top
 
 
@@ -103,6 +104,13 @@ def _add_fit(commands):
     )
     data.add_argument("--target-file", metavar="FILE", help="the target is in this file; all columns of FILE are inputs")
     data.add_argument("--ignore", metavar="COLUMN,...", type=_columns, default=[], help="columns to leave out, names or indices")
+    data.add_argument(
+        "--missing",
+        choices=("error", "median"),
+        default="error",
+        help="missing values of inputs: error (default) names the first of them; median fills them in with the median of the "
+        "training rows, and adds an input that says where they were. Missing targets are always an error",
+    )
     held_out = data.add_mutually_exclusive_group()
     held_out.add_argument("--test-mask", metavar="FILE:COLUMN", help="hold out the rows where this column is 1 (else 0)")
     held_out.add_argument(
@@ -305,3 +313,14 @@ def _add_demo(commands):
     demo.add_argument("--out", metavar="DIR", default="fastsvgp-demo", help="folder for the results (default fastsvgp-demo)")
     demo.add_argument("--steps", metavar="N", type=_count, help="training steps of each fit")
     demo.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_completion(commands):
+    completion = commands.add_parser(
+        "completion",
+        help="a script by which the shell completes commands and options",
+        description='Prints a script for the shell. In bash, for this session: eval "$(fastsvgp completion bash)"; for all: '
+        "put that line into ~/.bashrc. In zsh: fastsvgp completion zsh > ~/.zfunc/_fastsvgp, in a folder of $fpath.",
+        allow_abbrev=False,
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")

@@ -32,6 +32,7 @@ def run(args):
         delimiter=args.delimiter,
         header=args.header,
         images=args.patch_shape is not None,
+        missing=args.missing,
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = "stdin" if args.file == STANDARD_INPUT else args.file if os.path.isfile(args.file) else "pipe"
@@ -165,10 +166,13 @@ def _prepare(task, args, say, title):
     num_train, num_inputs = int(train_rows.sum()), task.X.shape[1]
     say(f"{title}")
     say(f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, target {task.target_name!r}")
+    for line in task.encoding.words() if task.encoding else ():
+        say(f"  inputs     {line}")
     say(f"  target     {_target_words(task)}")
     say(f"  split      {num_train} rows for training, {int(task.test.sum())} for testing ({task.split})")
     scale = Standardisation.of(task.X[train_rows], task.y[train_rows], task.kind == "regression", shared=bool(args.patch_shape))
     constant = [n for n, c in zip(task.input_names, np.ptp(task.X[train_rows], axis=0) == 0, strict=True) if c]
+    constant = [n for n in constant if task.encoding is None or n not in task.encoding.other]
     if constant and not args.patch_shape:
         say(f"  note       constant over the training rows, so without information: {shown(constant)}")
     if args.method != "qsgp" and not args.patch_shape and args.inducing > num_train:
@@ -187,7 +191,8 @@ def _prepare(task, args, say, title):
     if args.method == "qsgp" and not args.resume:
         say(f"  start      hyperparameters of an exact Gaussian process on {min(EXACT, num_train)} of the rows")
     model = build(task, scale, args)
-    return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
+    names = task.input_names, task.target_name
+    return Fitted(model, task.likelihood, task.classes, *names, task.columns, scale, jitter=0.0, encoding=task.encoding)
 
 
 def _target_words(task):
@@ -214,6 +219,8 @@ def _describe(task, args, trained, seconds, fitted, title):
         "test_rows": int(task.test.sum()),
         "split": task.split,
         "inputs": task.input_names,
+        "missing": args.missing,
+        "encoding": task.encoding and task.encoding.to_json(),
         "target": task.target_name,
         "likelihood": task.likelihood,
         "likelihood_reason": task.reason,
