@@ -194,7 +194,7 @@ def text_columns(table, positions):
         if 2 * count > len(present) and not codes:
             raise UsageError(
                 f"{table.path}: {count} cells of column {name!r} are numbers, but {first!r} ({place}) is not; correct such "
-                f"cells, leave them empty where the value is missing (see --missing), or leave the column out with --ignore {name}"
+                f"cells, leave them empty where the value is missing (see --missing), or leave out the column: --ignore {name}"
             )
     return text
 
@@ -213,9 +213,9 @@ def _note_many(name, counts):
 
 def _note_filled(table, column, missing):
     count = int(missing.sum())
-    if count:
+    if count and not column.gaps:
         log.warning(
-            "%s, column %r: %d missing value%s (the first in %s) filled in with the training median, %g",
+            "%s, column %r: %d missing value%s (the first in %s), as no training row had: filled in with the training median, %g",
             *(table.path, column.name, count, "s"[: count != 1], table.place(int(missing.argmax())), column.median),
         )
 
