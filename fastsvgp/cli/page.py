@@ -78,8 +78,11 @@ def _warnings(results):
 
 def _table(header, rows, first="td"):
     """Cells are text, which is escaped, and numbers; ``first``: the tag of the first cell of each row."""
-    lines = [_row(header, "th", "th")] if header else []
-    return "<table>\n" + "\n".join(lines + [_row(row, first, "td") for row in rows]) + "\n</table>"
+    lines = [_row(row, first, "td") for row in rows]
+    if header:
+        above = [_Above(name) if type(cell) in (int, float) else name for name, cell in zip(header, rows[0], strict=True)]
+        lines.insert(0, _row(above, "th", "th"))
+    return "\n".join(["<table>", *lines, "</table>"])
 
 
 def _row(cells, first, tag):
@@ -90,13 +93,19 @@ def _row(cells, first, tag):
 def _cell(cell, tag):
     if isinstance(cell, _Bar):
         return f'<{tag} class="scale"><div class="bar" style="width: {100 * cell:.1f}%"></div></{tag}>'
-    if isinstance(cell, (int, float)):
-        return f'<{tag} class="number">{cell:.5g}</{tag}>' if isinstance(cell, float) else f'<{tag} class="number">{cell}</{tag}>'
+    if isinstance(cell, int | float):
+        return f'<{tag} class="number">{cell:{".5g" if isinstance(cell, float) else "d"}}</{tag}>'
+    if isinstance(cell, _Above):
+        return f'<{tag} class="number">{escape(cell)}</{tag}>'
     return f"<{tag}>{escape(cell)}</{tag}>"
 
 
 class _Bar(float):
     """A part of the whole, to be drawn."""
+
+
+class _Above(str):
+    """The name of a column of numbers."""
 
 
 def _scores(results):

@@ -210,13 +210,13 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, caps
     assert "checkpoint.npz" not in os.listdir("fit")
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [1, 2, 3, 4, 5])
 def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, monkeypatch, after):
     full_disk(monkeypatch, after)
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 2
     assert "No space left on device; nothing is left half-written" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
-    results = ["model.npz", "metrics.json", "training.png"]  # as written; the checkpoint goes once the model is there
+    results = ["model.npz", "metrics.json", "training.png", "predictions.png"]  # as written; the checkpoint goes once the model is there
     assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
     for name in left:
         if name.endswith("npz"):
