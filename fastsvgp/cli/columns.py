@@ -13,11 +13,10 @@ import numpy as np
 from ..errors import DataFileError
 from .cells import commas, is_missing, is_number
 from .errors import UsageError, shown
+from .names import LEVELS, POLICIES
 
 log = logging.getLogger("fastsvgp")
-LEVELS = 20  # of a text column that have an input of their own
 OTHER, GAP = "(other)", "(missing)"
-POLICIES = ("error", "median")
 
 
 @dataclass

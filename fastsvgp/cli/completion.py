@@ -6,7 +6,7 @@ from .arguments import parser
 from .errors import UsageError
 from .info import install_hint
 
-FILES, FOLDERS = ("FILE", "MODEL"), ("DIR",)  # metavars
+FILES, FOLDERS = ("FILE", "MODEL", "FILE:COLUMN"), ("DIR",)  # metavars
 
 
 def run(args):
@@ -26,7 +26,7 @@ def _with_paths(parser, shtab):
             for command in action.choices.values():
                 _with_paths(command, shtab)
         elif action.metavar in FILES:
-            action.complete = shtab.FILE
+            action.complete, action.metavar = shtab.FILE, action.metavar.partition(":")[0]  # zsh has a meaning of its own for it
         elif action.metavar in FOLDERS:
             action.complete = shtab.DIRECTORY
     return parser

@@ -216,7 +216,7 @@ def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, mo
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 2
     assert "No space left on device; nothing is left half-written" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
-    results = ["model.npz", "metrics.json", "training.png", "predictions.png"]  # as written; the checkpoint goes once the model is there
+    results = ["model.npz", "metrics.json", "training.png", "predictions.png"]  # as written; with the first the checkpoint goes
     assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
     for name in left:
         if name.endswith("npz"):

@@ -12,8 +12,9 @@ from cli_runs import results, run
 
 import fastsvgp as fs
 from fastsvgp.cli import main, plots
-from fastsvgp.cli.columns import LEVELS, OTHER, Encoding, Raw, learn
+from fastsvgp.cli.columns import OTHER, Encoding, Raw, learn
 from fastsvgp.cli.errors import UsageError
+from fastsvgp.cli.names import LEVELS
 from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.task import load_task, split
 from fastsvgp.errors import DataFileError

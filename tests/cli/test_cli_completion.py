@@ -39,13 +39,15 @@ def test_bash_completes_commands_options_choices_and_files(bash):
     assert bash("fastsvgp", "completion", "") == ["bash", "zsh"]
     assert sorted(bash("fastsvgp", "fit", "dat")) == ["data-fit", "data.csv"]
     assert bash("fastsvgp", "fit", "--out", "dat") == ["data-fit"]
+    assert bash("fastsvgp", "fit", "--test-mask", "data.") == ["data.csv"]
     assert bash("fastsvgp", "predict", "data-fit", "data.") == ["data.csv"]
 
 
 def test_zsh_script(tmp_path, capsys):
     pytest.importorskip("shtab")
     out, _ = run(capsys, "completion", "zsh")
-    assert out.startswith("#compdef fastsvgp") and "--missing[" in out
+    assert out.startswith("#compdef fastsvgp") and "--missing[" in out and "]:FILE:_files" in out
+    assert "FILE:COLUMN" not in out  # zsh would run a command COLUMN
     if (program := shutil.which("zsh")) is not None:
         (tmp_path / "_fastsvgp").write_text(out)
         subprocess.run([program, "-n", tmp_path / "_fastsvgp"], check=True)
