@@ -14,6 +14,7 @@ from ..errors import DataFileError
 from .cells import commas, is_missing, is_number
 from .errors import UsageError, shown
 from .names import LEVELS, POLICIES
+from .tables import LARGEST
 
 log = logging.getLogger("fastsvgp")
 OTHER, GAP = "(other)", "(missing)"
@@ -23,13 +24,12 @@ OTHER, GAP = "(other)", "(missing)"
 class Raw:
     """Columns as a file has them: ``numbers`` (N, C), NaN where missing, and under their positions the cells of text columns.
 
-    A cell that is missing is None. ``place(row)`` says where a row is in the file.
+    A cell that is missing is None.
     """
 
     names: list
     numbers: np.ndarray
     text: dict
-    place: object
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Encoding:
         columns = [Column(**column) for column in values["columns"]]
         for column in columns:
             texts = isinstance(column.levels, list) and all(isinstance(level, str) for level in [column.name, *column.levels])
-            number = type(column.median) in (int, float) and np.isfinite(column.median)
+            number = type(column.median) in (int, float) and abs(column.median) < LARGEST
             fills = number if values["missing"] == "median" else column.median is None
             right = texts and column.median is None if column.levels is not None else isinstance(column.name, str) and fills
             if not right or type(column.gaps) is not bool:
@@ -175,7 +175,7 @@ def read_raw(table, positions, text, missing, optional=True):
                 f"{table.path}, {table.place(row)}, column {name!r}: the value is missing; fill in these cells or remove their "
                 f"rows, or {todo}"
             )
-    return Raw([table.names[i] for i in positions], numbers, cells, table.place)
+    return Raw([table.names[i] for i in positions], numbers, cells)
 
 
 def text_columns(table, positions):

@@ -112,7 +112,7 @@ class Table:
             return self.text[column]
         if self.layout is not None:
             return [cells[column] for _, cells in _rows(self.source, self.layout)]
-        return [f"{value:.17g}" for value in self.numbers[:, column]]
+        return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
 
     def first_text(self, column):
         """The first cell of a text column that is no number, and its place."""

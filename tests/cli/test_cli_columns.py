@@ -81,9 +81,8 @@ def test_text_and_missing_values_are_inputs_and_predict_makes_the_same_of_new_fi
 
 
 def test_the_matrix_by_hand():
-    raw = Raw(
-        ["c", "n"], np.array([[np.nan, 1.0], [np.nan, np.nan], [np.nan, 5.0], [np.nan, 90.0]]), {0: ["b", "a", None, "z"]}, str
-    )
+    numbers = np.array([[np.nan, 1.0], [np.nan, np.nan], [np.nan, 5.0], [np.nan, 90.0]])
+    raw = Raw(["c", "n"], numbers, {0: ["b", "a", None, "z"]})
     encoding = learn(raw, np.array([True, True, True, False]), "median")
     assert encoding.input_names == ["c=a", "c=b", "c=(other)", "c=(missing)", "n", "n=(missing)"]
     expected = [[0, 1, 0, 0, 1, 0], [1, 0, 0, 0, 3, 1], [0, 0, 0, 1, 5, 0], [0, 0, 1, 0, 90, 0]]  # the median of 1 and 5
@@ -293,7 +292,7 @@ def test_a_file_of_a_newer_version_says_so(here, capsys):
         {"columns": [{"name": "a", "levels": None, "median": None, "gaps": False}] * 2},
         {"columns": [{"name": "a", "levels": [1], "median": None, "gaps": False}]},
         {"columns": [{"name": "a", "levels": ["u"], "median": 1.0, "gaps": False}]},
-        {"columns": [{"name": "a", "levels": None, "median": float("inf"), "gaps": False}]},
+        {"columns": [{"name": "a", "levels": None, "median": 1e200, "gaps": False}]},
         {"columns": [{"name": "a", "levels": None, "median": 0.0, "gaps": 1}]},
         {"columns": [{"name": "a", "levels": None, "median": 0.0}]},
         {"more": 1},
