@@ -52,7 +52,13 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
 }
 
+# A page for each table of bench/results, which includes it. One that is there is not written again: Sphinx reads what changed.
 RESULTS = re.compile(r"\]\((?:\.\./)*bench/results/(\w+)\.md")
+for table in (ROOT / "bench" / "results").glob("*.md"):
+    page = ROOT / "docs" / "benchmarks" / table.name
+    text = f"```{{include}} ../../bench/results/{table.name}\n```\n"
+    if not page.exists() or page.read_text(encoding="utf-8") != text:
+        page.write_text(text, encoding="utf-8")
 
 
 def link_tables_to_their_pages(app, name, source):
