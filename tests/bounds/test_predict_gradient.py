@@ -4,9 +4,8 @@ import definitions
 import numpy as np
 import pytest
 from derivatives import assert_derivative, extended
-from gp_problems import lower_factor
 from numerics import assert_adjoint, five_point
-from posterior_problems import EVERY, PAIRS
+from posterior_problems import EVERY
 from test_elbo import COVARIANCES, MEANS, each_posterior, full_problem
 
 import fastsvgp as fs
@@ -19,16 +18,7 @@ each = pytest.mark.parametrize("posterior", EVERY)
 
 def problem(rng, posterior="whitened", P=None, M=6, N=7, D=2, **options):
     """``(model, Xs)`` with a posterior of the row, one of two sets of inducing inputs too."""
-    if posterior not in PAIRS:
-        return full_problem(rng, posterior, P=P, M=M, B=N, D=D, **options)[:2]
-    model, Xs, _, _ = full_problem(rng, P=P, M=M, B=N, D=D, **options)
-    Z, kind, batch = model.inducing, getattr(fs, posterior), () if P is None else (P,)
-    split = M - max(1, M // 3)
-    fields = []
-    for size in (split, M - split):
-        fields += [rng.standard_normal((*batch, size)), lower_factor(rng, *batch, size, off=0.2)]
-    fields = [field.astype(Xs.dtype) for field in fields[: len(kind._record_fields)]]
-    return fs.replace(model, inducing=fs.InducingPair(Z[:split], Z[split:]), posterior=kind(*fields)), Xs
+    return full_problem(rng, posterior, P=P, M=M, B=N, D=D, **options)[:2]
 
 
 def defined(model, Xs, mean_bar, var_bar):
