@@ -4,8 +4,8 @@
     python bench/deep_kernel.py kin40k --split 3       # one of the data sets, on another test split
     python bench/deep_kernel.py --epochs 1             # only to see that everything runs
 
-The network and the optimiser are PyTorch's, the process is ``fastsvgp.interop.torch.SVGP``. Reads ../shared/data or the folder that
-FASTSVGP_DATA names. One thread; seconds are those of the processor.
+The network and the optimiser are PyTorch's, the process is ``fastsvgp.interop.torch.SVGP``. Reads ../shared/data or the folder
+that FASTSVGP_DATA names. One thread; seconds are those of the processor.
 """
 
 import argparse
@@ -121,9 +121,9 @@ def main(argv=None):
         text = [
             "# deep_kernel", "", header(command, packages=("numpy", "scipy", "numba", "torch")), "",
             f"Whitened SVGP, M = {INDUCING}, Matérn 3/2 with a lengthscale for each input or feature, Gaussian noise, float64; "
-            f"batches of {BATCH}, {args.epochs} epochs of",
-            f"Adam at {RATE} falling to 0 by a half cosine, one optimiser for network and process; split {args.split}, standardised, "
-            "seed 0.", "", *lines,
+            f"batches of {BATCH}, {args.epochs} epochs",
+            f"of Adam at {RATE} falling to 0 by a half cosine, one optimiser for network and process; split {args.split}, "
+            "standardised, seed 0; one thread.", "", *lines,
         ]  # fmt: skip
         args.out.write_text("\n".join(text) + "\n", encoding="utf-8")
 
