@@ -3,6 +3,7 @@
     python bench/deep_kernel.py --out bench/results/deep_kernel.md
     python bench/deep_kernel.py kin40k --split 3       # one of the data sets, on another test split
     python bench/deep_kernel.py --epochs 1             # only to see that everything runs
+    python bench/deep_kernel.py --step                 # one step against GPyTorch's, where that is installed
 
 The network and the optimiser are PyTorch's, the process is ``fastsvgp.interop.torch.SVGP``. Reads ../shared/data or the folder
 that FASTSVGP_DATA names. One thread; seconds are those of the processor.
@@ -30,6 +31,13 @@ from fastsvgp.interop.torch import SVGP  # noqa: E402
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA") or ROOT.parent / "shared" / "data")
 NAMES = "kin40k", "elevators", "bike"
 HIDDEN, FEATURES, INDUCING, BATCH, EPOCHS, RATE = (100, 50), 4, 128, 512, 30, 0.01
+ABOUT = f"""\
+Whitened SVGP, M = {INDUCING}, Matérn 3/2 with a lengthscale for each input or feature, Gaussian noise, float64;
+batches of {BATCH}, {{epochs}} epochs of Adam at {RATE} falling to 0 by a half cosine, one optimiser for network
+and process; split {{split}}, standardised, seed 0; one thread."""
+STEP = """\
+A step at M = 512, B = 1024, two features: whitened SVGP, ARD RBF, Gaussian noise, float64; value, all gradients with that in the
+features, and Adam; one thread, both programs in turn."""
 
 
 def load(name, split):
@@ -99,33 +107,89 @@ def row(name, split, features, epochs):
     return f"| {name}, {len(X)} × {X.shape[1]} | {what} | {rmse:.3f} | {nlpd:.3f} | {seconds:.0f} |"
 
 
+def our_step(X, y, Z):
+    """A step of Adam on the bound, with the gradient in X: a function that takes it."""
+    M, D = Z.shape
+    posterior = fs.Whitened(mean=np.zeros(M), scale_tril=np.eye(M))
+    covariance = fs.RBF(variance=1.0, lengthscales=np.full(D, 0.5))
+    gp = SVGP(fs.SVGP(covariance=covariance, inducing=Z.numpy(), posterior=posterior, likelihood=fs.Gaussian(variance=0.1)))
+    optimiser = torch.optim.Adam(gp.parameters(), lr=1e-3)
+    return lambda: _stepped(optimiser, lambda: -gp(X, y, num_data=40_000) / 40_000)
+
+
+def peers_step(X, y, Z):
+    """The same of GPyTorch."""
+    import gpytorch
+
+    class Model(gpytorch.models.ApproximateGP):
+        def __init__(self):
+            q = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
+            super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, jitter_val=1e-6))
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=Z.shape[1]))
+
+        def forward(self, X):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(X), self.covar_module(X))
+
+    gp, likelihood = Model().double(), gpytorch.likelihoods.GaussianLikelihood().double()
+    gp.covar_module.base_kernel.lengthscale, gp.covar_module.outputscale, likelihood.noise = 0.5, 1.0, 0.1
+    bound = gpytorch.mlls.VariationalELBO(likelihood, gp, num_data=40_000)
+    optimiser = torch.optim.Adam([*gp.parameters(), *likelihood.parameters()], lr=1e-3)
+    return lambda: _stepped(optimiser, lambda: -bound(gp(X), y))
+
+
+def _stepped(optimiser, loss):
+    optimiser.zero_grad()
+    value = loss()
+    value.backward()
+    optimiser.step()
+    return value.item()
+
+
+def step_rows(M=512, B=1024, D=2, calls=25):
+    """Median CPU milliseconds of a step, in turn."""
+    rng = np.random.default_rng(0)
+    X, Z = (torch.from_numpy(rng.uniform(-3, 3, (n, D))) for n in (B, M))
+    steps = {"fastsvgp.interop.torch": our_step(X.requires_grad_(), torch.sin(X[:, 0]).detach(), Z)}
+    steps["GPyTorch"] = peers_step(X, torch.sin(X[:, 0]).detach(), Z)
+    losses, spent = {name: step() for name, step in steps.items()}, {name: [] for name in steps}
+    for _ in range(calls):
+        for name, step in steps.items():
+            begun = time.process_time()
+            step()
+            spent[name].append(time.process_time() - begun)
+    for name, times in spent.items():
+        yield f"| {name} | {1e3 * np.median(times):.0f} | {1e3 * min(times):.0f} | {losses[name]:.3f} |"
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--split", type=int, default=0, help="column of the test masks, 0 to 9")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--step", action="store_true", help="CPU milliseconds of one step, beside GPyTorch's")
     parser.add_argument("--out", type=pathlib.Path, help="a file for the table (default: print it)")
     argv = sys.argv[1:] if argv is None else argv
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     fs.set_num_threads(1)
-    lines = ["| data | model | RMSE | NLPD | CPU seconds |", "| --- | --- | --- | --- | --- |"]
-    for name in args.names or NAMES:
-        for features in (FEATURES, 0):
-            lines.append(row(name, args.split, features, args.epochs))
-            print(lines[-1], flush=True)
+    if args.step:
+        lines = ["| program | median CPU ms | best | loss at the start |", "| --- | --- | --- | --- |", *step_rows()]
+        print(*lines[2:], sep="\n")
+        about = STEP
+    else:
+        lines = ["| data | model | RMSE | NLPD | CPU seconds |", "| --- | --- | --- | --- | --- |"]
+        for name in args.names or NAMES:
+            for features in (FEATURES, 0):
+                lines.append(row(name, args.split, features, args.epochs))
+                print(lines[-1], flush=True)
+        about = ABOUT.format(epochs=args.epochs, split=args.split)
     if args.out:
         from report import header
 
         command = shlex.join(["python", "bench/deep_kernel.py", *argv])
-        text = [
-            "# deep_kernel", "", header(command, packages=("numpy", "scipy", "numba", "torch")), "",
-            f"Whitened SVGP, M = {INDUCING}, Matérn 3/2 with a lengthscale for each input or feature, Gaussian noise, float64; "
-            f"batches of {BATCH}, {args.epochs} epochs",
-            f"of Adam at {RATE} falling to 0 by a half cosine, one optimiser for network and process; split {args.split}, "
-            "standardised, seed 0; one thread.", "", *lines,
-        ]  # fmt: skip
-        args.out.write_text("\n".join(text) + "\n", encoding="utf-8")
+        head = header(command, packages=("numpy", "scipy", "numba", "torch", *(["gpytorch"] if args.step else [])))
+        args.out.write_text("\n".join([f"# {args.out.stem}", "", head, "", about, "", *lines]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
