@@ -43,7 +43,7 @@ features, and Adam; one thread, both programs in turn."""
 def load(name, split):
     """``(X, y, Xt, yt)`` in standardised units, as tensors."""
     table = np.loadtxt(DATA / f"{name}.data.csv.gz", delimiter=",")
-    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",")[:, split] > 0
+    test = np.loadtxt(DATA / f"{name}.test_mask.csv.gz", delimiter=",", ndmin=2)[:, split] > 0
     scale = table[~test].std(axis=0)
     table = (table - table[~test].mean(axis=0)) / np.where(scale > 0, scale, 1)
     parts = (table[~test][:, :-1], table[~test][:, -1], table[test][:, :-1], table[test][:, -1])
