@@ -75,14 +75,28 @@ def bound(unravel, num_data=None, **options):
         raise TypeError("interop.jax: the model of `unravel` lives on a device; take fastsvgp.ravel(fastsvgp.to_host(model))")
     options = {"num_data": num_data, **options}
 
-    def value_of(vector, X, Y):
-        dtype = jnp.result_type(vector, X)
-
+    @functools.cache  # one function for all calls: JAX compiles each that it has not seen
+    def host_value(dtype):
         def host(vector, X, Y):
             vector, X, Y = _numpy(vector, X, Y)
             return np.asarray(elbo(unravel(vector), X, Y, **options), dtype)
 
-        return _called(host, jax.ShapeDtypeStruct((), dtype), vector, X, Y)
+        return host
+
+    @functools.cache
+    def host_value_and_bars(dtype, of_vector, of_X):
+        def host(vector, X, Y):
+            vector, X, Y = _numpy(vector, X, Y)
+            wrt = unravel.paths if of_vector else ()
+            value, grad, *X_bar = elbo_and_grad(unravel(vector), X, Y, wrt=wrt, inputs=of_X, **options)
+            vector_bar = [unravel.pullback(vector, grad).astype(vector.dtype)] if of_vector else []
+            return np.asarray(value, dtype), *vector_bar, *(bar.astype(X.dtype) for bar in X_bar)
+
+        return host
+
+    def value_of(vector, X, Y):
+        dtype = jnp.result_type(vector, X)
+        return _called(host_value(dtype), jax.ShapeDtypeStruct((), dtype), vector, X, Y)
 
     def forward(vector, X, Y):
         """With ``symbolic_zeros``: each argument comes with whether it is differentiated."""
@@ -90,17 +104,9 @@ def bound(unravel, num_data=None, **options):
             said = "a derivative in `Y` was asked for, and the bound has none in the targets"
             raise TypeError(f"interop.jax: {said}; give jax.lax.stop_gradient(Y)")
         dtype, of = jnp.result_type(vector.value, X.value), (vector.perturbed, X.perturbed)
-        wrt = unravel.paths if vector.perturbed else ()
-
-        def host(vector, X, Y):
-            vector, X, Y = _numpy(vector, X, Y)
-            value, grad, *X_bar = elbo_and_grad(unravel(vector), X, Y, wrt=wrt, inputs=of[1], **options)
-            vector_bar = [unravel.pullback(vector, grad).astype(vector.dtype)] if of[0] else []
-            return np.asarray(value, dtype), *vector_bar, *(bar.astype(X.dtype) for bar in X_bar)
-
         likes = [jax.ShapeDtypeStruct((), dtype)]
         likes += [jax.ShapeDtypeStruct(a.value.shape, a.value.dtype) for a in (vector, X) if a.perturbed]
-        value, *bars = _called(host, likes, vector.value, X.value, Y.value)
+        value, *bars = _called(host_value_and_bars(dtype, *of), likes, vector.value, X.value, Y.value)
         bars = iter(bars)
         return value, tuple(next(bars) if need else None for need in of)
 

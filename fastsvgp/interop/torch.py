@@ -295,8 +295,8 @@ def _at(device):
         return
     if device.type != "cuda":
         raise TypeError(f"interop.torch: tensors are on {device}, and fastsvgp computes on the CPU and on CUDA devices alone")
-    cupy, stream = loader.cupy(), torch.cuda.current_stream(device)
-    with cupy.cuda.Device(device.index), cupy.cuda.ExternalStream(stream.cuda_stream, device.index):
+    cupy = loader.cupy()
+    with cupy.cuda.Device(device.index), cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)):
         yield (lambda tensor: cupy.from_dlpack(tensor.detach())), torch.from_dlpack
 
 

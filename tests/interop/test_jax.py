@@ -63,6 +63,18 @@ def test_what_is_not_differentiated_is_not_computed(rng, monkeypatch):
     assert asked == [unravel.paths, unravel.paths, ()]
 
 
+def test_calls_without_jit_compile_once(rng, monkeypatch):
+    """Each callback that JAX has not seen it compiles, and keeps."""
+    model, X, Y = problem(rng)
+    vector, _, f = function_of(model)
+    seen, plain = [], jax.pure_callback
+    monkeypatch.setattr(jax, "pure_callback", lambda host, *a, **k: seen.append(host) or plain(host, *a, **k))
+    for _ in range(2):
+        f(vector, X, Y)
+        jax.grad(f)(vector, X, Y)
+    assert len(seen) == 4 and seen[:2] == seen[2:] and seen[0] is not seen[1]
+
+
 def test_against_differences_of_jax(rng):
     from jax.test_util import check_grads
 
