@@ -128,13 +128,16 @@ class SVGP(torch.nn.Module):
         Raises
         ------
         TypeError
-            Arrays in the place of tensors; tensors on several devices; half precision; a ``Y`` that requires a gradient. Else as
-            ``fastsvgp.elbo_and_grad``.
+            Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient.
+            Else as ``fastsvgp.elbo_and_grad``.
         """
         parameters, device = self._tensors()
-        self._check(device, X=X, Y=Y, **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)})
-        if Y.requires_grad:
-            raise TypeError("interop.torch: `Y` requires a gradient, and the bound has none in the targets; give Y.detach()")
+        others = {"Y": Y, **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)}}
+        self._check(device, X=X, **others)
+        for name, value in others.items():
+            if value.requires_grad:
+                said = f"`{name}` requires a gradient, and the bound has none in it"
+                raise TypeError(f"interop.torch: {said}; give {name}.detach()")
         return _Bound.apply(self, torch.is_grad_enabled(), {"num_data": num_data, **options}, X, Y, *parameters)
 
     @torch.compiler.disable

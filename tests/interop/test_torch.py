@@ -346,6 +346,8 @@ def test_other_bad_arguments(rng):
     with pytest.raises(TypeError, match="`Y` requires a gradient.*Y.detach"):
         gp(X, Y.requires_grad_())
     Y = Y.detach()
+    with pytest.raises(TypeError, match="`rng` requires a gradient, and the bound has none in it; give rng.detach"):
+        gp(X, Y, rng=torch.zeros(1, requires_grad=True))
     with pytest.raises(TypeError, match="`X` must be dense, got torch.sparse_coo; give X.to_dense"):
         gp(X.to_sparse(), Y)
     with pytest.raises(ValueError, match="`X` contains nan"):
