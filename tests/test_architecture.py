@@ -1,7 +1,7 @@
 """The rooms and the direction of imports between them, held by reading the source.
 
     kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train, distributed, sklearn -> cli
+            -> likelihoods -+-> bounds -> layers -> optim -> train, distributed, sklearn, interop -> cli
             -> posteriors  -+
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
     they import nothing of ours but each other
@@ -36,6 +36,7 @@ MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods"
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
+MAY_IMPORT["interop"] = MAY_IMPORT["train"]
 MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
@@ -44,6 +45,8 @@ HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"numba", "llvmlite", "scipy"},
     "likelihoods": LIGHT | {"scipy"},  # and none of its submodules: see test_building_a_model_compiles_nothing
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
+    "interop/torch": LIGHT | {"torch"},
+    "interop/jax": LIGHT | {"jax"},
 }
 HOT = [PACKAGE / "kernels" / "cpu", PACKAGE / "posteriors", PACKAGE / "bounds", PACKAGE / "layers"]
 
