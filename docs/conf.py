@@ -31,6 +31,7 @@ numpydoc_show_class_members = False
 autosummary_generate = True
 autodoc_default_options = {"members": False}
 autodoc_typehints = "none"  # the docstrings say it, with the shapes
+autodoc_mock_imports = ["torch", "jax"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 4
