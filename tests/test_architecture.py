@@ -1,7 +1,7 @@
 """The rooms and the direction of imports between them, held by reading the source.
 
     kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train, distributed, sklearn -> cli
+            -> likelihoods -+-> bounds -> layers -> optim -> train -> recipes -> sklearn, cli
             -> posteriors  -+
     records, catalogue, inducing, models, transforms, check, errors, files, interrupts: below everything; they import nothing of
     ours but each other
@@ -35,7 +35,10 @@ MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods"
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
-MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", FRONT_DOOR}
+MAY_IMPORT["scales"] = MAY_IMPORT["progress"] = FLOOR
+MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales"}
+MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
+MAY_IMPORT["cli"] = MAY_IMPORT["recipes"] | {"recipes", "progress", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}
@@ -43,6 +46,7 @@ HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"numba", "llvmlite", "scipy"},
     "likelihoods": LIGHT | {"scipy"},  # and none of its submodules: see test_building_a_model_compiles_nothing
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
+    "sklearn": LIGHT | {"scipy", "sklearn"},
 }
 HOT = [PACKAGE / "kernels" / "cpu", PACKAGE / "posteriors", PACKAGE / "bounds", PACKAGE / "layers"]
 

@@ -1,0 +1,141 @@
+"""What both estimators share: settings to a start, a training to fitted attributes."""
+
+from contextlib import closing
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import check, recipes
+from ..inducing import stacked
+from ..likelihoods import Gaussian
+from ..progress import Progress
+from .kernels import from_kernel
+from .training import Stopping, scattered, train
+
+IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
+SETTINGS_OF_TRAINING = "solver", "max_iter", "batch_size", "learning_rate", "natural_step_size", "jitter"
+
+
+class SVGPEstimator(BaseEstimator):
+    """Base of both."""
+
+    _settings_of_start = ("posterior", "mean", "ard", "normalize_X")
+
+    # --- data ------------------------------------------------------------------------------------------------------------
+
+    def _validated(self, X, y="no_validation", reset=False):
+        """X, or X and y, as scikit-learn checks them, X in float64 or float32."""
+        options = {"dtype": [np.float64, np.float32], "reset": reset}
+        try:
+            both = {} if isinstance(y, str) else {"multi_output": True}
+            return validate_data(self, X, y, **both, **options)
+        except ValueError as error:
+            if "contains NaN" in str(error) and "Input X" in str(error):
+                raise ValueError(f"{error}{IMPUTE}") from None
+            raise
+
+    def _standardised(self, X):
+        return np.ascontiguousarray(self.scale_.X(X), self._dtype)
+
+    @property
+    def _dtype(self):
+        return stacked(self.model_.inducing).dtype
+
+    # --- fit ---------------------------------------------------------------------------------------------------------------
+
+    def _fit(self, X, y, labels=None):
+        """Train on validated X and y; ``labels`` are what held-out rows are stratified by."""
+        patience = check.whole("n_iter_no_change", self.n_iter_no_change)
+        tolerance, restarts = check.scalar("tol", self.tol), check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        for name in ("max_iter", "batch_size"):
+            check.whole(name, getattr(self, name))
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts)
+        held = None
+        if self.early_stopping:
+            fraction = check.scalar("validation_fraction", self.validation_fraction)
+            X, X_held, y, y_held = train_test_split(X, y, test_size=fraction, stratify=labels, random_state=seeds[0])
+        start, kind = self._start(X, y, int(seeds[1]))
+        Xs, ys = self._units(start.scale, X, y)
+        if self.early_stopping:
+            held = self._units(start.scale, X_held, y_held)
+        stopping, best = Stopping(held, patience, tolerance), None
+        for run, seed in enumerate(seeds[1:]):
+            if run:
+                start = recipes.Start(scattered(start.model, np.random.default_rng(seed)), start.fit, start.scale)
+            total = start.fit.get("steps") or -(-self.max_iter * len(X) // min(self.batch_size, len(X)))
+            with closing(Progress(total, quiet=not self.verbose)) as progress:
+                trained = train(start, Xs, ys, kind, stopping, progress)
+            if best is None or _merit(trained) > _merit(best):
+                best = trained
+            if trained.interrupted:
+                break
+        self.model_, self.jitter_, self.scale_ = best.model, best.jitter, start.scale
+        self.lower_bound_, self.lower_bounds_, self.n_iter_ = best.bound, best.bounds, max(1, len(best.bounds))
+        self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
+        if trained.interrupted:  # all is set, so that the estimator can be used; a search over settings ends here
+            raise KeyboardInterrupt
+        return self
+
+    @staticmethod
+    def _units(scale, X, y):
+        """Data as the model wants them, in the dtype of X."""
+        y = np.asarray(scale.y(y))
+        return np.ascontiguousarray(scale.X(X), X.dtype), y.astype(X.dtype, copy=False) if y.dtype.kind == "f" else y
+
+    def _start(self, X, y, seed):
+        """``(Start, class of the posterior)``: from the recipe or, with ``warm_start``, from the model there is."""
+        training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
+        kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
+        if self.warm_start and hasattr(self, "model_"):
+            return self._going_on(X, training, seed), type(self.model_.posterior)
+        by_name = isinstance(self.inducing, str)
+        if by_name:
+            recipes.named("inducing", self.inducing, recipes.CHOICES)
+        chosen = {"chosen": self.inducing} if by_name else {}
+        settings = {name: getattr(self, name) for name in self._settings_of_start} | training | chosen
+        covariance, likelihood = self._covariance_and_likelihood()
+        start = self._recipe(
+            X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, rng=seed, **settings
+        )
+        return start, kind
+
+    def _covariance_and_likelihood(self):
+        """The settings of these names; a kernel of scikit-learn translated, its noise given to the likelihood."""
+        if not isinstance(self.covariance, Kernel):
+            return self.covariance, self.likelihood
+        covariance, noise = from_kernel(self.covariance)
+        if noise is None:
+            return covariance, self.likelihood
+        if not (isinstance(self.likelihood, str) and self.likelihood == "gaussian"):
+            raise ValueError(
+                f"`covariance` {self.covariance} holds a WhiteKernel, which is Gaussian noise, but `likelihood` is "
+                f"{self.likelihood!r}; leave the WhiteKernel out"
+            )
+        return covariance, Gaussian(noise)
+
+    def _going_on(self, X, training, seed):
+        """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""
+        model = self.model_
+        solver = training["solver"] = recipes.solver_for(self.solver, model.likelihood, type(model.posterior), len(X))
+        if solver == "lbfgs":
+            at_rows = recipes.are_the_rows(model.inducing, self._standardised(X))
+            fit = recipes.training(likelihood=model.likelihood, seed=seed, at_rows=at_rows, **training)
+            kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
+            return recipes.Start(kind(model.covariance, model.inducing, noise, mean=model.mean), fit, self.scale_)
+        return recipes.Start(model, recipes.training(likelihood=model.likelihood, seed=seed, **training), self.scale_)
+
+    # --- predictions ---------------------------------------------------------------------------------------------------------
+
+    def _ready(self, X):
+        """Standardised inputs, as the model wants them."""
+        check_is_fitted(self)
+        return self._standardised(self._validated(X))
+
+
+def _merit(trained):
+    """What restarts are compared by: held-out log density where there is one, else the bound."""
+    return trained.bound if trained.score is None else trained.score
