@@ -87,6 +87,14 @@ def offers(name, model):
     return name in _SERVES.get(type(model), ())
 
 
+def takes(name, model, option):
+    """Whether models of this kind have a public function, and it takes this option."""
+    if not offers(name, model):
+        return False
+    _, named, rest = serving(name, model)
+    return option in named or rest not in (None, "random")
+
+
 def check_options(name, kind, options, named, rest):
     """Refuse options of a public function that this kind does not take: of ``**random`` such as no posterior has."""
     taken = RANDOM_QUANTITIES if rest == "random" else options if rest else ()

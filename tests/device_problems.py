@@ -3,6 +3,7 @@
 Each check calls the front door with NumPy arrays and with their copies on the device: both must be as accurate as plain NumPy.
 """
 
+import itertools
 import types
 
 import numpy as np
@@ -229,11 +230,11 @@ def check_terms(rng, gpu, P, N, dtype):
                 np.testing.assert_allclose(found, one, **tolerance)
 
     Y, mean = rng.standard_normal((2, P, N)).astype(dtype)
-    var, s = rng.uniform(0, 2, (P, N)).astype(dtype), dtype(0.3)
-    for need in (True, False):
-        here = kernels.gaussian_term(Y, mean, var, s, need)
+    var, s, weights = rng.uniform(0, 2, (P, N)).astype(dtype), dtype(0.3), rng.integers(0, 3, (P, N)).astype(dtype)
+    for need, w in itertools.product((True, False), (None, weights)):
+        here, there = kernels.gaussian_term(Y, mean, var, s, need, w), None if w is None else gpu.there(w)
         for variance in (s, gpu.there(np.asarray(s))):
-            compare(here, kernels.gaussian_term(*map(gpu.there, (Y, mean, var)), variance, need))
+            compare(here, kernels.gaussian_term(*map(gpu.there, (Y, mean, var)), variance, need, there))
     compare(kernels.gaussian_term(Y[:, ::2], mean[:, ::2], var[:, ::2], s),
             kernels.gaussian_term(*(gpu.there(a[:, ::2]) for a in (Y, mean, var)), s))  # fmt: skip
     kff = rng.uniform(1, 2, N).astype(dtype)
@@ -301,6 +302,7 @@ def small_run(gpu):
     assert not verdicts.within(A, 0) and verdicts.within(A)
     verdicts.begin(A)
     value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
+    value = value + kernels.gaussian_term(mean, mean, var, 0.3, weights=var)[0]
     assert verdicts.within(A) and np.isfinite(verdicts.settle(value)[0])
     kernels.raise_to_floor(var, var[0])
     kernels.sum_each([(mean, var), (mean, mean, mean)], 0.5)

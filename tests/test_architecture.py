@@ -3,8 +3,8 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> recipes -> sklearn, cli
             -> posteriors  -+
-    records, catalogue, inducing, models, transforms, check, errors, files, interrupts: below everything; they import nothing of
-    ours but each other
+    records, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything; they import
+    nothing of ours but each other
 """
 
 import ast
@@ -18,7 +18,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
-FLOOR = {"records", "catalogue", "inducing", "models", "transforms", "check", "errors", "files", "interrupts"}
+FLOOR = {"records", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files", "interrupts"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
     "kernels": {"errors"},
@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "initialise": FLOOR | {"kernels", "devices", "means"},
 }
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
-MAY_IMPORT["devices"] = FLOOR | {"kernels"}
+MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
 MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}

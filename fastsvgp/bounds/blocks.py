@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, models
+from .. import check, models, weighing
 from ..kernels import verdicts
 from ..records import Blocks, record
 from .layer import LayerParts, LayerPass
@@ -13,7 +13,9 @@ from .sums import scaled
 
 
 @verdicts.retried
-def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None, **random):
+def elbo_and_grad_from_blocks(
+    blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None, weights=None, **random
+):
     """The bound at the level of covariance blocks, for covariances of your own.
 
     Parameters
@@ -23,7 +25,7 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
     posterior : Posterior
     likelihood : Likelihood
     Y : (B,) or (B, P)
-    num_data, jitter, rng, **random
+    num_data, jitter, rng, weights, **random
         As in ``elbo``.
 
     Returns
@@ -33,18 +35,28 @@ def elbo_and_grad_from_blocks(blocks, posterior, likelihood, Y, *, num_data=None
         Gradients of the value; ``Kuu`` symmetric.
     """
     models.check_options("elbo_and_grad_from_blocks", Blocks, random, OPTIONS, "random")
-    Y = check.as_array("Y", Y)
-    blocks, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
+
+    def checked(Y):
+        Y = check.as_array("Y", Y)
+        found, given, dtype, outputs = _checked(blocks, _Model(posterior, likelihood), Y)
+        given.likelihood.check_settings()
+        return found, given, check.targets(Y, found.Kuf.shape[1], outputs, given.likelihood, dtype), dtype
+
+    w = {}
+    if weights is None:
+        blocks, given, Y, dtype = checked(Y)
+    else:
+        (blocks, given, Y, dtype), weights = weighing.through(checked, Y, weights)
+        weighing.check_likelihood(likelihood)
+        w = {"weights": weighing.laid_out(weights, Y, dtype)}
     B = blocks.Kuf.shape[1]
-    given.likelihood.check_settings()
-    Y = check.targets(Y, B, outputs, given.likelihood, dtype)
     scale = check.data_scale(num_data, B)
     random = check.drawn(random, given, dtype, rng, len(blocks.Kuu))
     covariance = _Blocks(blocks)
     layer = LayerPass(LayerParts(covariance, given.posterior), check.jitter_amount(jitter, dtype), B, NEED, **random)
     f, rows = layer.forward(None)
     check.report_clamped(layer.clamped)
-    ell, f_bar, likelihood_bar = scaled(scale, *given.likelihood.expected_log_prob(Y, f, rng))
+    ell, f_bar, likelihood_bar = scaled(scale, *given.likelihood.expected_log_prob(Y, f, rng, **w))
     kl = layer.kl()
     layer.pull(rows, f_bar)
     posterior_bar = layer.finish(-1.0).posterior
@@ -96,7 +108,7 @@ def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
 
 
 NEED = "covariance", "posterior"
-OPTIONS = frozenset(("num_data", "jitter", "rng"))
+OPTIONS = frozenset(("num_data", "jitter", "rng", "weights"))
 
 
 class _Blocks:

@@ -12,17 +12,36 @@ Gradient, per output, with w = L^-T R^-T c and e = y - Kfu w (the weights of the
     noise_bar = beta^2 |e|^2 / 2 - beta (N - M + tr B^-1) / 2 + beta^2 t / 2
 
 P outputs share the covariance: the terms without y count P times.
+
+With weights of the data, W = diag(omega), each sum over data takes them, Lam Lam' = sum lam_n lam_n' and N = sum 1 too:
+
+    B = I + beta Lam W Lam',    c = beta R^-1 Lam W y,    t = sum omega kff - tr(Lam W Lam')
+    bound = -1/2 (sum omega) log(2 pi noise) - sum log R_ii - beta sum omega y^2 / 2 + |c|^2 / 2 - beta t / 2,
+
+the bound sum omega_n E log N(y_n | f_n, noise) - KL at its optimum q(v) = N(m, B^-1), m = R^-T c = beta B^-1 Lam W y. Gradient:
+q(v) may be held, since it is optimal, and with e = y - Lam' m, which is the e of above,
+
+    bound = -1/2 (sum omega) log(2 pi noise) - beta/2 sum omega_n (e_n^2 + kff_n - |lam_n|^2 + lam_n' B^-1 lam_n) - KL
+    y_bar = -beta W e,    kff_bar = -beta omega / 2
+    Lam_bar = beta (m (W e)' + (I - B^-1) Lam W)                        each column as without weights, times its own
+    Kuf_bar = L^-T Lam_bar = beta (w (W e)' + L^-T (I - B^-1) Lam W)    w = L^-T m as above
+    Lam W e = Lam W y - Lam W Lam' m = (B m - (B - I) m) / beta = m / beta
+    Lam_bar Lam' = m m' + (I - B^-1) (B - I) = m m' + B - 2 I + B^-1    so that the whitening rule gives the Kuu_bar of above
+    noise_bar = beta^2 / 2 (sum omega e^2 + t + tr(Lam W Lam' B^-1)) - beta / 2 sum omega
+    beta tr(Lam W Lam' B^-1) = tr((B - I) B^-1) = M - tr B^-1           so that N becomes sum omega, |e|^2 takes them: no more
+
+The weights are those of rows, (N,), shared by the outputs as B is.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels, models, weighing
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
-from ..likelihoods.base import in_dtype, log, number, total
+from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors import Whitened
 from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records import Blocks, leaf, plus, record, restricted
@@ -49,15 +68,15 @@ class SGPR:
 
 @verdicts.retried
 @models.public(SGPR)
-def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
+def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None) -> float:
     """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
-    sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter)
-    return check.result(forward(sgpr, X, Y, jitter).value, sgpr)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    return check.result(forward(sgpr, X, Y, jitter, weights).value, sgpr)
 
 
 @verdicts.retried
 @models.public(SGPR)
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[float, SGPR]:
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None) -> tuple[float, SGPR]:
     """The collapsed bound of SGPR and its gradient.
 
     Parameters
@@ -69,6 +88,8 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
         P outputs share covariance, inducing inputs and noise; their bounds are summed.
     jitter : float, optional
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
+    weights : (N,) array, optional
+        How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one covariance of q(u).
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate; default all.
 
@@ -88,16 +109,16 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[floa
     block. On a device one copy to the host holds the value and
     whether all is well.
     """
-    sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter)
+    s = forward(sgpr, X, Y, jitter, weights)
     grad = gradient(s, sgpr, X, wrt)
     return check.result(s.value, sgpr), grad
 
 
 @verdicts.retried
 @models.public(SGPR)
-def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
+def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
     Arguments and errors as in ``collapsed_bound_and_grad``.
@@ -111,8 +132,8 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
         lower factor of B^-1 comes from B by one reversed
         Cholesky factorisation (appendix VII of the handbook gives an upper one).
     """
-    sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter)
-    s = forward(sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    s = forward(sgpr, X, Y, jitter, weights)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
     check.result(s.value, sgpr)
@@ -126,10 +147,10 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
 class State:
     """What the value and the gradient share."""
 
-    __slots__ = ("blocks", "L", "Lam", "B", "R", "c", "t", "beta", "y", "shape", "value")
+    __slots__ = ("blocks", "L", "Lam", "B", "R", "c", "t", "beta", "y", "shape", "value", "weights", "count")
 
 
-def forward(sgpr, X, Y, jitter):
+def forward(sgpr, X, Y, jitter, weights=None):
     """The value, and what the gradient and others need beside it."""
     s = State()
     y = Y if sgpr.mean is None else Y - sgpr.mean(X)
@@ -139,14 +160,17 @@ def forward(sgpr, X, Y, jitter):
     with naming_repeated(sgpr.inducing):
         s.L = prior_factor(s.blocks.Kuu, jitter)
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
-    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, kernels.full(X.shape[0], s.beta, s.y)))
-    s.t = total(s.blocks.kff) - np.trace(s.B, dtype=float) / s.beta
+    real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
+    precisions = kernels.full(X.shape[0], s.beta, s.y) if weights is None else real_beta * weights
+    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, precisions))
+    s.t = total(s.blocks.kff, weights) - np.trace(s.B, dtype=float) / s.beta
     add_to_diagonals(s.B, 1)
     s.R = kernels.cholesky(s.B)
-    s.c = kernels.solve_triangular(s.R, in_dtype(s.beta, s.y.dtype) * kernels.matmul(s.Lam, s.y, transpose_b=True))  # (M, P)
+    s.c = kernels.solve_triangular(s.R, real_beta * kernels.matmul(s.Lam, weighted(s.y, weights), transpose_b=True))  # (M, P)
     P, N = s.y.shape
-    fit = total(np.square(s.c, dtype=float)) - s.beta * total(np.square(s.y, dtype=float))
-    log_det = N * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
+    s.count = N if weights is None else total(weights)
+    fit = total(np.square(s.c, dtype=float)) - s.beta * total(np.square(s.y, dtype=float), weights)
+    log_det = s.count * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
     s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
     return s
 
@@ -177,9 +201,10 @@ def gradient(s, sgpr, X, wrt, more=None):
     B_inverse = kernels.cholesky_inverse(s.R)
     s.R = None
     trace = np.trace(B_inverse, dtype=float)
-    squares = total(np.square(e, dtype=float)) + P * s.t
+    squares = total(np.square(e, dtype=float), s.weights) + P * s.t
+    e = weighted(e, s.weights)
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
-        noise_bar = 0.5 * beta * (beta * squares - P * (N - M + trace)) + (0 if more is None else more.noise)
+        noise_bar = 0.5 * beta * (beta * squares - P * (s.count - M + trace)) + (0 if more is None else more.noise)
     covariance_bar = inducing_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
     need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
@@ -200,12 +225,14 @@ def gradient(s, sgpr, X, wrt, more=None):
             B_inverse += more.of_Lam
         F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
         Kuf_bar = kernels.matmul(F, s.Lam)
+        if s.weights is not None:
+            Kuf_bar *= s.weights
         s.Lam = F = None
         if more is not None:
             Kuf_bar += kernels.matmul(kernels.solve_triangular(s.L, more.of_T, transpose=True), more.T)
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
-        bars = Blocks(Kuu_bar, Kuf_bar, kernels.full(N, -0.5 * beta * P, s.y))
+        bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * beta * P, s.y), s.weights))
         covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
         covariance_bar = plus(covariance_bar, None if more is None else more.covariance)
     if sgpr.mean is not None and "mean" in roots:
@@ -238,6 +265,19 @@ def checked(sgpr, X, Y, jitter, num_sets=1):
         sgpr.mean.check_shapes(D, Y.shape[1:])
     Y = np.ascontiguousarray(Y.T, dtype, like=Y)
     return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
+
+
+def checked_with(weights, checked, sgpr, X, Y, jitter):
+    """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
+    if weights is None:
+        return *checked(sgpr, X, Y, jitter), None
+    (sgpr, X, Y, jitter), weights = weighing.through(lambda Y: checked(sgpr, X, Y, jitter), Y, weights)
+    if weights.ndim > 1 and weights.shape[1] > 1:
+        raise ValueError(
+            f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance of q(u), and so one weight a "
+            f"row; give ({len(X)},), or an {type(sgpr).__name__} for each output, or train an SVGP, which takes them"
+        )
+    return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
 
 
 models.register(

@@ -26,6 +26,10 @@ share all but m, e and a given q(v).
 
 Equation 30 is SGPR on Z and O plus (log|B| - log|B_uu| - log|B_vv|) / 2: by Fischer's inequality never above SGPR on both sets,
 and it costs 14 M^2 N flops for M2 = M where that costs 16.
+
+With weights of the data, W = diag(w), each sum over data takes them: G = Lam W Lam', b = Lam W y', c = Lam W e', sum w e^2,
+sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar = -beta w / 2, and C = Lam_bar Lam' = beta (m c' + Delta G)
+again.
 """
 
 from typing import Any
@@ -35,11 +39,11 @@ import numpy as np
 from .. import check, kernels, models
 from ..inducing import naming_repeated
 from ..likelihoods import Gaussian
-from ..likelihoods.base import in_dtype, log, number, total
+from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors import WhitenedOrthogonal
 from ..posteriors.base import add_to_diagonals, identities, prior_factor
 from ..records import Blocks, leaf, record, restricted
-from .collapsed import checked
+from .collapsed import checked, checked_with
 from .elbo import SVGP
 
 
@@ -68,25 +72,25 @@ class OrthogonalSGPR:
     mean: Any = None
 
 
-def collapsed_bound(sgpr, X, Y, *, jitter=None) -> float:
+def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None) -> float:
     """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M."""
-    sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
-    return check.result(_State(sgpr, X, Y, jitter).value, sgpr)
+    sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
+    return check.result(_State(sgpr, X, Y, jitter, weights).value, sgpr)
 
 
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, wrt=None) -> tuple[float, OrthogonalSGPR]:
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None) -> tuple[float, OrthogonalSGPR]:
     """Of ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M; two (M + M2, N) arrays beside the covariance block."""
-    sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = _State(sgpr, X, Y, jitter)
+    s = _State(sgpr, X, Y, jitter, weights)
     grad = _gradient(s, sgpr, X, wrt)
     return check.result(s.value, sgpr), grad
 
 
-def optimal_svgp(sgpr, X, Y, *, jitter=None) -> SVGP:
+def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None) -> SVGP:
     """Of ``OrthogonalSGPR``: an SVGP with a ``WhitenedOrthogonal`` posterior, whose bound is the collapsed one."""
-    sgpr, X, Y, jitter = _checked(sgpr, X, Y, jitter)
-    s = _State(sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
+    s = _State(sgpr, X, Y, jitter, weights)
     fields, batch, P = [], s.shape[:-1], len(s.y)
     for at, trils, R in zip(s.sets, (None, s.trils), s.factors, strict=True):
         if R is not None:
@@ -111,13 +115,14 @@ models.register(
 class _State:
     """What the value and the gradient share, the sets u and v as slices of the stack.
 
+    e (P, N) : the residuals, times the weights where there are any
     factors : chol(B_ss) of both sets, None where the covariance is given; trils : W_v (P, M2, M2) if it is given and not I
     """
 
-    def __init__(self, sgpr, X, Y, jitter):
+    def __init__(self, sgpr, X, Y, jitter, weights):
         y = Y if sgpr.mean is None else Y - sgpr.mean(X)
         self.shape, self.y = Y.shape, y.reshape(-1, Y.shape[-1])
-        P, N = self.y.shape
+        (P, N), self.weights = self.y.shape, weights
         self.beta, self.blocks = 1.0 / number(sgpr.noise_variance), sgpr.covariance.blocks(sgpr.inducing, X)
         self.real_beta = in_dtype(self.beta, y.dtype)
         with naming_repeated(sgpr.inducing):
@@ -126,8 +131,9 @@ class _State:
         self.sets = u, v = slice(0, M), slice(M, len(self.L))
         self.L_v = np.ascontiguousarray(self.L[v, v], like=self.L)
         self.Lam = kernels.solve_triangular(self.L, self.blocks.Kuf)
-        self.G = kernels.symmetrise(kernels.weighted_gram(self.Lam, kernels.full(N, 1, self.y)))
-        b, free = kernels.matmul(self.Lam, self.y, transpose_b=True), slice(0, len(self.L)) if sgpr.mean_v is None else u
+        self.G = kernels.symmetrise(kernels.weighted_gram(self.Lam, kernels.full(N, 1, self.y) if weights is None else weights))
+        b = kernels.matmul(self.Lam, weighted(self.y, weights), transpose_b=True)
+        free = slice(0, len(self.L)) if sgpr.mean_v is None else u
         R = kernels.cholesky(self.B(free))
         self.m, self.factors, self.trils = np.zeros_like(b), [np.ascontiguousarray(R[u, u], like=R), None], None
         if sgpr.mean_v is None:
@@ -137,7 +143,8 @@ class _State:
             b -= kernels.matmul(self.G, self.m)
         self.m[free] = kernels.solve_triangular(R, kernels.solve_triangular(R, self.real_beta * b[free]), transpose=True)
         self.e = self.y - kernels.matmul(self.m, self.Lam, transpose_a=True)
-        self.loss = total(np.square(self.e)) + P * (total(self.blocks.kff) - np.trace(self.G, dtype=float))
+        self.loss = total(np.square(self.e), weights) + P * (total(self.blocks.kff, weights) - np.trace(self.G, dtype=float))
+        self.e = weighted(self.e, weights)
         kl = 0.5 * total(np.square(self.m))
         if sgpr.scale_tril_v is not None:
             self.trils = kernels.solve_tril(self.L_v, sgpr.scale_tril_v).reshape(P, *self.L_v.shape)
@@ -147,7 +154,8 @@ class _State:
         elif sgpr.mean_v is not None:
             self.loss += P * np.trace(self.G[v, v], dtype=float)
         optimal = sum(_log_diagonal(R) for R in self.factors if R is not None)
-        self.value = -0.5 * (P * N * log(2 * np.pi / self.beta) + self.beta * self.loss) - kl - P * optimal
+        self.count = N if weights is None else total(weights)
+        self.value = -0.5 * (P * self.count * log(2 * np.pi / self.beta) + self.beta * self.loss) - kl - P * optimal
 
     def B(self, at):
         """I + beta G of a set, or of both."""
@@ -180,7 +188,7 @@ def _gradient(s, sgpr, X, wrt):
             GW *= -real_beta
             kernels.tril_update(GW, W, -1.0, out=bar)
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
-        noise_bar = 0.5 * s.beta * (s.beta * s.loss + degrees - P * N)
+        noise_bar = 0.5 * s.beta * (s.beta * s.loss + degrees - P * s.count)
     roots = {name.partition(".")[0] for name in wrt}
     need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
     given = sgpr.mean_v is not None
@@ -203,9 +211,11 @@ def _gradient(s, sgpr, X, wrt):
         Kuf_bar = kernels.empty(s.Lam.shape, s.Lam)
         Kuf_bar[u] = kernels.matmul(np.ascontiguousarray(Q[u], like=Q), s.Lam)
         Kuf_bar[v] = kernels.matmul(np.ascontiguousarray(Q[v, v], like=Q), s.Lam[v])
+        if s.weights is not None:
+            Kuf_bar *= s.weights
         for alpha, e in zip(kernels.solve_triangular(s.L, s.m, transpose=True).T, s.e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * alpha, e)
-        bars = Blocks(Kuu_bar, Kuf_bar, kernels.full(N, -0.5 * s.beta * P, s.y))
+        bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * s.beta * P, s.y), s.weights))
         covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * s.e).reshape(s.shape), X, ("mean",))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, models
+from .. import check, models, weighing
 from ..kernels import verdicts
 from ..records import plus, record, restricted, tree_map
 from .layer import LayerBars
@@ -48,7 +48,7 @@ class SVGP:
 
 @verdicts.retried
 @models.public(SVGP)
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> float:
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, **random) -> float:
     """The evidence lower bound, in nats.
 
     Parameters
@@ -65,6 +65,10 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32. Never changed.
     rng : int or numpy.random.Generator, optional
         For likelihoods that sample, and for random quantities.
+    weights : (B,) or (B, P) array, optional
+        How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum over data is of
+        w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row left out; num_data / B stays as it is. A target
+        of weight 0 is never read: NaN there is a missing output. Labels of classes take (B,).
     **random
         Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an (M, K) array of +-1: estimate
         the traces of its KL divergence without bias by Hutchinson's method, with that many random probes or with these. Default:
@@ -78,8 +82,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
     Raises
     ------
     ValueError, TypeError
-        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, ``num_data`` below the batch; also a NaN that comes of
-        finite numbers. An infinite value is returned.
+        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, ``num_data`` below the batch, weights that are negative
+        or all zero; also a NaN that comes of finite numbers. An infinite value is returned.
     NotPositiveDefinite
         Kuu + jitter I could not be factorised. With a jitter of 0 also where a pivot is so small that it may be rounding alone
         (at most 2 M eps of its diagonal entry), as duplicated inducing inputs leave it.
@@ -91,20 +95,22 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, **random) -> floa
     About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a device one copy to the host holds
     the value and whether all is well; ``elbo_and_grad`` copies no more.
     """
-    model, X, Y, dtype = check.svgp(model, X, Y)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
-    data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False))
+    data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False, weights=weights))
     return check.result(data - layer.kl(), model)
 
 
 @verdicts.retried
 @models.public(SVGP)
-def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, **random) -> tuple[float, SVGP]:
+def elbo_and_grad(
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, **random
+) -> tuple[float, SVGP]:
     """The evidence lower bound and its gradient in natural space.
 
     Parameters
     ----------
-    model, X, Y, num_data, jitter, rng, **random
+    model, X, Y, num_data, jitter, rng, weights, **random
         As in ``elbo``; the gradients are those of the number that is returned, an estimate or not.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``; default all. Work that
@@ -132,19 +138,19 @@ def elbo_and_grad(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None
     gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in parts of at least 1024 rows, so memory is
     that of a few (M, M) and (M, part) arrays, however long the batch.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
 
 
 @verdicts.retried
 @models.public(SVGP)
 def data_term_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, **random
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, **random
 ) -> tuple[float, SVGP]:
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
     Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, with_kl=False)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=False)
 
 
 @verdicts.retried
@@ -164,7 +170,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
 
 @verdicts.retried
 @models.public(SVGP)
-def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None) -> tuple[float, SVGP]:
+def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None) -> tuple[float, SVGP]:
     """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
 
     For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the gradients of ``LikelihoodForm``
@@ -184,22 +190,22 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
         raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, False, {}, direction="likelihood")
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, False, {}, direction="likelihood")
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, random, with_kl=True, **more):
+def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=True, **more):
     inputs = check.flag("inputs", inputs)
-    model, X, Y, dtype = check.svgp(model, X, Y)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt = check.names(wrt, model)
     need, more = (*wrt, "inputs") if inputs else wrt, more | check.drawn(random, model, dtype, rng)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), len(X), need, **more)
-    return relay(model, layer, X, Y, num_data, rng, wrt, inputs, with_kl)
+    return relay(model, layer, X, Y, num_data, rng, wrt, inputs, with_kl, weights)
 
 
-def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True):
+def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True, weights=None):
     """``(value, grad)``, and X_bar with ``inputs``, through a layer's pass that begins; arguments as ``check`` left them."""
     value, likelihood_bar, X_bars = None, None, []
-    for part in sweep(model, layer, X, Y, num_data, rng):
+    for part in sweep(model, layer, X, Y, num_data, rng, weights=weights):
         value, likelihood_bar = plus(part.ell, value), plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(layer.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
@@ -222,7 +228,7 @@ class Part(NamedTuple):
     likelihood_bar: Any
 
 
-def sweep(model, layer, X, Y, num_data, rng, need=True):
+def sweep(model, layer, X, Y, num_data, rng, need=True, weights=None):
     """Take a batch through a layer and the likelihood, part by part; without ``need`` there are no cotangents."""
     scale = check.data_scale(num_data, len(X))
     numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
@@ -231,7 +237,8 @@ def sweep(model, layer, X, Y, num_data, rng, need=True):
     for start in range(0, len(X), size):
         f, rows = layer.forward(X[start : start + size])
         y = np.ascontiguousarray(Y[..., start : start + size], like=Y)
-        terms = scaled(scale, *model.likelihood.expected_log_prob(y, f, rng, need=need))
+        w = {} if weights is None else {"weights": np.ascontiguousarray(weights[..., start : start + size], like=Y)}
+        terms = scaled(scale, *model.likelihood.expected_log_prob(y, f, rng, need=need, **w))
         yield Part(f, rows, *terms)
         del f, rows, terms
     check.report_clamped(layer.clamped)

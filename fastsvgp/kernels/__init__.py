@@ -579,7 +579,7 @@ def largest(Y, mean, var, num=20, need=True):
 # --- terms: expected log likelihoods in closed form -----------------------------------------------------------------------
 
 
-def gaussian_term(Y, mean, var, variance, need=True):
+def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     """Sum over data of E log N(y | f, s) for f ~ N(mean, var) elementwise, and its derivatives.
 
     Parameters
@@ -588,6 +588,8 @@ def gaussian_term(Y, mean, var, variance, need=True):
     variance : () s > 0
     need : bool
         False: the value alone.
+    weights : as ``mean``, optional
+        How often each entry counts in these sums.
 
     Returns
     -------
@@ -597,7 +599,8 @@ def gaussian_term(Y, mean, var, variance, need=True):
     variance_bar : () of that dtype, infinite where that holds no such number
         None without ``need``, as the other two.
     """
-    return twin("terms", Y=Y, mean=mean, var=var, variance=variance).gaussian_term(Y, mean, var, variance, need)
+    twins = twin("terms", Y=Y, mean=mean, var=var, variance=variance)
+    return twins.gaussian_term(Y, mean, var, variance, need, weights)
 
 
 # --- quadrature: averages over quasi-random points ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ estimate without bias of the bound of Salimbeni and Deisenroth (2017), eq. (17).
 
 import numpy as np
 
-from .. import check, models
+from .. import check, models, weighing
 from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part
 from ..bounds.sums import scaled
 from ..kernels import verdicts
@@ -20,7 +20,7 @@ from .layer import DeepGP, checked
 
 
 @verdicts.retried
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, draws=None, num_samples=2):
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, draws=None, num_samples=2):
     """As of an SVGP, at draws of the hidden layers.
 
     draws : tuple of one array (S, B, P) for each hidden layer, standard normal numbers; default: drawn with ``rng``,
@@ -28,16 +28,16 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, draws=None, num_s
 
     The flops of an SVGP's value for each layer, S B rows in all but the first.
     """
-    model, X, Y, dtype = checked(model, X, Y)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     draws = hidden_draws(model, X, draws, num_samples, rng)
     chain = Chain(model, check.jitter_amount(jitter, dtype))
-    data = sum(part.ell for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False))
+    data = sum(part.ell for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False, weights=weights))
     return check.result(data - chain.kl(), model)
 
 
 @verdicts.retried
 def elbo_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, draws=None, num_samples=2
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
     """As of an SVGP: the value of ``elbo`` at these draws, and the exact gradient of that number.
 
@@ -45,15 +45,15 @@ def elbo_and_grad(
     through forward. With n rows in a layer, min((3 P + 3) M^2 n + 4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops for a
     ``Whitened`` one of P outputs and 3 M^2 n + 2 M^3 for a ``LikelihoodForm``, whatever P; some 4 P (M^2 + M n) numbers.
     """
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples)
 
 
 @verdicts.retried
 def data_term_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, wrt=None, inputs=False, draws=None, num_samples=2
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
     """As of an SVGP, at draws as in ``elbo``. Data terms of shards add up where their draws are those of their rows."""
-    return _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples, with_kl=False)
+    return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=False)
 
 
 @verdicts.retried
@@ -67,14 +67,14 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
     return check.result(kl, model), restricted(grad, wrt)
 
 
-def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_samples, with_kl=True):
+def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=True):
     inputs = check.flag("inputs", inputs)
-    model, X, Y, dtype = checked(model, X, Y)
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
     draws, wrt = hidden_draws(model, X, draws, num_samples, rng), check.names(wrt, model)
     need = (*wrt, "inputs") if inputs else wrt
     chain = Chain(model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), need)
     data, likelihood_bar, X_bars = 0.0, None, []
-    for part in sweep(model, chain, X, Y, draws, num_data, rng):
+    for part in sweep(model, chain, X, Y, draws, num_data, rng, weights=weights):
         data += part.ell
         likelihood_bar = plus(part.likelihood_bar, likelihood_bar)
         X_bars.append(chain.pull(part.rows, part.f_bar))
@@ -86,13 +86,14 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, wrt, inputs, draws, num_
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
 
-def sweep(model, chain, X, Y, draws, num_data, rng, need=True):
+def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
     """Take a batch through the layers and the likelihood, run by run of rows; without ``need`` there are no cotangents."""
     S = num_draws(draws)
     scale = check.data_scale(num_data, len(X)) / S
     for rows in runs(len(X), S, chain, X):
         f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
-        terms = scaled(scale, *model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need))
+        w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}
+        terms = scaled(scale, *model.likelihood.expected_log_prob(repeated(Y[..., rows], S), f, rng, need=need, **w))
         yield Part(f, way, *terms)
         del f, way, terms
     check.report_clamped(chain.clamped)
@@ -107,7 +108,7 @@ def runs(B, S, chain, home):
 
 
 def repeated(Y, S):
-    """Targets (..., B) for each of S draws: (..., S B)."""
+    """Targets, or weights, (..., B) for each of S draws: (..., S B)."""
     return np.concatenate([Y] * S, axis=-1) if S > 1 else np.ascontiguousarray(Y, like=Y)
 
 

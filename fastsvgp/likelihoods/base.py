@@ -39,7 +39,7 @@ class Likelihood:
     # static field: (whether a value makes sense, what it must be)
     settings: ClassVar[dict[str, tuple[Callable[[float], bool], str]]] = {}
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         """Sum over the data of E_q(f)[log p(y | f)], and its derivatives.
 
         Parameters
@@ -49,6 +49,9 @@ class Likelihood:
             Only read by likelihoods that sample.
         need : bool
             False: the value alone.
+        weights : as ``Y``, optional
+            How often each datum counts, in the sum and in all derivatives. What stands in ``Y`` where that is 0 is a target too:
+            the bounds have put one there.
 
         Returns
         -------
@@ -102,10 +105,22 @@ def _no_order(likelihood):
     )
 
 
-def total(values):
-    """Sum of an array, accumulated in float64: a Python float, or 0-d on the device of the array."""
+def total(values, weights=None):
+    """Sum of an array, times weights, accumulated in float64: a Python float, or 0-d on the device of the array."""
+    if weights is not None:
+        values = np.multiply(values, weights, dtype=np.float64)
     value = np.add.reduce(values, axis=None, dtype=np.float64)
     return float(value) if isinstance(value, float) else value
+
+
+def size(values, weights=None):
+    """How many data there are: entries of ``values``, or the sum of their weights, as ``total`` gives it."""
+    return values.size if weights is None else total(weights)
+
+
+def weighted(bar, weights):
+    """A derivative per datum times its weight, in the dtype of the derivative; as it is without weights."""
+    return bar if weights is None else bar * weights
 
 
 def number(leaf):

@@ -8,7 +8,7 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, SMALLEST, Likelihood, in_chunks, in_numbers, refuse, sum_outputs, total
+from .base import NODES, SMALLEST, Likelihood, in_chunks, in_numbers, refuse, sum_outputs, total, weighted
 
 
 class Bernoulli(Likelihood):
@@ -19,13 +19,14 @@ class Bernoulli(Likelihood):
     link: ClassVar[str]  # of ``kernels.expectation``
     settings = NODES
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E log g(s f) under N(mean, var) is E log g under N(s mean, var), since s^2 = 1; so d/dmean takes another factor s.
         sign = 2 * in_numbers(Y, f.mean.dtype) - 1
         value, d_mean, d_var = kernels.expectation(self.link, sign * f.mean, f.var, self.num_nodes, need)
         if not need:
-            return total(value), None, None
-        return total(value), Marginals(np.multiply(sign, d_mean, out=d_mean), d_var), self
+            return total(value, weights), None, None
+        sign = weighted(sign, weights)
+        return total(value, weights), Marginals(np.multiply(sign, d_mean, out=d_mean), weighted(d_var, weights)), self
 
     def check_targets(self, Y, name="Y"):
         Y = in_numbers(Y)

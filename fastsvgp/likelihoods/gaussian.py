@@ -23,8 +23,8 @@ class Gaussian(Likelihood):
 
     variance: Any = leaf("positive")
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
-        value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(Y, f.mean, f.var, self.variance, need)
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
+        value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(Y, f.mean, f.var, self.variance, need, weights)
         return (value, Marginals(mean_bar, var_bar), Gaussian(variance_bar)) if need else (value, None, None)
 
     def predict_mean_and_var(self, f):

@@ -6,7 +6,7 @@ import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
-from .base import CHUNK, Likelihood, in_chunks, in_dtype, log, number, sum_outputs, total
+from .base import CHUNK, Likelihood, in_chunks, in_dtype, log, number, size, sum_outputs, total, weighted
 from .quantiles import symmetric_quantiles
 
 SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
@@ -24,23 +24,23 @@ class Laplace(Likelihood):
 
     scale: Any = leaf("positive")
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # With d = mean - y, s = sqrt(var), t = d / s and A = E|f - y|:
         #   A = s sqrt(2 / pi) exp(-t^2 / 2) + d erf(t / sqrt 2)
         #   dA/dd = erf(t / sqrt 2)  (two terms with exp cancel),  dA/ds = sqrt(2 / pi) exp(-t^2 / 2),  dA/dvar = dA/ds / (2 s)
-        #   ell = -N log(2 b) - sum A / b,   dell/db = (sum A / b - N) / b
+        #   ell = -N log(2 b) - sum A / b,   dell/db = (sum A / b - N) / b        (with weights both are sums of these)
         b, dtype = number(self.scale), f.mean.dtype
         d = np.subtract(f.mean, Y, dtype=np.float64)
         s = np.sqrt(np.maximum(f.var, SMALLEST, dtype=np.float64))
         t = d / s
         sign = scipy.special.erf(t * float(np.sqrt(0.5)))
         peak = float(np.sqrt(2 / np.pi)) * np.exp(-0.5 * t * t)
-        folded = total(s * peak + d * sign)
-        ell = -d.size * log(2 * b) - folded / b
+        count, folded = size(d, weights), total(s * peak + d * sign, weights)
+        ell = -count * log(2 * b) - folded / b
         if not need:
             return ell, None, None
-        f_bar = Marginals((sign / -b).astype(dtype, copy=False), (peak / (-2 * b * s)).astype(dtype, copy=False))
-        return ell, f_bar, Laplace(in_dtype((folded / b - d.size) / b, dtype))
+        bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (sign / -b, peak / (-2 * b * s)))
+        return ell, Marginals(*bars), Laplace(in_dtype((folded / b - count) / b, dtype))
 
     def predict_mean_and_var(self, f):
         return f.mean, f.var + 2 * self.scale * self.scale

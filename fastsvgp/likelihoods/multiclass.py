@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, record, static
-from .base import NODES, Likelihood, in_numbers, log_sum_exp, not_whole, refuse, total, whole
+from .base import NODES, Likelihood, in_numbers, log_sum_exp, not_whole, refuse, size, total, weighted, whole
 
 CHUNK = 256  # data whose (classes, samples, data) temporaries exist at one time
 
@@ -51,14 +51,15 @@ class RobustMax(Multiclass):
     num_nodes: int = static(default=20)
     settings = NODES | {"num_classes": whole(2), "epsilon": (lambda value: 0 < value < 1, "between 0 and 1")}
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E log p = P log(1 - eps) + (1 - P) log(eps / (C - 1))
         low = float(np.log(self.epsilon / (self.num_classes - 1)))
         gain = float(np.log1p(-self.epsilon)) - low
         P, d_mean, d_var = kernels.largest(Y, f.mean, f.var, self.num_nodes, need)
-        ell = P.size * low + gain * total(P)
+        ell = size(P, weights) * low + gain * total(P, weights)
         if not need:
             return ell, None, None
+        gain = weighted(gain, weights)
         d_mean *= gain
         d_var *= gain
         return ell, Marginals(d_mean, d_var), self
@@ -95,19 +96,19 @@ class Softmax(Multiclass):
         "num_samples": (lambda value: value >= 2 and math.frexp(value)[0] == 0.5, "a power of two, at least 2"),
     }
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # Latents relative to the one of the label: the log-sum-exp is then -log p itself, with nothing left to cancel.
         Y = in_numbers(Y, np.intp)
         relative = f.mean - np.take_along_axis(f.mean, Y[None], axis=0)
         points = kernels.normal_points(self.num_classes, self.num_samples, rng, f.mean)
         value, d_mean, d_var = kernels.expected_logsumexp(relative, f.var, points, need)
-        ell = -total(value)
+        ell = -total(value, weights)
         if not need:
             return ell, None, None
         np.negative(d_mean, out=d_mean)
         np.negative(d_var, out=d_var)
         d_mean[Y, np.arange(Y.size, like=Y)] += 1
-        return ell, Marginals(d_mean, d_var), self
+        return ell, Marginals(weighted(d_mean, weights), weighted(d_var, weights)), self
 
     def _probabilities(self, f):
         # d/df_c log-sum-exp = softmax_c, so the derivative in mean_c is the average softmax

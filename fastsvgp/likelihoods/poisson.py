@@ -4,7 +4,20 @@ import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, record, static
-from .base import CHUNK, NODES, POSITIVE, SMALLEST, Likelihood, in_chunks, in_numbers, not_whole, refuse, sum_outputs, total
+from .base import (
+    CHUNK,
+    NODES,
+    POSITIVE,
+    SMALLEST,
+    Likelihood,
+    in_chunks,
+    in_numbers,
+    not_whole,
+    refuse,
+    sum_outputs,
+    total,
+    weighted,
+)
 from .quantiles import count_quantiles
 
 LOST = 30.0  # the predictive rule ends where its integrand has fallen by exp(-30)
@@ -34,14 +47,17 @@ class Poisson(Likelihood):
         with np.errstate(over="ignore"):
             return self.exposure * np.exp(f.mean.astype(np.float64, copy=False) + 0.5 * f.var)
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # E[y (f + log c) - c exp(f) - log y!] with E exp(f) = exp(mean + var / 2)
         rate, dtype = self._rate(f), f.mean.dtype
-        ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0))
+        if weights is not None:
+            rate = np.where(weights > 0, rate, 0)  # it may be infinite
+        ell = total(Y * (f.mean + float(np.log(self.exposure))) - rate - scipy.special.gammaln(Y + 1.0), weights)
         if not need:
             return ell, None, None
         with np.errstate(over="ignore"):
-            return ell, Marginals((Y - rate).astype(dtype, copy=False), (-0.5 * rate).astype(dtype, copy=False)), self
+            bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (Y - rate, -0.5 * rate))
+            return ell, Marginals(*bars), self
 
     def predict_mean_and_var(self, f):
         # var y = E rate + var rate, and var rate = c^2 exp(2 mean + var) (exp(var) - 1), in logarithms: no inf * 0

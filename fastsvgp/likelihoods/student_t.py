@@ -19,8 +19,10 @@ from .base import (
     log,
     log_sum_exp,
     number,
+    size,
     sum_outputs,
     total,
+    weighted,
 )
 from .quantiles import HUGE, symmetric_quantiles
 
@@ -56,7 +58,7 @@ class StudentT(Likelihood):
     def _log_normaliser(self):
         return _log_ratio(0.5 * self._df()) - 0.5 * math.log(2 * math.pi) - log(number(self.scale))
 
-    def expected_log_prob(self, Y, f, rng=None, need=True):
+    def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # With c = scale sqrt(df) the latent r = (f - y) / c is N((mean - y) / c, var / c^2), and log p = const - (df + 1) / 2
         # log(1 + r^2). With R the expectation of that logarithm, R_m and R_v its derivatives at (m, v):
         #   d/dmean = R_m / c,   d/dvar = R_v / c^2,   d/dscale = dR/dc c / scale = -(R_m m + 2 R_v v) / scale
@@ -64,13 +66,14 @@ class StudentT(Likelihood):
         c, half = number(self.scale) * math.sqrt(df), -0.5 * (df + 1)
         m, v = np.subtract(f.mean, Y, dtype=np.float64) / c, np.divide(f.var, c * c, dtype=np.float64)
         R, R_m, R_v = kernels.expectation("log1p_square", m, v, self.num_nodes, need)
-        ell = R.size * self._log_normaliser() + half * total(R)
+        count = size(R, weights)
+        ell = count * self._log_normaliser() + half * total(R, weights)
         if not need:
             return ell, None, None
         dtype = f.mean.dtype
-        scale_bar = -(R.size + half * total(R_m * m + 2 * R_v * v)) / number(self.scale)
-        f_bar = Marginals((R_m * (half / c)).astype(dtype, copy=False), (R_v * (half / (c * c))).astype(dtype, copy=False))
-        return ell, f_bar, StudentT(in_dtype(scale_bar, dtype), df=self.df, num_nodes=self.num_nodes)
+        scale_bar = -(count + half * total(R_m * m + 2 * R_v * v, weights)) / number(self.scale)
+        bars = (weighted(bar, weights).astype(dtype, copy=False) for bar in (R_m * (half / c), R_v * (half / (c * c))))
+        return ell, Marginals(*bars), StudentT(in_dtype(scale_bar, dtype), df=self.df, num_nodes=self.num_nodes)
 
     def predict_mean_and_var(self, f):
         """Mean and variance of y; the variance is infinite for ``df`` <= 2, the "mean" is the centre for ``df`` <= 1."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import check, models
+from .. import check, models, weighing
 from ..bounds.elbo import SVGP, elbo, elbo_and_grad, relay, sweep
 from ..bounds.kept import SHARE_NUMBERS, SharedLayerPass
 from ..bounds.passes import layer_pass
@@ -14,7 +14,9 @@ from .backing_off import NaturalStepInfo, check_natural, check_value, halved, no
 
 @verdicts.retried
 @models.public(SVGP)
-def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, monotone=False, **random):
+def natural_step(
+    model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, **random
+):  # fmt: skip
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
     Parameters
@@ -22,7 +24,7 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     model : SVGP, or SiteSVGP
         With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or one of two sets of inducing inputs: their covariances
         move set by set, their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
-    X, Y, num_data, jitter, rng, **random
+    X, Y, num_data, jitter, rng, weights, **random
         As in ``elbo``.
     rows : (B,) array of int, optional
         Of a ``SiteSVGP`` or ``VGP`` alone: X and Y are all data, and the sites of these rows move.
@@ -49,14 +51,15 @@ def natural_step(model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=
     3 M^2 B + 5/3 M^3 flops an output. On a device two copies to the host: the value, and whether the precisions of all outputs
     are positive definite (for each size tried). Source: Hensman et al. 2013; Salimbeni, Eleftheriadis and Hensman 2018.
     """
-    stepped, info, *_ = _stepped(model, X, Y, step_size, None, check.flag("monotone", monotone), num_data, jitter, rng, random)
+    monotone = check.flag("monotone", monotone)
+    stepped, info, *_ = _stepped(model, X, Y, step_size, None, monotone, num_data, jitter, rng, weights, random)
     return stepped, info
 
 
 @verdicts.retried
 @models.public(SVGP)
 def natural_step_and_grad(
-    model, X, Y, *, step_size=0.3, wrt=None, num_data=None, jitter=None, rng=None, monotone=False, **random
+    model, X, Y, *, step_size=0.3, wrt=None, num_data=None, jitter=None, rng=None, weights=None, monotone=False, **random
 ):  # fmt: skip
     """``natural_step``, and then ``elbo_and_grad`` at the new q(u), on one batch: for less than one after the other.
 
@@ -65,7 +68,7 @@ def natural_step_and_grad(
     model : SVGP
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all but the posterior.
-    X, Y, step_size, num_data, jitter, rng, monotone, **random
+    X, Y, step_size, num_data, jitter, rng, weights, monotone, **random
         As in ``natural_step``.
 
     Returns
@@ -89,17 +92,17 @@ def natural_step_and_grad(
     """
     if wrt is None:
         wrt = tuple(name for name, _ in model._record_fields if name != "posterior" and getattr(model, name) is not None)
-    return _stepped(model, X, Y, step_size, wrt, check.flag("monotone", monotone), num_data, jitter, rng, random)
+    return _stepped(model, X, Y, step_size, wrt, check.flag("monotone", monotone), num_data, jitter, rng, weights, random)
 
 
-def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, random):
+def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weights, random):
     """``(model, NaturalStepInfo, value, gradient)``; the last two are None where ``wrt`` is."""
     check.parts(model)
     asked = check_natural("natural_step", model.posterior, step_size)
-    given = X, Y
-    model, X, Y, dtype = check.svgp(model, X, Y)
+    given, same = (X, Y), {"num_data": num_data, "jitter": jitter, "rng": rng, "weights": weights}
+    model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     wrt, random = wrt if wrt is None else check.names(wrt, model), check.drawn(random, model, dtype, rng)
-    same = {"num_data": num_data, "jitter": jitter, "rng": rng} | random
+    same |= random
     M = sum(model.covariance.num_inducing(model.inducing))
     shared = wrt is not None and len(model.covariance.num_inducing(model.inducing)) == 1 and 2 * M * len(X) <= SHARE_NUMBERS
     begin = SharedLayerPass if shared else layer_pass
@@ -107,7 +110,7 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, rando
     layer = begin(model, jitter, len(X), ("natural_step",), **random)
     shared = shared and layer.work.shares_rows
     data, negative = 0.0, 0
-    for part in sweep(model, layer, X, Y, num_data, rng):
+    for part in sweep(model, layer, X, Y, num_data, rng, weights=weights):
         data += part.ell
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
@@ -126,4 +129,4 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, rando
         return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)
     check.begin(model, X)
     after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
-    return model, info, *relay(model, after, X, Y, num_data, rng, wrt)
+    return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)

@@ -2,13 +2,14 @@
 
 import inspect
 
-from .. import check, files, models
+from .. import check, files, models, weighing
 from ..bounds.elbo import SVGP
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
 from ..records import as_json
 from . import digests, on_layers, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
 from .arguments import count, rows
+from .batches import whole
 from .checkpoints import Checkpoints
 from .on_minibatches import minibatch_training as minibatch_training
 from .recorder import Plan
@@ -19,6 +20,7 @@ def fit(
     X,
     Y,
     *,
+    weights=None,
     steps=None,
     epochs=None,
     batch_size=None,
@@ -63,6 +65,9 @@ def fit(
         batch are read; all of them only when ``batch_size`` is N or more, and for an SGPR. With a model on a device
         (``to_device``) they may be on the host: each batch is read one step ahead by another thread, and copied without a wait
         on the caller's stream.
+    weights : (N,) or (N, P) array, optional
+        How often each row, or each target, counts, as in ``elbo``; (N,) for an SGPR. They are drawn with their rows, and held
+        in memory, or mapped; rows that count nowhere are left out. A QSGP has none.
     steps, epochs : int, float
         How long, as steps or as passes over the data; for an SVGP give one of them. After ``resume`` they count from the very
         beginning, so that the same call resumed ends at the same step. For an SGPR: iterations, 1000 by default.
@@ -177,9 +182,9 @@ def fit(
     the next step writes to; the best validated model is a copy. A second Ctrl-C amid the few
     milliseconds of an update ends in ``RuntimeError``, and the last checkpoint is what there is to go on from.
 
-    ``resume`` tells other data by digests of X and Y in the checkpoint: of all numbers of arrays in memory, or on a device, of at
-    most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a change of a few
-    cells of a memory-mapped file is not seen.
+    ``resume`` tells other data by digests of X, Y and weights in the checkpoint: of all numbers of arrays in memory, or on a
+    device, of at most 64 MiB (0.2 s for the largest), and of 256 rows spread evenly where they are larger or read lazily. So a
+    change of a few cells of a memory-mapped file is not seen.
 
     With a model on a device each step of an SVGP makes one copy to the host, however many outputs there are: the value, and
     whether all is well, the gradient too; a natural step before it makes two of its own (see ``natural_step``), and updates of a
@@ -190,8 +195,13 @@ def fit(
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
-    training, *_ = models.serving("fit", model)
+    training, named, _ = models.serving("fit", model)
     models.check_options("fit", type(model), random, OPTIONS, "random")
+    if weights is not None:
+        if "weights" not in named:
+            raise TypeError(f"fit: `weights` are given, and a {type(model).__name__} is trained without them; leave them out")
+        weights = weighing.shaped(whole("weights", rows("weights", weights)), Y)
+        weighing.check_values(weights)
     for name, function in (("callback", callback), ("validate", validate)):
         if function is not None and not callable(function):
             raise TypeError(f"fit: `{name}` must be a function, got {function!r}")
@@ -214,11 +224,12 @@ def fit(
         raise ValueError(f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__}; leave it out")
     about = {"note": as_json("fit: `note`", note)}
     if checkpoint is not None or resume is not None:
-        about["data"] = digests.of(X=X, Y=Y)
+        about["data"] = digests.of(X=X, Y=Y, **({} if weights is None else {"weights": weights}))
     fixed = None if fixed is None else as_names(fixed)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
                inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, num_samples=num_samples,
-               basis_size=basis_size, control=control, closed_form_every=closed_form_every, **random)  # fmt: skip
+               basis_size=basis_size, control=control, closed_form_every=closed_form_every, weights=weights,
+               **random)  # fmt: skip
     given = {name: value for name, value in own.items() if value is not None}
     return training(model, X, Y, plan, about, resume, fixed, jitter, rng, **given).run()
 

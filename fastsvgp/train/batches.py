@@ -9,28 +9,32 @@ from ..kernels.verdicts import on_device
 
 
 class Batches:
-    """Rows of X (N, D) and Y (N, ...) in shuffled epochs without replacement.
+    """Rows of X (N, D) and Y (N, ...), and of weights where there are any, in shuffled epochs without replacement.
 
     Epochs follow each other without a gap, so that all batches have the same size: one may hold the end of one epoch and the
     beginning of the next. Which rows step k gets is a function of (seed, k) alone, so training can resume anywhere.
 
     X and Y may be ``numpy.memmap``, or anything that takes a sorted array of row numbers (h5py, zarr): only the rows of a batch
     are read, in the order of the file. The order of one epoch takes 8 N bytes. A batch of all rows is the data as they are.
+
+    Weights (N,) or (N, P) are at hand. Rows that count nowhere are never drawn, as if they were no data.
     """
 
-    def __init__(self, X, Y, size, seed):
-        self._X, self._Y, self.seed = X, Y, seed
-        self.num_data, self.size = len(X), min(size, len(X))
-        self._orders = {}
+    def __init__(self, X, Y, size, seed, weights=None):
+        self._data, self.seed = {"X": X, "Y": Y} | ({} if weights is None else {"weights": weights}), seed
+        self._counting = None if weights is None else _counting(weights)  # row numbers; None: all count
+        self.num_data = len(X) if self._counting is None else len(self._counting)
+        self.size = min(size, self.num_data)
+        self._orders, self._all = {}, None
 
     def reseeded(self, seed):
         """The same data in the order of another seed."""
-        return Batches(self._X, self._Y, self.size, seed)
+        return Batches(*list(self._data.values())[:2], self.size, seed, self._data.get("weights"))
 
     @property
     def on_device(self):
         """Whether the data, or some of them, live on a device."""
-        return on_device(self._X, self._Y)
+        return on_device(*self._data.values())
 
     @property
     def per_epoch(self):
@@ -38,29 +42,37 @@ class Batches:
         return -(-self.num_data // self.size)
 
     def at(self, step):
-        """(X, Y) of a step, from 0."""
+        """(X, Y), or (X, Y, weights), of a step, from 0."""
         if self.size == self.num_data:
-            return whole("X", self._X), whole("Y", self._Y)
+            return self._whole()
         rows, seam = self._rows(step)
         if not seam:
-            return read_rows("X", self._X, rows), read_rows("Y", self._Y, rows)
+            return tuple(read_rows(name, data, rows) for name, data in self._data.items())
         # across the seam a row may come twice; h5py wants row numbers that increase, so it is read once
         rows, back = np.unique(rows, return_inverse=True)
-        named = (("X", self._X), ("Y", self._Y))
-        return tuple(read_rows(name, data, rows)[devices.like(back, data)] for name, data in named)
+        return tuple(read_rows(name, data, rows)[devices.like(back, data)] for name, data in self._data.items())
+
+    def _whole(self):
+        if self._counting is None:
+            return tuple(whole(name, data) for name, data in self._data.items())
+        if self._all is None:
+            self._all = tuple(read_rows(name, data, self._counting) for name, data in self._data.items())
+        return self._all
 
     def rows(self, step):
         """Row numbers of a step, in the order of its batch."""
-        return np.arange(self.num_data) if self.size == self.num_data else self._rows(step)[0]
+        if self.size < self.num_data:
+            return self._rows(step)[0]
+        return np.arange(self.num_data) if self._counting is None else self._counting
 
     def inputs(self, rows):
         """X of these increasing row numbers."""
-        return read_rows("X", self._X, rows)
+        return read_rows("X", self._data["X"], rows)
 
     def locate(self, error, step):
-        """Have a ``BadEntry`` about the X or Y of a step name the row of the data, in place of the row of the batch."""
-        if error.name in ("X", "Y") and self.size < self.num_data:
-            rows, _ = self._rows(step)
+        """Have a ``BadEntry`` about the data of a step name the row of the data, in place of the row of the batch."""
+        if error.name in self._data:
+            rows = self.rows(step)
             error.index = (int(rows[error.index[0]]), *error.index[1:])
 
     def _rows(self, step):
@@ -74,8 +86,16 @@ class Batches:
     def _order(self, epoch):
         if epoch not in self._orders:
             self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
-            self._orders[epoch] = np.random.default_rng([self.seed, 0, epoch]).permutation(self.num_data)
+            order = np.random.default_rng([self.seed, 0, epoch]).permutation(self.num_data)
+            self._orders[epoch] = order if self._counting is None else self._counting[order]
         return self._orders[epoch]
+
+
+def _counting(weights):
+    """The numbers of the rows that count somewhere; None where all do."""
+    counting = (weights > 0).reshape(len(weights), -1).any(axis=1)
+    rows = np.flatnonzero(counting.get() if on_device(counting) else counting)
+    return None if len(rows) == len(weights) else rows
 
 
 def whole(name, data):
@@ -94,6 +114,9 @@ def locate_inputs(error, name, rows):
 def read_rows(name, data, rows):
     """The rows with these increasing numbers, as ``whole`` gives all of them."""
     return whole(name, data[devices.like(rows, data)])
+
+
+NAMES = "X", "Y", "weights"  # of what a batch holds
 
 
 class OnDevice:
@@ -115,11 +138,10 @@ class OnDevice:
         return OnDevice(self._batches.reseeded(seed), self._home)
 
     def at(self, step):
-        """(X, Y) of a step, from 0."""
+        """As ``Batches.at``, on the device."""
         if self._kept is not None:
             return self._kept
-        X, Y = self._read(step)
-        batch = devices.all_like(self._home, X=X, Y=Y)
+        batch = devices.all_like(self._home, **dict(zip(NAMES, self._read(step), strict=False)))
         if self.size == self.num_data:
             self._kept = batch
         return batch

@@ -134,14 +134,15 @@ class CapturedSteps(MinibatchSteps):
 
     def _body(self, source, target):
         """A step from one place to the other, as a function without arguments that waits for nothing."""
-        state = _with_moments(self._optimised, source.moments)
+        state, (X, Y, *weights) = _with_moments(self._optimised, source.moments), self._inputs
+        weights = {"weights": weights[0]} if weights else {}
 
         def step():
             *sizes, count = (self._numbers[i] for i in range(len(self._numbers)))
             with verdicts.leaving() as left:
                 _, grad = elbo_and_grad(
-                    source.model, *self._inputs, num_data=self._batches.num_data, jitter=self._jitter,
-                    wrt=self._moving(source.model, state),
+                    source.model, X, Y, num_data=self._batches.num_data, jitter=self._jitter,
+                    wrt=self._moving(source.model, state), **weights,
                 )  # fmt: skip
                 model, *moments = self._optimiser.ascent(source.model, grad, state, sizes, count)
                 found = left.found()

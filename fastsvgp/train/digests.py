@@ -44,12 +44,15 @@ def _hash(array):
 
 def differences(then, now):
     """In words, what makes data of ``now`` others than those of ``then``: an empty list where nothing does."""
-    words = []
+    words = [f"there were `{name}` then, there are none now" for name in then if name not in now]
     for name, new in now.items():
-        old = then.get(name, {})
+        if name not in then:
+            words.append(f"there were no `{name}` then, there are now")
+            continue
+        old = then[name]
         for what in ("shape", "dtype"):
-            if old.get(what) != new[what]:
-                words.append(f"`{name}` had {what} {_shown(old.get(what))} then, {_shown(new[what])} now")
+            if old[what] != new[what]:
+                words.append(f"`{name}` had {what} {_shown(old[what])} then, {_shown(new[what])} now")
                 break
         else:
             if old["some"] != new["some"] or None not in (old["all"], new["all"]) and old["all"] != new["all"]:

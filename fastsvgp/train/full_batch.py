@@ -22,8 +22,8 @@ class CollapsedSteps(Steps):
 
     unit = "iteration"
 
-    def __init__(self, state, X, Y, fixed, jitter, dtype):
-        self._X, self._Y, self._jitter, self._dtype = X, Y, jitter, dtype
+    def __init__(self, state, X, Y, weights, fixed, jitter, dtype):
+        self._X, self._Y, self._weights, self._jitter, self._dtype = X, Y, weights, jitter, dtype
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed)
         self.snapshot = Snapshot(lambda: state.model)
@@ -62,7 +62,8 @@ class CollapsedSteps(Steps):
         model = self._at(vector)
 
         def compute(jitter):
-            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, wrt=self._unravel.paths)
+            weights, wrt = self._weights, self._unravel.paths
+            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt)
 
         try:
             (value, grad), used = with_more_jitter(compute, self._jitter, self._dtype, self._step + 1)

@@ -87,7 +87,7 @@ class MinibatchSteps(Steps):
                 exact = self._inverse is None or self._inverse.direction == "exact"
                 uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
                 shared = self._shared(at + i)
-                ascent = functools.partial(self._located, uphill, at + i, model, *batch, wrt=paths, **shared)
+                ascent = functools.partial(self._on_batch, uphill, at + i, model, batch, wrt=paths, **shared)
                 (value, grad), also_used = self._safely(ascent)
                 used = max(used, also_used)
             self._refuse_infinite(value)
@@ -129,13 +129,13 @@ class MinibatchSteps(Steps):
         exact = self._inverse is None or self._inverse.direction == "exact"
         if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
-            stepped, info, value, grad = self._located(natural_step_and_grad, at, model, *batches[0], **options)
+            stepped, info, value, grad = self._on_batch(natural_step_and_grad, at, model, batches[0], **options)
             return self._taken(model, stepped), [info], value, grad
         if len(batches) == 1 or not isinstance(getattr(model, "posterior", None), WALKING):
             infos = []
             for i, batch in enumerate(batches):
                 more = self._shared(at + i) | self._random
-                stepped, info = self._located(natural_step, at + i, model, *batch, step_size=size, jitter=jitter, **more)
+                stepped, info = self._on_batch(natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more)
                 model = self._taken(model, stepped)
                 infos.append(info)
             return model, infos, infos[-1].value, None
@@ -144,7 +144,7 @@ class MinibatchSteps(Steps):
             return self._located(function, at + i, *args)
 
         options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
-        stepped, infos = steps_on(model, *batches[0], batches, **options)
+        stepped, infos = steps_on(model, batches, **options)
         return self._taken(model, stepped), infos, infos[-1].value, None
 
     @staticmethod
@@ -183,6 +183,11 @@ class MinibatchSteps(Steps):
 
     def _safely(self, function):
         return with_more_jitter(lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1)
+
+    def _on_batch(self, function, at, model, batch, **kwargs):
+        """A bound, or a step, on the batch with this number."""
+        X, Y, *weights = batch
+        return self._located(function, at, model, X, Y, **kwargs, **({"weights": weights[0]} if weights else {}))
 
     def _located(self, function, at, *args, **kwargs):
         """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""

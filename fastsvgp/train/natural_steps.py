@@ -8,9 +8,11 @@ whatever the parameters of the posterior are: they become A and t in the beginni
 costs is Lam once for a batch, W' Lam and G_2 for each output, and a factor of B and of its successor.
 """
 
+from functools import partial
+
 import numpy as np
 
-from .. import check, models
+from .. import check, models, weighing
 from ..bounds.convert import KINDS, from_state, state_of
 from ..bounds.elbo import SVGP, sweep
 from ..bounds.kept import KEEP_NUMBERS, KeptLayer
@@ -150,8 +152,8 @@ def _go(walk, batches, largest, monotone, tolerance):
 class Walk:
     """The state between steps, of which each has its own batch. X and Y tell the dtype: some rows, or more."""
 
-    def __init__(self, model, X, Y, rng, num_data, jitter):
-        checked, *_, dtype = check.svgp(model, X, Y)
+    def __init__(self, model, X, Y, rng, num_data, jitter, weights=None):
+        checked, *_, dtype = weighing.svgp(model, X, Y, weights)
         jitter = check.jitter_amount(jitter, dtype)
         self._model, self._rng, self._num_data = model, rng, num_data
         self._prior = Prior(checked.covariance.Kuu(checked.inducing), jitter)
@@ -159,13 +161,13 @@ class Walk:
             self._state = WhitenedState(*state_of(checked.posterior, self._prior))
         finite_sums(self._state)  # on a device, the verdict on Kuu: each step begins anew
 
-    def take(self, X, Y, size, monotone=False, kept=None):
+    def take(self, X, Y, weights=None, *, size, monotone=False, kept=None):
         """A step on a batch; ``kept``, a list, keeps Lam of the batch for the next step on it."""
-        model, X, Y, _ = check.svgp(self._model, X, Y)
+        model, X, Y, weights, _ = weighing.svgp(self._model, X, Y, weights)
         kept = None if len(X) * len(self._prior.Kuu) > KEEP_NUMBERS else kept
         layer = KeptLayer(model, self._prior, self._state, kept)
         data, negative = 0.0, 0
-        for part in sweep(model, layer, X, Y, self._num_data, self._rng):
+        for part in sweep(model, layer, X, Y, self._num_data, self._rng, weights=weights):
             data += part.ell
             negative += np.count_nonzero(part.f_bar.var > 0)
             layer.work.pull(part.rows, part.f_bar)
@@ -175,7 +177,8 @@ class Walk:
 
         def rises(state):
             there = KeptLayer(model, self._prior, state, kept)
-            total = sum(part.ell for part in sweep(model, there, X, Y, self._num_data, self._rng, need=False))
+            parts = sweep(model, there, X, Y, self._num_data, self._rng, need=False, weights=weights)
+            total = sum(part.ell for part in parts)
             return no_lower(check.result(total - there.work.kl(), model), value, X.dtype)
 
         accepted = rises if monotone else None
@@ -201,10 +204,10 @@ class _WalkOfRows(Walk):
 
     def step(self, rows, size, monotone):
         if rows is None:
-            return self.take(whole("X", self._X), whole("Y", self._Y), size, monotone, self._kept)
+            return self.take(whole("X", self._X), whole("Y", self._Y), size=size, monotone=monotone, kept=self._kept)
         rows = np.sort(row_numbers("rows", rows, len(self._X)))
         try:
-            return self.take(read_rows("X", self._X, rows), read_rows("Y", self._Y, rows), size, monotone)
+            return self.take(read_rows("X", self._X, rows), read_rows("Y", self._Y, rows), size=size, monotone=monotone)
         except BadEntry as error:
             if error.name in ("X", "Y"):
                 error.index = (int(rows[error.index[0]]), *error.index[1:])
@@ -212,8 +215,9 @@ class _WalkOfRows(Walk):
 
 
 @verdicts.retried
-def steps_on(model, X, Y, batches, *, step_size, num_data, rng, jitter, located):
-    """``(model, infos)`` after a step on each batch, (X, Y) being the first; ``located(function, i, ...)`` calls for the i-th."""
-    walk = located(Walk, 0, model, X, Y, rng, num_data, jitter)
-    infos = [located(walk.take, i, *batch, step_size) for i, batch in enumerate(batches)]
+def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
+    """``(model, infos)`` after a step on each batch; ``located(function, i, ...)`` calls for the i-th."""
+    X, Y, *weights = batches[0]
+    walk = located(Walk, 0, model, X, Y, rng, num_data, jitter, *weights)
+    infos = [located(partial(walk.take, size=step_size), i, *batch) for i, batch in enumerate(batches)]
     return walk.end(), infos

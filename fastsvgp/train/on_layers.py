@@ -28,7 +28,7 @@ class LayerUpdates(NamedTuple):
 def deep_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
     epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
-    num_samples=None, **others,
+    num_samples=None, weights=None, **others,
 ):  # fmt: skip
     """The ``Recorder`` of a training of a DeepGP; arguments as of ``minibatch_training``, ``others`` are refused."""
     checked(model)
@@ -40,8 +40,9 @@ def deep_training(
     random = {"num_samples": count("num_samples", num_samples) or SAMPLES}
     steps = partial(LayeredSteps, hidden=hidden)
     return recorder(
-        model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked, epochs, batch_size, e_steps, m_steps
-    )
+        model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked, epochs, batch_size, e_steps, m_steps,
+        weights,
+    )  # fmt: skip
 
 
 models.register(DeepGP, fit=deep_training)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from .. import check, devices, models
+from .. import check, devices, models, weighing
 from ..bounds.elbo import SVGP
 from ..errors import BadEntry
 from ..kernels import verdicts
@@ -36,7 +36,7 @@ RAMP = 100  # reached after so many where the noise is not Gaussian
 def minibatch_training(
     model, X, Y, plan, about, resume, fixed, jitter, rng, *,
     epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
-    checked=None, **random,
+    weights=None, checked=None, **random,
 ):  # fmt: skip
     """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
 
@@ -50,17 +50,21 @@ def minibatch_training(
     """
     check.parts(model, ("posterior",))
     _refuse(model, random)
+    if weights is not None and not models.takes("elbo_and_grad", model, "weights"):
+        raise TypeError(f"fit: `weights` are given, and elbo_and_grad of a {type(model).__name__} takes none; leave them out")
     q = getattr(model, "posterior", Posterior)
     random = {name: count(name, value) for name, value in random.items()}
     check.random_names(random, q)
     movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
+    if weights is not None and movers.inverse is not None and movers.inverse.nats is not None:
+        raise ValueError("fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give `tolerance` there")
     steps = _captured(plan.graph, model, movers, random, m_steps)
     if random and movers.inverse is not None and movers.inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
         raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
     return recorder(
         model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked or _checked, epochs, batch_size, e_steps,
-        m_steps,
+        m_steps, weights,
     )  # fmt: skip
 
 
@@ -88,10 +92,10 @@ class Movers(NamedTuple):
 
 def recorder(
     model, X, Y, plan, about, resume, jitter, rng, steps: Callable[..., Steps], movers, random, checked, epochs, batch_size,
-    e_steps, m_steps,
+    e_steps, m_steps, weights,
 ):  # fmt: skip
     """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
-    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, seed_of(rng))
+    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights)
     e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
     per_round = e_steps + m_steps - 1
     total, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
@@ -102,7 +106,7 @@ def recorder(
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
-        model, moments, schedule, seed=batches.seed, num_data=batches.num_data, batch_size=batches.size, e_steps=e_steps,
+        model, moments, schedule, seed=batches.seed, num_data=len(X), batch_size=batches.size, e_steps=e_steps,
         m_steps=m_steps, num_samples=random.get("num_samples", 0), **about,
     )  # fmt: skip
     state = started(fresh, resume)
@@ -111,13 +115,20 @@ def recorder(
         batches = OnDevice(batches, home)
     try:
         with verdicts.waiting():
-            dtype = checked(state.model, *batches.at(state.step * per_round))[-1]
+            dtype = _dtype(checked, state.model, *batches.at(state.step * per_round))
     except BadEntry as error:
         batches.locate(error, state.step * per_round)
         raise
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(jitter, dtype)
     return Recorder(state, steps(state, batches, movers, random, jitter, dtype), plan)
+
+
+def _dtype(checked, model, X, Y, weights=None):
+    """What ``checked`` says of the first batch, of those targets that count."""
+    if weights is None:
+        return checked(model, X, Y)[-1]
+    return weighing.through(lambda Y: checked(model, X, Y), Y, weights)[0][-1]
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))

@@ -11,7 +11,7 @@ from .recorder import Recorder
 from .state import TrainingState, settled, started
 
 
-def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
+def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
     """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
     given = [*others, *(name for name in ("patience", "validate") if getattr(plan, name) is not None)]
     if given:
@@ -25,10 +25,13 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, **others
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(model)
     state = started(TrainingState(model, num_data=len(X), batch_size=len(X), **about), resume)
-    X, Y = devices.all_like(devices.home_of(model), X=whole("X", X), Y=whole("Y", Y))
+    home = devices.home_of(model)
+    X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
+    if weights is not None:
+        weights = devices.like(weights, home)
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
     state = replace(state, model=settled(state.model, dtype))
-    return Recorder(state, CollapsedSteps(state, X, Y, fixed, check.jitter_amount(jitter, dtype), dtype), plan)
+    return Recorder(state, CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype), plan)
 
 
 models.register(SGPR, fit=sgpr_training)

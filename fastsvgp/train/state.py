@@ -42,7 +42,7 @@ class TrainingState:
     e_steps: Any = static(default=1)  # in a step of ``fit``
     m_steps: Any = static(default=1)
     num_samples: Any = static(default=0)  # draws of the hidden layers of a deep GP
-    data: Any = static(default=None)  # digests of X and Y
+    data: Any = static(default=None)  # digests of X and Y, and of weights
     note: Any = static(default=None)  # the caller's
 
 

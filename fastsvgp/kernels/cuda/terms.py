@@ -13,12 +13,18 @@ def _launch(kernel, dtype, blocks, *arguments):
     loader.launch("terms", kernel, dtype, (blocks,), (BLOCK,), arguments)
 
 
-def gaussian_term(Y, mean, var, variance, need=True):
+def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     cp, dtype, count, s = loader.cupy(), mean.dtype, np.int64(mean.size), number(variance, mean.dtype)
     blocks = max(1, min(-(-mean.size // BLOCK), BLOCKS_EACH * loader.multiprocessors()))
     mean_bar, var_bar = (cp.empty(mean.shape, dtype) if need else NULL for _ in range(2))
-    parts, value, s_bar = cp.empty(blocks), cp.empty(()), cp.empty((), dtype)
-    given = (cp.ascontiguousarray(a, dtype=dtype) for a in (Y, mean, var))
-    _launch("gaussian_rows", dtype, blocks, *given, *s, count, mean_bar, var_bar, parts)
-    _launch("gaussian_total", dtype, 1, parts, np.int64(blocks), count, *s, value, s_bar)
+    value, s_bar = cp.empty(()), cp.empty((), dtype)
+    given = [cp.ascontiguousarray(a, dtype=dtype) for a in (Y, mean, var)]
+    if weights is None:
+        parts = cp.empty(blocks)
+        _launch("gaussian_rows", dtype, blocks, *given, *s, count, mean_bar, var_bar, parts)
+        _launch("gaussian_total", dtype, 1, parts, np.int64(blocks), count, *s, value, s_bar)
+    else:
+        parts, weights = cp.empty((2, blocks)), cp.ascontiguousarray(weights, dtype=dtype)
+        _launch("weighted_gaussian_rows", dtype, blocks, *given, weights, *s, count, mean_bar, var_bar, parts)
+        _launch("weighted_gaussian_total", dtype, 1, parts, np.int64(blocks), *s, value, s_bar)
     return (value, mean_bar, var_bar, s_bar) if need else (value, None, None, None)

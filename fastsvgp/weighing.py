@@ -1,0 +1,97 @@
+"""Weights of data: how often each target counts in a bound. One of weight 0 is never read, and may be NaN: a missing output.
+
+Where a target counts 0 times, one that counts takes its place before anybody looks: it passes the checks of its likelihood, gives
+finite terms, and these are multiplied by 0.
+"""
+
+import functools
+import inspect
+
+import numpy as np
+
+from . import check
+from .errors import BadEntry
+from .kernels import verdicts
+
+ADVICE = "; a target that is not to count has the weight 0"
+
+
+def svgp(model, X, Y, weights, checked=check.svgp):
+    """``(model, X, Y, weights, dtype)`` as ``checked(model, X, Y)`` leaves them, with weights in the layout of Y, or None."""
+    if weights is None:
+        model, X, Y, dtype = checked(model, X, Y)
+        return model, X, Y, None, dtype
+    (model, X, Y, dtype), weights = through(lambda Y: checked(model, X, Y), Y, weights)
+    check_likelihood(model.likelihood)
+    return model, X, Y, laid_out(weights, Y, dtype), dtype
+
+
+def through(checked, Y, weights):
+    """``(what checked(Y) returns, weights as an array)``, where Y holds no targets but those that count; both are checked."""
+    Y = check.as_array("Y", Y)
+    weights = shaped(weights, Y)
+    check.one_device(("Y", Y), ("weights", weights))
+    targets, first = filled(Y, weights)
+    try:
+        found = checked(targets)
+    except BadEntry as error:
+        check_values(weights)  # the cause, where none counts
+        if error.name == "Y" and not _counted(weights, Y)[error.index]:
+            error.index = tuple(map(int, np.unravel_index(int(first), Y.shape)))
+        raise
+    check_values(weights)
+    return found, weights
+
+
+def shaped(weights, Y):
+    """Weights as an array: one for each row of Y, or for each target."""
+    weights = check.as_array("weights", weights)
+    if weights.shape not in (Y.shape[:1], Y.shape):
+        each = f", or {Y.shape}, one for each target" if len(Y.shape) > 1 else ""
+        raise ValueError(f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got {weights.shape}")
+    return weights
+
+
+def check_values(weights):
+    """Refuse weights that are negative, or not finite, or all zero."""
+    bad = ~((weights >= 0) & (weights < np.inf))
+    if not verdicts.none(bad):
+        at = tuple(map(int, np.argwhere(bad)[0]))
+        raise BadEntry("weights", f"must be zero or more, and finite; got {float(weights[at]):g}", at, ADVICE)
+    if not verdicts.none(~(weights > 0).any()):
+        raise ValueError("`weights` are all zero, so that no target counts; give at least one that is positive")
+
+
+def _counted(weights, Y):
+    return np.broadcast_to((weights > 0).reshape(*weights.shape, *(1,) * (Y.ndim - weights.ndim)), Y.shape)
+
+
+def filled(Y, weights):
+    """Y with the first target that counts in the place of all that do not, and the flat index of that one."""
+    if not Y.size:
+        return Y, 0
+    counted = _counted(weights, Y)
+    first = np.argmax(counted)
+    return np.where(counted, Y, Y.reshape(-1).take(first)), first
+
+
+def laid_out(weights, Y, dtype):
+    """Weights in the shape of Y (N,) or (P, N), as likelihoods have them."""
+    weights = weights.T if weights.ndim > 1 else np.broadcast_to(weights, Y.shape)
+    return np.ascontiguousarray(weights, dtype, like=weights)
+
+
+def check_likelihood(likelihood):
+    """Refuse a likelihood of somebody's own that knows nothing of weights."""
+    if not _takes(type(likelihood)):
+        name = f"{type(likelihood).__name__}.expected_log_prob"
+        raise TypeError(
+            f"`weights` are given, and {name} takes none; give it an argument `weights=None`, by which the terms of each datum "
+            "are multiplied, as docs/likelihood.md shows"
+        )
+
+
+@functools.cache
+def _takes(kind):
+    parameters = inspect.signature(kind.expected_log_prob).parameters
+    return "weights" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
