@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import check
+from . import check, weighing
 from .bounds.collapsed import SGPR, optimal_svgp
 from .bounds.collapsed_orthogonal import OrthogonalSGPR
 from .bounds.convert import convert
@@ -93,7 +93,8 @@ class Start:
 
 
 def regression(
-    X, y, inducing=256, covariance="matern32", *, likelihood="gaussian", normalize_X=True, normalize_y=True, rng=None, **choices
+    X, y, inducing=256, covariance="matern32", *, likelihood="gaussian", normalize_X=True, normalize_y=True, weights=None,
+    rng=None, **choices,
 ):  # fmt: skip
     """A start for real-valued targets, or for counts.
 
@@ -112,6 +113,8 @@ def regression(
         "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A record is in standardised units.
     normalize_X, normalize_y : bool
         Whether to standardise.
+    weights : (N,) array, optional
+        Of the rows, zero or positive: a row of weight 2 counts as two equal ones, and one of weight 0 not at all.
     rng : None, int or Generator
     **choices
         ``posterior``: "whitened" and others, as ``recipes.POSTERIORS`` lists them. ``mean``: None, "constant", "linear", or a
@@ -134,16 +137,17 @@ def regression(
     -----
     O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``.
     """
-    X, y = _data(X, y)
+    X, y, w = _data(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
-    counts = getattr(kind, "counts", False)
-    scale = _scale(Scale, X, y, normalize_X, normalize_y and not counts)
+    scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
     if isinstance(likelihood, str):
-        likelihood = likelihood_of(likelihood, y)
-    return _start(X, scale.y(y), scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
+        likelihood = likelihood_of(likelihood, y, weights=w)
+    return _start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
 
 
-def classification(X, y, inducing=256, covariance="matern32", *, likelihood="auto", normalize_X=True, rng=None, **choices):
+def classification(
+    X, y, inducing=256, covariance="matern32", *, likelihood="auto", normalize_X=True, weights=None, rng=None, **choices
+):  # fmt: skip
     """A start for classes.
 
     Parameters
@@ -154,7 +158,7 @@ def classification(X, y, inducing=256, covariance="matern32", *, likelihood="aut
     likelihood : str or Likelihood
         "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is the first for two classes,
         and "softmax" for more.
-    inducing, covariance, normalize_X, rng, **choices
+    inducing, covariance, normalize_X, weights, rng, **choices
         As of ``regression``.
 
     Returns
@@ -167,33 +171,33 @@ def classification(X, y, inducing=256, covariance="matern32", *, likelihood="aut
     ValueError, TypeError
         As ``regression``; and one class alone.
     """
-    X, y = _data(X, np.asarray(y), labels=True)
-    scale = _scale(ClassScale, X, y, normalize_X, False)
+    X, y, w = _data(X, np.asarray(y), weights, labels=True)
+    scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)
     C = len(scale.classes)
     if C < 2:
         raise ValueError(f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes")
     if isinstance(likelihood, str) and likelihood == "auto":
         likelihood = "bernoulli-probit" if C == 2 else "softmax"
-    kind = named("likelihood", likelihood, BINARY | MULTICLASS, Likelihood, more=("auto",))
+    named("likelihood", likelihood, BINARY | MULTICLASS, Likelihood, more=("auto",))
     if isinstance(likelihood, str):
-        likelihood = kind(num_classes=C) if likelihood in MULTICLASS else kind()
+        likelihood = likelihood_of(likelihood, num_classes=C)
     needed = 2 if likelihood.num_latent is None else likelihood.num_latent
     if needed != C:
         raise ValueError(f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C}; 'auto' goes by `y`")
     outputs = () if likelihood.num_latent is None else (C,)
-    return _start(X, scale.y(y), scale, likelihood, outputs, inducing, covariance, rng, **choices)
+    return _start(X, w, weights, scale, likelihood, outputs, inducing, covariance, rng, **choices)
 
 
 def _start(
-    X, y, scale, likelihood, outputs, inducing, covariance, rng, *, posterior="whitened", mean=None, ard=True, chosen="kmeans",
-    solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None,
+    X, w, weights, scale, likelihood, outputs, inducing, covariance, rng, *, posterior="whitened", mean=None, ard=True,
+    chosen="kmeans", solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None,
 ):  # fmt: skip
     seeds = check.generator(rng).integers(2**62, size=2)
     rng, Xs = check.generator(int(seeds[0])), scale.X(X)
     kind = named("posterior", posterior, POSTERIORS)
     solver = solver_for(solver, likelihood, kind, len(X))
-    rows = _distinct(Xs)
+    rows = _distinct(Xs, w)
     covariance = _covariance(covariance, rows, ard, rng)
     Z, all_rows = _inducing(inducing, kind.num_sets, Xs, rows, covariance, chosen, scale, rng)
     mean = _mean(mean, Xs.shape[1], outputs, Xs.dtype)
@@ -202,9 +206,11 @@ def _start(
         solver, likelihood, max_iter=max_iter, batch_size=batch_size, learning_rate=learning_rate,
         natural_step_size=natural_step_size, jitter=jitter, seed=int(seeds[1]), at_rows=all_rows,
     )  # fmt: skip
+    if weights is not None:
+        fit["weights"] = weights
     if solver == "lbfgs":
         return Start(COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), fit, scale)
-    q = posterior_of(kind, covariance, Z, outputs[0] if outputs else None, len(X), jitter)
+    q = posterior_of(kind, covariance, Z, outputs[0] if outputs else None, len(X) if w is None else w.sum(), jitter)
     return Start(SVGP(covariance, Z, q, likelihood, mean), fit, scale)
 
 
@@ -263,11 +269,11 @@ def named(setting, value, table, record=None, more=()):
     return table[value] if isinstance(table, dict) else value
 
 
-def likelihood_of(name, y=None, num_classes=None):
+def likelihood_of(name, y=None, num_classes=None, weights=None):
     """The likelihood of a name, to start from: of noise for targets of variance 1, of counts as ``y`` has them."""
     kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
     if kind is Poisson:
-        rate = float(np.mean(y))  # f = 0 is then the mean rate
+        rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 is then the mean rate
         return Poisson(exposure=rate if rate > 0 else 1.0)
     if name in MULTICLASS:
         return kind(num_classes=num_classes)
@@ -297,7 +303,7 @@ def natural_schedule(likelihood, size):
     return log_linear(min(1e-3, size), size, RAMP)
 
 
-def finished(model, X, y, jitter=None, posterior=None):
+def finished(model, X, y, jitter=None, posterior=None, weights=None):
     """``(SVGP, jitter)`` to predict with, of a model that ``fit`` gave back.
 
     Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``. The jitter is the smallest of 1, 10,
@@ -307,7 +313,7 @@ def finished(model, X, y, jitter=None, posterior=None):
     amount = check.jitter_amount(jitter, dtype)
     for more in (1, 10, 100, 1000):
         try:
-            svgp = model if isinstance(model, SVGP) else optimal_svgp(model, X, y, jitter=more * amount)
+            svgp = model if isinstance(model, SVGP) else optimal_svgp(model, X, y, jitter=more * amount, weights=weights)
             if posterior is not None and not isinstance(svgp.posterior, posterior):
                 svgp = convert(svgp, posterior, jitter=more * amount)
             predict_f(svgp, X[:1], jitter=more * amount)
@@ -317,20 +323,28 @@ def finished(model, X, y, jitter=None, posterior=None):
                 raise
 
 
-def _data(X, y, labels=False):
+def _data(X, y, weights, labels=False):
+    """The rows of positive weight, checked: X, y, and weights or None."""
     X = check.inputs("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
     y = y if labels else check.as_array("y", y)
     if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
         raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
-    if labels:
-        return X, y
-    check.finite("y", y)
-    return X, y.astype(X.dtype, copy=False)
+    if not labels:
+        check.finite("y", y)
+        y = y.astype(X.dtype, copy=False)
+    if weights is None:
+        return X, y, None
+    weights = weighing.shaped(check.as_array("weights", weights), y)
+    weighing.check_values(weights)
+    if weights.ndim != 1:
+        raise ValueError(f"`weights` must be ({len(X)},), one for each row, to start from, got {weights.shape}")
+    there = weights > 0
+    return X[there], y[there], weights[there].astype(np.float64)
 
 
-def _scale(kind, X, y, inputs, targets):
-    scale = kind.of(X, y, targets)
+def _scale(kind, X, y, inputs, targets, weights):
+    scale = kind.of(X, y, targets, weights=weights)
     if not inputs:
         scale.x_mean, scale.x_scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
     return scale

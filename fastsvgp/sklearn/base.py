@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, recipes
 from ..inducing import stacked
@@ -47,8 +47,27 @@ class SVGPEstimator(BaseEstimator):
 
     # --- fit ---------------------------------------------------------------------------------------------------------------
 
-    def _fit(self, X, y, labels=None):
-        """Train on validated X and y; ``labels`` are what held-out rows are stratified by."""
+    def _weighted(self, X, y, weights):
+        """The rows of positive weight, equal ones made one whose weight is their sum; weights are None where all are 1.
+
+        So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a difference in rounding.
+        """
+        if weights is not None:
+            weights = _check_sample_weight(weights, X, dtype=X.dtype, ensure_non_negative=True)
+            there = weights > 0
+            if not there.any():
+                raise ValueError("`sample_weight` is zero for all rows; at least one must be positive")
+            X, y, weights = X[there], y[there], weights[there]
+        if len(X) > recipes.SORTED:
+            return X, y, weights
+        codes = np.unique(y, return_inverse=True)[1].reshape(len(y), -1)
+        _, first, which = np.unique(np.column_stack([X, codes]), axis=0, return_index=True, return_inverse=True)
+        if weights is None and len(first) == len(X):
+            return X, y, None
+        return X[first], y[first], np.bincount(which.ravel(), weights).astype(X.dtype)
+
+    def _fit(self, X, y, weights, labels=None):
+        """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by."""
         patience = check.whole("n_iter_no_change", self.n_iter_no_change)
         tolerance, restarts = check.scalar("tol", self.tol), check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
         for name in ("max_iter", "batch_size"):
@@ -57,18 +76,20 @@ class SVGPEstimator(BaseEstimator):
         held = None
         if self.early_stopping:
             fraction = check.scalar("validation_fraction", self.validation_fraction)
-            X, X_held, y, y_held = train_test_split(X, y, test_size=fraction, stratify=labels, random_state=seeds[0])
-        start, kind = self._start(X, y, int(seeds[1]))
+            rows, others = train_test_split(np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0])
+            held, X, y = (X[others], y[others]), X[rows], y[rows]
+            weights, weights_held = (None, None) if weights is None else (weights[rows], weights[others])
+        start, kind = self._start(X, y, weights, int(seeds[1]))
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
-            held = self._units(start.scale, X_held, y_held)
+            held = *self._units(start.scale, *held), weights_held
         stopping, best = Stopping(held, patience, tolerance), None
         for run, seed in enumerate(seeds[1:]):
             if run:
                 start = recipes.Start(scattered(start.model, np.random.default_rng(seed)), start.fit, start.scale)
             total = start.fit.get("steps") or -(-self.max_iter * len(X) // min(self.batch_size, len(X)))
             with closing(Progress(total, quiet=not self.verbose)) as progress:
-                trained = train(start, Xs, ys, kind, stopping, progress)
+                trained = train(start, Xs, ys, weights, kind, stopping, progress)
             if best is None or _merit(trained) > _merit(best):
                 best = trained
             if trained.interrupted:
@@ -86,12 +107,12 @@ class SVGPEstimator(BaseEstimator):
         y = np.asarray(scale.y(y))
         return np.ascontiguousarray(scale.X(X), X.dtype), y.astype(X.dtype, copy=False) if y.dtype.kind == "f" else y
 
-    def _start(self, X, y, seed):
+    def _start(self, X, y, weights, seed):
         """``(Start, class of the posterior)``: from the recipe or, with ``warm_start``, from the model there is."""
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._going_on(X, training, seed), type(self.model_.posterior)
+            return self._going_on(X, weights, training, seed), type(self.model_.posterior)
         by_name = isinstance(self.inducing, str)
         if by_name:
             recipes.named("inducing", self.inducing, recipes.CHOICES)
@@ -99,8 +120,9 @@ class SVGPEstimator(BaseEstimator):
         settings = {name: getattr(self, name) for name in self._settings_of_start} | training | chosen
         covariance, likelihood = self._covariance_and_likelihood()
         start = self._recipe(
-            X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, rng=seed, **settings
-        )
+            X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, weights=weights, rng=seed,
+            **settings,
+        )  # fmt: skip
         return start, kind
 
     def _covariance_and_likelihood(self):
@@ -117,16 +139,16 @@ class SVGPEstimator(BaseEstimator):
             )
         return covariance, Gaussian(noise)
 
-    def _going_on(self, X, training, seed):
+    def _going_on(self, X, weights, training, seed):
         """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""
         model = self.model_
         solver = training["solver"] = recipes.solver_for(self.solver, model.likelihood, type(model.posterior), len(X))
         if solver == "lbfgs":
-            at_rows = recipes.are_the_rows(model.inducing, self._standardised(X))
-            fit = recipes.training(likelihood=model.likelihood, seed=seed, at_rows=at_rows, **training)
+            training["at_rows"] = recipes.are_the_rows(model.inducing, self._standardised(X))
             kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
-            return recipes.Start(kind(model.covariance, model.inducing, noise, mean=model.mean), fit, self.scale_)
-        return recipes.Start(model, recipes.training(likelihood=model.likelihood, seed=seed, **training), self.scale_)
+            model = kind(model.covariance, model.inducing, noise, mean=model.mean)
+        fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, **training)
+        return recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_)
 
     # --- predictions ---------------------------------------------------------------------------------------------------------
 

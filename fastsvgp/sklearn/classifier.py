@@ -82,12 +82,12 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     def classes_(self):
         return self.scale_.classes
 
-    def fit(self, X, y):
-        """Fit to X (N, D) and labels y (N,)."""
+    def fit(self, X, y, sample_weight=None):
+        """Fit to X (N, D) and labels y (N,), rows weighted by ``sample_weight`` (N,), zero or positive."""
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
-        y = column_or_1d(y, warn=True)
-        return self._fit(X, y, labels=y)
+        X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
+        return self._fit(X, y, weights, labels=y)
 
     def predict_proba(self, X):
         """Probabilities (N, C) of the classes, in the order of ``classes_``."""

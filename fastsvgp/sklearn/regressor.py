@@ -137,14 +137,14 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         tags.target_tags.positive_only = self.likelihood == "poisson"
         return tags
 
-    def fit(self, X, y):
-        """Fit to X (N, D) and targets y (N,) or (N, P)."""
+    def fit(self, X, y, sample_weight=None):
+        """Fit to X (N, D) and targets y (N,) or (N, P), rows weighted by ``sample_weight`` (N,), zero or positive."""
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
         if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
             raise ValueError(f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets {self._y_shape}")
         self._y_shape = y.shape[1:]
-        return self._fit(X, y[:, 0] if self._y_shape == (1,) else y)
+        return self._fit(*self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight))
 
     def predict(self, X, return_std=False, return_cov=False, include_noise=True):
         """Predict y.

@@ -34,16 +34,17 @@ class Trained:
     interrupted: bool
 
 
-def train(start, X, y, kind, stopping, show):
-    """Train from a ``recipes.Start`` on standardised X, y; ``kind`` is the class of the posterior in the end.
+def train(start, X, y, weights, kind, stopping, show):
+    """Train from a ``recipes.Start`` on standardised X, y, weights or None; ``kind`` is the class of the posterior in the end.
 
     ``show(step, value, info)`` is called after each step.
     """
     jitter, held = start.fit.get("jitter"), stopping.held
 
     def score(model):
-        model, amount = recipes.finished(model, X, y, jitter)
-        return float(np.mean(predict_log_density(model, *held, jitter=amount), dtype=np.float64))
+        model, amount = recipes.finished(model, X, y, jitter, weights=weights)
+        density = predict_log_density(model, *held[:2], jitter=amount)
+        return float(np.average(density.astype(np.float64), weights=held[2]))
 
     if isinstance(start.model, SVGP):
         validate = {} if held is None else {"validate": score, "patience": stopping.patience, "tolerance": stopping.tolerance}
@@ -51,11 +52,12 @@ def train(start, X, y, kind, stopping, show):
         per_epoch = max(1.0, len(X) / start.fit["batch_size"])
         best = info.scores[:, 1].max() if len(info.scores) else None
     else:
-        watch = _Iterations(show, stopping, len(X), None if held is None else score)
+        size = len(X) if weights is None else float(weights.sum())
+        watch = _Iterations(show, stopping, size, None if held is None else score)
         model, info = fit(start.model, X, y, callback=watch, **start.fit)
         model, best, per_epoch = model if watch.best is None else watch.best, watch.score, 1
-    model, jitter = recipes.finished(model, X, y, jitter, kind)
-    bound = elbo(model, X, y, jitter=jitter)
+    model, jitter = recipes.finished(model, X, y, jitter, kind, weights)
+    bound = elbo(model, X, y, jitter=jitter, weights=weights)
     return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info.interrupted)
 
 
@@ -66,8 +68,8 @@ class _Iterations:
     for nothing that predictions show.
     """
 
-    def __init__(self, show, stopping, rows, score):
-        self._show, self._stopping, self._score, self._enough = show, stopping, score, stopping.tolerance * rows
+    def __init__(self, show, stopping, size, score):
+        self._show, self._stopping, self._score, self._enough = show, stopping, score, stopping.tolerance * size
         self._values, self._waited, self.score, self.best = [], 0, None, None
 
     def __call__(self, step, value, info):
