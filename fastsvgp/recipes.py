@@ -8,6 +8,7 @@ What a start depends on is the rows with their weights: a row that comes twice, 
 """
 
 import logging
+import math
 import numbers
 from dataclasses import dataclass
 from typing import Any
@@ -60,13 +61,14 @@ POSTERIORS = {
 MEANS = ("constant", "linear")
 CHOICES = ("kmeans", "greedy", "random")
 SOLVERS = ("auto", "lbfgs", "adam", "natural")
-COLLAPSED = {Whitened: SGPR, Marginal: SGPR, AbsorbedDualSites: SGPR, DualSites: SGPR, WhitenedOrthogonal: OrthogonalSGPR}
+COLLAPSED = {Whitened: SGPR, Marginal: SGPR, AbsorbedDualSites: SGPR, WhitenedOrthogonal: OrthogonalSGPR}
 
 NOISE = 0.1  # variance at the start, of targets with variance 1
 NATURAL_STEP = 0.1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
 SORTED = 20_000  # rows up to which repeated ones are looked for
+SHARE = 5  # of a short training the ramp is this part
 ALL_ROWS = 5000  # rows up to which "auto" is the collapsed bound
 
 
@@ -204,7 +206,7 @@ def _start(
     likelihood = _in(Xs.dtype, likelihood)
     fit = training(
         solver, likelihood, max_iter=max_iter, batch_size=batch_size, learning_rate=learning_rate,
-        natural_step_size=natural_step_size, jitter=jitter, seed=int(seeds[1]), at_rows=all_rows,
+        natural_step_size=natural_step_size, jitter=jitter, seed=int(seeds[1]), rows=len(X), at_rows=all_rows,
     )  # fmt: skip
     if weights is not None:
         fit["weights"] = weights
@@ -214,9 +216,11 @@ def _start(
     return Start(SVGP(covariance, Z, q, likelihood, mean), fit, scale)
 
 
-def training(solver, likelihood, *, max_iter, batch_size, learning_rate, natural_step_size, jitter, seed, at_rows=False):
+def training(solver, likelihood, *, max_iter, batch_size, learning_rate, natural_step_size, jitter, seed, rows, at_rows=False):
     """The arguments of ``fs.fit`` for a solver: "lbfgs", "adam" or "natural".
 
+    rows : int
+        How many there are.
     at_rows : bool
         The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for the jitter, then needs no
         gradient in them, and they stay.
@@ -229,7 +233,8 @@ def training(solver, likelihood, *, max_iter, batch_size, learning_rate, natural
         if isinstance(natural_step_size, str):
             named("natural_step_size", natural_step_size, ("auto",))
             natural_step_size = NATURAL_STEP
-        fit["natural_step_size"] = natural_schedule(likelihood, natural_step_size)
+        ramp = min(RAMP, math.ceil(max_iter * max(1.0, rows / batch_size) / SHARE))
+        fit["natural_step_size"] = natural_schedule(likelihood, natural_step_size, ramp)
     return fit
 
 
@@ -296,11 +301,11 @@ def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
     return kind(mean, variance) if kind is LikelihoodForm else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
 
 
-def natural_schedule(likelihood, size):
+def natural_schedule(likelihood, size, ramp=RAMP):
     """Gaussian noise bears the full step at once; elsewhere the first ones, far from the optimum, are kept small."""
     if isinstance(likelihood, Gaussian) or not isinstance(size, numbers.Real):
         return size
-    return log_linear(min(1e-3, size), size, RAMP)
+    return log_linear(min(1e-3, size), size, ramp)
 
 
 def finished(model, X, y, jitter=None, posterior=None, weights=None):

@@ -48,7 +48,7 @@ class SVGPEstimator(BaseEstimator):
     # --- fit ---------------------------------------------------------------------------------------------------------------
 
     def _weighted(self, X, y, weights):
-        """The rows of positive weight, equal ones made one whose weight is their sum; weights are None where all are 1.
+        """The rows of positive weight, equal ones made one whose weight is their sum; None where all count once.
 
         So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a difference in rounding.
         """
@@ -147,7 +147,7 @@ class SVGPEstimator(BaseEstimator):
             training["at_rows"] = recipes.are_the_rows(model.inducing, self._standardised(X))
             kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
             model = kind(model.covariance, model.inducing, noise, mean=model.mean)
-        fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, **training)
+        fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, rows=len(X), **training)
         return recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_)
 
     # --- predictions ---------------------------------------------------------------------------------------------------------

@@ -3,11 +3,12 @@
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
 from .. import recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
+from ..likelihoods import BernoulliLogit, BernoulliProbit
 from .base import SVGPEstimator
 from .noise import draw
 
@@ -82,10 +83,21 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
     def classes_(self):
         return self.scale_.classes
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        binary = isinstance(self.likelihood, BernoulliProbit | BernoulliLogit)
+        tags.classifier_tags.multi_class = not (binary or isinstance(self.likelihood, str) and self.likelihood in recipes.BINARY)
+        return tags
+
     def fit(self, X, y, sample_weight=None):
         """Fit to X (N, D) and labels y (N,), rows weighted by ``sample_weight`` (N,), zero or positive."""
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         check_classification_targets(y)
+        if type_of_target(y) == "multiclass" and not self.__sklearn_tags__().classifier_tags.multi_class:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass. That is so for the Bernoulli "
+                "likelihoods; likelihood='auto' goes by y, and 'softmax' and 'robustmax' are for more classes"
+            )
         X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
         return self._fit(X, y, weights, labels=y)
 
