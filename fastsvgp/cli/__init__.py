@@ -1,4 +1,4 @@
-"""The ``fastsvgp`` command: fit, predict, demo, info.
+"""The ``fastsvgp`` command: fit, predict, demo, info, completion.
 
 Bad input ends in one message on stderr and exit code 2, without a traceback and without a half-written file; Ctrl-C, SIGTERM and
 SIGHUP during training keep the model so far and end in exit codes 130, 143 and 129.
@@ -34,6 +34,7 @@ def main(argv=None):
     """
     try:
         args = parser().parse_args(argv)
+        args.words = sys.argv[1:] if argv is None else list(argv)
     except UsageError as error:
         return _fail("", error)
     with remembered(ending=True, hung_up=_mute) as asked:

@@ -21,7 +21,12 @@ def rows():
     yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
     for package in ("numpy", "scipy", "numba"):
         yield package, version(package)
-    for package, use in (("tqdm", "progress bars"), ("matplotlib", "plots"), ("scikit-learn", "data of the demo")):
+    for package, use in (
+        ("tqdm", "progress bars"),
+        ("matplotlib", "plots"),
+        ("scikit-learn", "data of the demo"),
+        ("shtab", "completion"),
+    ):
         yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint()}"
     yield "BLAS", blas()
     yield "threads", threads()

@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..errors import DataFileError
+from . import columns as encodings
+from .cells import commas, is_number
 from .errors import UsageError, shown
 from .likelihood import choose_likelihood
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
-from .tables import LARGEST, commas, is_number, read_table
+from .tables import LARGEST, read_table
 
 log = logging.getLogger("fastsvgp")
 ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is
@@ -22,9 +24,12 @@ class Task:
     ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test`` (N,) bool marks the rows
     that are held out. ``reason`` says in words why this likelihood was chosen. ``image_shape`` is (H, W, C) where the
     file says so.
+
+    Inputs that hold text or miss values are ``raw`` until ``split`` says which rows are for training; ``X``, ``input_names`` and
+    ``encoding`` are then made of them.
     """
 
-    X: np.ndarray
+    X: np.ndarray | None
     y: np.ndarray
     likelihood: str
     reason: str
@@ -35,13 +40,27 @@ class Task:
     image_shape: tuple | None = None
     test: np.ndarray | None = None
     split: str = ""
+    raw: encodings.Raw | None = None
+    missing: str = "error"
+    encoding: encodings.Encoding | None = None
 
     @property
     def kind(self):
         return kind_of(self.likelihood)
 
 
-def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None, delimiter="auto", header="auto", images=False):
+def load_task(
+    path,
+    *,
+    target=None,
+    target_file=None,
+    ignore=(),
+    likelihood=None,
+    delimiter="auto",
+    header="auto",
+    images=False,
+    missing="error",
+):
     """Read the data and decide what the target is.
 
     Parameters
@@ -55,8 +74,12 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
     likelihood : str, optional
         One of ``names.LIKELIHOODS``; inferred from the target by default.
     images : bool
-        Whether arrays may be of images.
+        Whether arrays may be of images. Their columns are pixels: neither text nor missing.
+    missing : str
+        "error", or "median" for inputs that may miss values.
     """
+    if images and missing != "error":
+        raise UsageError(f"--missing {missing}: with --patch-shape inputs are pixels, none of which may be missing; leave it out")
     table = read_table(path, delimiter, header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
@@ -80,7 +103,12 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
         "target": position,
     }
     names = [table.names[i] for i in columns]
-    return Task(table.inputs(columns), y, chosen, reason, classes, names, name, layout, table.image_shape)
+    text = set() if images else encodings.text_columns(table, columns)
+    if text or missing != "error":
+        raw = encodings.read_raw(table, columns, text, missing)
+        return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, missing=missing)
+    X = table.inputs(columns, missing=None if images else missing)
+    return Task(X, y, chosen, reason, classes, names, name, layout, table.image_shape)
 
 
 def _note_row_names(table, column):
@@ -216,7 +244,10 @@ def class_name(value):
 
 
 def split(task, *, fraction=0.1, mask=None, seed=0):
-    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``."""
+    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``.
+
+    What the inputs are is learnt of the others.
+    """
     num = len(task.y)
     if mask is not None:
         task.test, task.split = _read_mask(mask, num), f"test mask {mask}"
@@ -233,6 +264,9 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
             f"the target {task.target_name!r} is constant over the training rows; choose another split (--seed, "
             "--test-mask) or another --target"
         )
+    if task.raw is not None:
+        task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
+        task.X, task.input_names = task.encoding.matrix(task.raw), task.encoding.input_names
     return task
 
 
