@@ -22,6 +22,7 @@ from .bounds.convert import convert
 from .bounds.elbo import SVGP
 from .bounds.orthogonal import at_prior
 from .bounds.predict import predict_f
+from .bounds.weight_space import QSGP
 from .covariances import RBF, Covariance, Matern12, Matern32, Matern52
 from .errors import NotPositiveDefinite
 from .inducing import InducingPair
@@ -309,16 +310,19 @@ def natural_schedule(likelihood, size, ramp=RAMP):
 
 
 def finished(model, X, y, jitter=None, posterior=None, weights=None):
-    """``(SVGP, jitter)`` to predict with, of a model that ``fit`` gave back.
+    """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
 
-    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``. The jitter is the smallest of 1, 10,
-    100 and 1000 times the given one (or the default) with which Kuu factorises: training may have ended where it needs more.
+    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the smallest
+    of 1, 10, 100 and 1000 times the given one (or the default) with which Kuu factorises: training may end where it takes
+    more.
     """
-    dtype = X.dtype
-    amount = check.jitter_amount(jitter, dtype)
+    amount = jitter or check.DEFAULT_JITTER[X.dtype]
+    if isinstance(model, QSGP):
+        return model, amount  # nothing is factorised
     for more in (1, 10, 100, 1000):
         try:
-            svgp = model if isinstance(model, SVGP) else optimal_svgp(model, X, y, jitter=more * amount, weights=weights)
+            collapsed = isinstance(model, SGPR | OrthogonalSGPR)
+            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights) if collapsed else model
             if posterior is not None and not isinstance(svgp.posterior, posterior):
                 svgp = convert(svgp, posterior, jitter=more * amount)
             predict_f(svgp, X[:1], jitter=more * amount)
