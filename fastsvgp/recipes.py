@@ -70,7 +70,8 @@ RAMP = 100  # steps until the natural step size is reached, where the likelihood
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
 SORTED = 20_000  # rows up to which repeated ones are looked for
 SHARE = 5  # of a short training the ramp is this part
-ALL_ROWS = 5000  # rows up to which "auto" is the collapsed bound
+JITTER = 1e-7  # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
+COLLAPSED_ROWS = 1000  # rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ def regression(
     scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
+    _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
     return _start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
 
 
@@ -185,6 +187,7 @@ def classification(
     named("likelihood", likelihood, BINARY | MULTICLASS, Likelihood, more=("auto",))
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, num_classes=C)
+    _refuse(likelihood, REGRESSION, "numbers, and here targets are classes")
     needed = 2 if likelihood.num_latent is None else likelihood.num_latent
     if needed != C:
         raise ValueError(f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C}; 'auto' goes by `y`")
@@ -203,6 +206,8 @@ def _start(
     rows = _distinct(Xs, w)
     covariance = _covariance(covariance, rows, ard, rng)
     Z, all_rows = _inducing(inducing, kind.num_sets, Xs, rows, covariance, chosen, scale, rng)
+    if jitter is None and all_rows and solver == "lbfgs" and Xs.dtype == np.float64:
+        jitter = JITTER
     mean = _mean(mean, Xs.shape[1], outputs, Xs.dtype)
     likelihood = _in(Xs.dtype, likelihood)
     fit = training(
@@ -247,7 +252,7 @@ def solver_for(solver, likelihood, kind, rows):
     named("solver", solver, SOLVERS)
     collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
     if solver == "auto":
-        return "lbfgs" if collapses and rows <= ALL_ROWS else "natural" if kind.natural_fields else "adam"
+        return "lbfgs" if collapses and rows <= COLLAPSED_ROWS else "natural" if kind.natural_fields else "adam"
     if solver == "lbfgs" and not collapses:
         posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)
         raise ValueError(
@@ -350,6 +355,11 @@ def _data(X, y, weights, labels=False):
         raise ValueError(f"`weights` must be ({len(X)},), one for each row, to start from, got {weights.shape}")
     there = weights > 0
     return X[there], y[there], weights[there].astype(np.float64)
+
+
+def _refuse(likelihood, kinds, what):
+    if isinstance(likelihood, tuple(kinds.values())):
+        raise ValueError(f"`likelihood` {type(likelihood).__name__} is for {what}; choose another")
 
 
 def _scale(kind, X, y, inputs, targets, weights):

@@ -52,7 +52,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     normalize_X, normalize_y : bool
         Standardise; counts never are.
     jitter : float, optional
-        Added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
+        Added to the diagonal of Kuu; default 1e-6 in float64 (1e-7 where all rows are inducing inputs of "lbfgs"),
+        1e-4 in float32.
     early_stopping : bool
         Hold out ``validation_fraction`` of the rows, and end once their mean log density has not improved by ``tol``, relative to
         its size where that is above 1, for ``n_iter_no_change`` epochs or iterations; the best model is kept.

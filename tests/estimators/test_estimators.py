@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from joblib import Parallel, cpu_count, delayed
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -242,6 +243,11 @@ def test_pipelines_searches_copies_and_importances(rng):
     assert importances[0] > 10 * abs(importances[1])
 
 
+def test_workers_of_joblib_share_the_cores():
+    """It tells each of them by OMP_NUM_THREADS how many threads are its own."""
+    assert Parallel(n_jobs=2)(delayed(fs.get_num_threads)() for _ in range(2)) == [max(1, cpu_count() // 2)] * 2
+
+
 def test_a_setting_may_be_a_record(rng):
     X, y = real(rng)
     model = SVGPRegressor(fs.RBF(0.5, 2.0) + fs.Linear(1.0), likelihood=fs.Gaussian(0.3), mean="linear", **QUICK)
@@ -326,5 +332,7 @@ def test_one_class_and_classes_of_a_bernoulli_likelihood(rng):
         SVGPClassifier(likelihood="bernoulli-logit", **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Softmax has 2 classes, but `y` has 3"):
         SVGPClassifier(likelihood=fs.Softmax(2), **QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="Gaussian is for numbers, and here targets are classes"):
+        SVGPClassifier(likelihood=fs.Gaussian(0.1), **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="must be numbers"):
         SVGPRegressor(**QUICK).fit(X, y)
