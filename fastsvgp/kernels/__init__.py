@@ -599,8 +599,8 @@ def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     variance_bar : () of that dtype, infinite where that holds no such number
         None without ``need``, as the other two.
     """
-    twins = twin("terms", Y=Y, mean=mean, var=var, variance=variance)
-    return twins.gaussian_term(Y, mean, var, variance, need, weights)
+    module = twin("terms", Y=Y, mean=mean, var=var, variance=variance, weights=weights)
+    return module.gaussian_term(Y, mean, var, variance, need, weights)
 
 
 # --- quadrature: averages over quasi-random points ------------------------------------------------------------------------

@@ -29,7 +29,7 @@ class Batches:
 
     def reseeded(self, seed):
         """The same data in the order of another seed."""
-        return Batches(*list(self._data.values())[:2], self.size, seed, self._data.get("weights"))
+        return Batches(self._data["X"], self._data["Y"], self.size, seed, self._data.get("weights"))
 
     @property
     def on_device(self):

@@ -102,7 +102,7 @@ BUDGET = {
         "adagrad": 40,
     },
     "strata": {"draw_units": 64},
-    "terms": {"gaussian_rows": 40, "gaussian_total": 40, "weighted_gaussian_rows": 40, "weighted_gaussian_total": 40},
+    "terms": {"gaussian_rows": 40, "gaussian_total": 40, "weighted_gaussian_rows": 48, "weighted_gaussian_total": 40},
     "tiled": {"multiply": 160},  # blocks of 128 threads: three fit
     "triangular": {"solve": 128},
 }

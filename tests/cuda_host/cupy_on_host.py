@@ -233,6 +233,7 @@ FUNCTIONS = {  # by the parameters that CuPy's have: NumPy's have more, and ``li
     "all": "a, axis=None, out=None, keepdims=False",
     "any": "a, axis=None, out=None, keepdims=False",
     "arange": "start, stop=None, step=1, dtype=None",
+    "argmax": "a, axis=None, dtype=None, out=None, keepdims=False",
     "argwhere": "a",
     "atleast_2d": "*arys",
     "broadcast_to": "array, shape",

@@ -151,6 +151,23 @@ def test_bad_targets_and_settings(rng):
         fs.predict_cdf(model, X, Y)
 
 
+def test_weights_need_its_help(rng):
+    """It was written without them, and goes on as it is; who gives some is told what to do."""
+    model, X, Y = problem(rng)
+    message = "NegativeBinomial.expected_log_prob takes none; give it an argument `weights=None`"
+    blocks, parts = model.covariance.blocks(model.inducing, X), (model.posterior, model.likelihood)
+    deep = fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood)
+    for call in (
+        lambda w: fs.elbo(model, X, Y, weights=w),
+        lambda w: fs.natural_step(model, X, Y, weights=w),
+        lambda w: fs.elbo_and_grad_from_blocks(blocks, *parts, Y, weights=w),
+        lambda w: fs.elbo(deep, X, Y, weights=w),
+        lambda w: fs.fit(model, X, Y, steps=1, weights=w),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call(np.ones(len(X)))
+
+
 def test_a_bug_in_it_surfaces_as_it_is(rng):
     model, X, Y = problem(rng)
 

@@ -208,6 +208,10 @@ def test_what_it_does_not_offer(rng):
         fs.natural_step(model, X, Y)
     with pytest.raises(TypeError, match="elbo: `rng` is no option for NoisePair; it takes `jitter`, `num_data`"):
         fs.elbo(model, X, Y, rng=0)
+    with pytest.raises(TypeError, match="elbo_and_grad: `weights` is no option for NoisePair; it takes"):
+        fs.elbo_and_grad(model, X, Y, weights=np.ones(len(X)))
+    with pytest.raises(TypeError, match="fit: `weights` are given, and elbo_and_grad of a NoisePair takes none"):
+        fs.fit(model, X, Y, weights=np.ones(len(X)), steps=1)
     with pytest.raises(TypeError, match="predict_y: `chunk_size` is no option for NoisePair; it takes `jitter`"):
         fs.predict_y(model, X, chunk_size=10)
 

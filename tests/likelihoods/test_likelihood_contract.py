@@ -100,6 +100,28 @@ def test_a_sum_over_data(name, rng):
 
 
 @each
+@pytest.mark.parametrize("shape", [(17,), (3, 17)])
+def test_whole_weights_are_repeated_data(name, shape, rng):
+    likelihood, Y, f = problem(name, rng, shape)
+    w = rng.integers(0, 4, Y.shape)
+    joint = likelihood.num_latent is not None
+
+    def often(a):
+        return np.repeat(a, w, axis=-1) if joint else np.repeat(a.ravel(), w.ravel())
+
+    ell, f_bar, likelihood_bar = likelihood.expected_log_prob(Y, f, weights=w.astype(float))
+    due, bars, own = likelihood.expected_log_prob(often(Y), Marginals(often(f.mean), often(f.var)))
+    np.testing.assert_allclose(ell, due, rtol=1e-12)
+    assert likelihood.expected_log_prob(Y, f, need=False, weights=w.astype(float)) == (ell, None, None)
+    for name in ("mean", "var"):
+        one, each_time = getattr(f_bar, name), getattr(bars, name)
+        np.testing.assert_allclose(often(one), often(np.broadcast_to(w, one.shape)) * each_time, rtol=1e-12)
+        assert (one[..., w == 0] == 0).all() if joint else (one[w == 0] == 0).all()
+    for (path, _, one), (_, _, other) in zip(leaves(likelihood_bar), leaves(own), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, err_msg=path)
+
+
+@each
 def test_strides_and_read_only_inputs(name, rng):
     likelihood, Y, f = problem(name, rng, (3, 34))
     thin, dense = (
