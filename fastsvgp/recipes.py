@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import check, weighing
+from . import check, distinct, weighing
 from .bounds.collapsed import SGPR, optimal_svgp
 from .bounds.collapsed_orthogonal import OrthogonalSGPR
 from .bounds.convert import convert
@@ -68,7 +68,6 @@ NOISE = 0.1  # variance at the start, of targets with variance 1
 NATURAL_STEP = 0.1
 RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
-SORTED = 20_000  # rows up to which repeated ones are looked for
 SHARE = 5  # of a short training the ramp is this part
 JITTER = 1e-7  # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
 COLLAPSED_ROWS = 1000  # rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
@@ -203,7 +202,7 @@ def _start(
     rng, Xs = check.generator(int(seeds[0])), scale.X(X)
     kind = named("posterior", posterior, POSTERIORS)
     solver = solver_for(solver, likelihood, kind, len(X))
-    rows = _distinct(Xs, w)
+    rows = distinct.distinct(Xs, w)
     covariance = _covariance(covariance, rows, ard, rng)
     Z, all_rows = _inducing(inducing, kind.num_sets, Xs, rows, covariance, chosen, scale, rng)
     if jitter is None and all_rows and solver == "lbfgs" and Xs.dtype == np.float64:
@@ -374,43 +373,14 @@ def _in(dtype, tree):
     return tree_map(lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()], tree)
 
 
-def _distinct(X, weights=None):
-    """The distinct rows of X, sorted, with the sum of the weights of each; of very many rows X itself."""
-    if len(X) > SORTED:
-        return X, weights
-    rows, which = np.unique(X, axis=0, return_inverse=True)
-    return rows, np.bincount(which.ravel(), weights, len(rows))
-
-
 def _covariance(covariance, rows, ard, rng):
     X, shares = rows
     kind = named("covariance", covariance, COVARIANCES, Covariance)
     if not isinstance(covariance, str):
         covariance.check_dim(X.shape[1])
         return _in(X.dtype, covariance)
-    scales = median_lengthscales(X, rng=rng, ard=ard) if len(X) > FEW else _medians(X, shares, ard)
+    scales = median_lengthscales(X, rng=rng, ard=ard) if len(X) > FEW else distinct.medians(X, shares, ard)
     return kind(variance=1.0, lengthscales=scales)
-
-
-def _medians(X, shares, ard):
-    """The median heuristic over all pairs of distinct rows, each pair as often as its rows come together."""
-    first, second = np.triu_indices(len(X), 1)
-    weights, columns = shares[first] * shares[second], np.abs(X[first] - X[second]).astype(np.float64)
-    if not ard:
-        median = _median(np.sqrt(np.square(columns).sum(axis=1)), weights)
-        return 1.0 if median is None else median
-    medians = [_median(column, weights) for column in columns.T]
-    return np.array([1.0 if m is None else np.sqrt(X.shape[1]) * m for m in medians], X.dtype)
-
-
-def _median(distances, weights):
-    """The weighted median of those above zero; None where there are none."""
-    distances, weights = distances[distances > 0], weights[distances > 0]
-    if not distances.size:
-        return None
-    order = np.argsort(distances, kind="stable")
-    below = np.cumsum(weights[order])
-    return float(distances[order[np.searchsorted(below, 0.5 * below[-1])]])
 
 
 def _inducing(inducing, num_sets, X, rows, covariance, chosen, scale, rng):
@@ -449,8 +419,3 @@ def _mean(mean, D, outputs, dtype):
     if mean == "constant":
         return ConstantMean(np.zeros(outputs, dtype)[()])
     return LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()]) if mean == "linear" else _in(dtype, mean)
-
-
-def are_the_rows(inducing, X):
-    """Whether the inducing inputs are the distinct rows of X."""
-    return not isinstance(inducing, InducingPair) and np.array_equal(inducing, _distinct(X)[0])

@@ -35,10 +35,10 @@ MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods"
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
-MAY_IMPORT["scales"] = MAY_IMPORT["progress"] = FLOOR
-MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales"}
+MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
+MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
 MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
-MAY_IMPORT["cli"] = MAY_IMPORT["recipes"] | {"recipes", "progress", FRONT_DOOR}
+MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "scales"} | {"progress", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}

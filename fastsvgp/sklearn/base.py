@@ -9,7 +9,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .. import check, recipes
+from .. import check, distinct, recipes
 from ..inducing import stacked
 from ..likelihoods import Gaussian
 from ..progress import Progress
@@ -58,7 +58,7 @@ class SVGPEstimator(BaseEstimator):
             if not there.any():
                 raise ValueError("`sample_weight` is zero for all rows; at least one must be positive")
             X, y, weights = X[there], y[there], weights[there]
-        if len(X) > recipes.SORTED:
+        if len(X) > distinct.SORTED:
             return X, y, weights
         codes = np.unique(y, return_inverse=True)[1].reshape(len(y), -1)
         _, first, which = np.unique(np.column_stack([X, codes]), axis=0, return_index=True, return_inverse=True)
@@ -144,7 +144,7 @@ class SVGPEstimator(BaseEstimator):
         model = self.model_
         solver = training["solver"] = recipes.solver_for(self.solver, model.likelihood, type(model.posterior), len(X))
         if solver == "lbfgs":
-            training["at_rows"] = recipes.are_the_rows(model.inducing, self._standardised(X))
+            training["at_rows"] = distinct.are_the_rows(model.inducing, self._standardised(X))
             kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
             model = kind(model.covariance, model.inducing, noise, mean=model.mean)
         fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, rows=len(X), **training)
