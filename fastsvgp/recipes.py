@@ -338,6 +338,9 @@ def finished(model, X, y, jitter=None, posterior=None, weights=None):
 
 def _data(X, y, weights, labels=False):
     """The rows of positive weight, checked: X, y, and weights or None."""
+    for name, array in (("X", X), ("y", y)):
+        if hasattr(array, "__cuda_array_interface__"):
+            raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
     X = check.inputs("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
     y = y if labels else check.as_array("y", y)
@@ -376,6 +379,8 @@ def _in(dtype, tree):
 def _covariance(covariance, rows, ard, rng):
     X, shares = rows
     kind = named("covariance", covariance, COVARIANCES, Covariance)
+    if hasattr(covariance, "geometry"):
+        raise TypeError("`covariance` is of images, whose inducing inputs are patches: see fastsvgp.patch_inducing")
     if not isinstance(covariance, str):
         covariance.check_dim(X.shape[1])
         return _in(X.dtype, covariance)

@@ -108,6 +108,7 @@ def test_scales_survive_json(rng):
         ({"covariance": "rbv"}, "`covariance` must be one of 'rbf', 'matern12', 'matern32', 'matern52', or a Covariance"),
         ({"likelihood": "softmax"}, "`likelihood` must be one of 'gaussian', 'student-t', 'laplace', 'poisson'"),
         ({"likelihood": fs.Softmax(3)}, "Softmax is for classes, and here targets are numbers"),
+        ({"covariance": fs.Convolutional(fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1))}, "inputs are patches"),
         ({"posterior": fs.Whitened}, "`posterior` must be one of 'whitened'"),
         ({"solver": "sgd"}, "`solver` must be one of 'auto', 'lbfgs', 'adam', 'natural'"),
         ({"y": np.full(50, np.nan)}, "`y` contains nan"),
@@ -122,3 +123,13 @@ def test_bad_arguments(rng, change, what):
     X, y = data(rng)
     with pytest.raises((ValueError, TypeError), match=what):
         fs.recipes.regression(**{"X": X, "y": y} | change)
+
+
+def test_data_on_a_device_are_refused(rng):
+    class Far:
+        __cuda_array_interface__ = {}
+
+    X, y = data(rng)
+    for arguments in ((Far(), y), (X, Far())):
+        with pytest.raises(TypeError, match="is on a device; start from arrays on the host"):
+            fs.recipes.regression(*arguments)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DataFileError
-from ..scales import Scale
+from .. import DataFileError
+from ..recipes import Scale
 from . import columns as encodings
 from .cells import commas, is_number
 from .errors import UsageError, shown
