@@ -23,7 +23,7 @@ from fastsvgp.sklearn import SVGPRegressor
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", "."))
 SOLVERS = ("lbfgs", "natural", "adam")
 SIZES = 500, 2000, 5000, 15_000
-EXACT = 2000  # rows that the exact GP bears
+EXACT = 1000  # rows that the exact GP bears
 NAMES = "kin40k", "elevators", "bike"
 
 

@@ -17,6 +17,7 @@ from .kernels import from_kernel
 from .training import Stopping, scattered, train
 
 IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
+FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
 SETTINGS_OF_TRAINING = "solver", "max_iter", "batch_size", "learning_rate", "natural_step_size", "jitter"
 
 
@@ -68,14 +69,11 @@ class SVGPEstimator(BaseEstimator):
 
     def _fit(self, X, y, weights, labels=None):
         """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by."""
-        patience = check.whole("n_iter_no_change", self.n_iter_no_change)
-        tolerance, restarts = check.scalar("tol", self.tol), check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
-        for name in ("max_iter", "batch_size"):
-            check.whole(name, getattr(self, name))
+        self._check_settings()
+        restarts, fraction = self.n_restarts_optimizer, self.validation_fraction
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts)
         held = None
         if self.early_stopping:
-            fraction = check.scalar("validation_fraction", self.validation_fraction)
             rows, others = train_test_split(np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0])
             held, X, y = (X[others], y[others]), X[rows], y[rows]
             weights, weights_held = (None, None) if weights is None else (weights[rows], weights[others])
@@ -83,7 +81,7 @@ class SVGPEstimator(BaseEstimator):
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
             held = *self._units(start.scale, *held), weights_held
-        stopping, best = Stopping(held, patience, tolerance), None
+        stopping, best = Stopping(held, self.n_iter_no_change, float(self.tol)), None
         for run, seed in enumerate(seeds[1:]):
             if run:
                 start = recipes.Start(scattered(start.model, np.random.default_rng(seed)), start.fit, start.scale)
@@ -100,6 +98,20 @@ class SVGPEstimator(BaseEstimator):
         if trained.interrupted:  # all is set, so that the estimator can be used; a search over settings ends here
             raise KeyboardInterrupt
         return self
+
+    def _check_settings(self):
+        """Those that no recipe looks at, or that ``fit`` of fastsvgp has by other names."""
+        for name in ("max_iter", "batch_size", "n_iter_no_change"):
+            check.whole(name, getattr(self, name))
+        check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        for name, value in self.get_params(deep=False).items():
+            if name in FLAGS:
+                check.flag(name, value)
+        check.scalar("tol", self.tol)
+        check.positive("learning_rate", check.scalar("learning_rate", self.learning_rate), "; 0.01 is a fair choice")
+        fraction = check.scalar("validation_fraction", self.validation_fraction)
+        if not 0 < fraction < 1:
+            raise ValueError(f"`validation_fraction` must be above 0 and below 1, got {fraction:g}; 0.1 holds a tenth out")
 
     @staticmethod
     def _units(scale, X, y):
