@@ -12,9 +12,12 @@ import argparse
 import gzip
 import os
 import pathlib
+import shlex
+import sys
 import time
 
 import numpy as np
+import report
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
@@ -82,4 +85,5 @@ if __name__ == "__main__":
     arguments.add_argument("--data", nargs="+", default=NAMES)
     arguments.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     given = arguments.parse_args()
+    print(report.header(shlex.join(["python", "bench/estimators.py", *sys.argv[1:]]), (*report.PACKAGES, "scikit-learn")) + "\n")
     solvers(given.data, given.sizes) if given.table == "solvers" else defaults(given.data)
