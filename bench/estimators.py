@@ -25,7 +25,7 @@ from fastsvgp.sklearn import SVGPRegressor
 
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", "."))
 SOLVERS = ("lbfgs", "natural", "adam")
-SIZES = 500, 2000, 5000, 15_000
+SIZES = 500, 1000, 2000, 5000, 14_000
 EXACT = 1000  # rows that the exact GP bears
 NAMES = "kin40k", "elevators", "bike"
 

@@ -80,7 +80,7 @@ def load(path):
         return _estimator(model, about)
     except DataFileError:
         raise
-    except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise DataFileError(f"{path} does not hold what save writes, or it is damaged ({error})") from error
 
 
@@ -100,10 +100,24 @@ def _estimator(model, about):
         estimator._y_shape = tuple(about["y_shape"])
     for name in NUMBERS:
         setattr(estimator, name, about[name])
-    D = (about["n_features_in_"],)
-    if not D == estimator.scale_.x_mean.shape == estimator.scale_.x_scale.shape == estimator.inducing_.shape[1:]:
-        raise ValueError("model, scaling and number of features do not go together")
+    _check(estimator)
     return estimator
+
+
+def _check(estimator):
+    """That the parts of an estimator go together."""
+    scale, D = estimator.scale_, (estimator.n_features_in_,)
+    if not D == scale.x_mean.shape == scale.x_scale.shape == estimator.inducing_.shape[1:]:
+        raise ValueError("model, scaling and number of features do not go together")
+    numbers = [np.asarray(value, np.float64) for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)]
+    if not all(np.isfinite(value).all() for value in numbers) or not all((numbers[i] > 0).all() for i in (1, 3)):
+        raise ValueError("a scaling must be of finite numbers, and its scales positive")
+    num_latent = estimator.model_.likelihood.num_latent
+    if isinstance(estimator, SVGPClassifier):
+        if len(scale.classes) != (2 if num_latent is None else num_latent):
+            raise ValueError(f"{len(scale.classes)} classes do not go with the likelihood")
+    elif num_latent is not None:
+        raise ValueError("a regressor has a likelihood of classes")
 
 
 # --- settings as JSON ----------------------------------------------------------------------------------------------------------

@@ -70,6 +70,10 @@ def changed(path, **changes):
     fs.save(path, model, estimator=json.loads(json.dumps(extra["estimator"] | changes)))
 
 
+def numbers(*values):
+    return {"array": values, "dtype": "<f8"}
+
+
 @pytest.mark.parametrize(
     "changes, what",
     [
@@ -78,6 +82,8 @@ def changed(path, **changes):
         ({"settings": {"kernel": 1}}, "damaged.*kernel"),
         ({"scale": {}}, "damaged"),
         ({"n_features_in_": 3}, "do not go together"),
+        ({"class": "SVGPClassifier"}, "damaged"),
+        ({"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}}, "its scales positive"),
         ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
     ],
 )
