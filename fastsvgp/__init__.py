@@ -87,6 +87,7 @@ _ROOMS = {
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
+    "bounds.predict_gradient": ("predict_f_and_vjp",),
     "layers.convolutional": ("ConvolutionalLayer",),
     "layers.layer": ("DeepGP", "Layer"),
     "layers.start": ("deep_gp",),

@@ -107,6 +107,9 @@ from .bounds.predict import (
 from .bounds.predict import (
     sample_f as sample_f,
 )
+from .bounds.predict_gradient import (
+    predict_f_and_vjp as predict_f_and_vjp,
+)
 from .bounds.relevance import (
     optimal_precision as optimal_precision,
 )

@@ -1,7 +1,7 @@
 """The rooms and the direction of imports between them, held by reading the source.
 
     kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train -> recipes -> sklearn, cli
+            -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
     records, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything; they import
     nothing of ours but each other
@@ -35,6 +35,7 @@ MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods"
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
+MAY_IMPORT["interop"] = MAY_IMPORT["train"]
 MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
 MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
 MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
@@ -50,6 +51,8 @@ HEAVY_ALLOWED = {
     "likelihoods": LIGHT | {"scipy"},  # and none of its submodules: see test_building_a_model_compiles_nothing
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
     "sklearn": LIGHT | {"scipy", "sklearn"},
+    "interop/torch": LIGHT | {"torch"},
+    "interop/jax": LIGHT | {"jax"},
 }
 HOT = [PACKAGE / "kernels" / "cpu", PACKAGE / "posteriors", PACKAGE / "bounds", PACKAGE / "layers"]
 

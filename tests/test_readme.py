@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from readme import PAGES, README, ROOT, run, snippets
+from readme import PAGES, README, ROOT, needs, run, snippets
 
 
 def test_the_python_block_runs():
@@ -18,6 +18,13 @@ def test_the_python_block_runs():
 def test_the_blocks_of_a_page_run_in_order(page):
     assert snippets(page)
     run(page)
+
+
+@pytest.mark.parametrize("page, needed", [(page, name) for page in (README, *PAGES) for name in needs(page)],
+                         ids=lambda x: getattr(x, "stem", x))  # fmt: skip
+def test_blocks_that_need_more_run_where_it_is(page, needed):
+    pytest.importorskip(needed)
+    run(page, having=(needed,))
 
 
 def test_pages_are_there_and_are_linked_to():

@@ -288,7 +288,7 @@ def _add_fit(commands):
     output = fit.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)")
     output.add_argument("--resume", action="store_true", help="go on from the checkpoint that an interrupted run left in --out")
-    output.add_argument("--quiet", action="store_true", help="no progress bar and no report; only errors")
+    output.add_argument("--quiet", action="store_true", help="no progress bar and no words on the terminal; only errors")
     _add_traceback(output)
     fit.set_defaults(parser=fit)
 

@@ -1,4 +1,4 @@
-"""``fastsvgp fit``: a table in; a model, its held-out metrics and its plots out."""
+"""``fastsvgp fit``: a table in; a model, its held-out metrics, its plots and a page of all that out."""
 
 import os
 import shlex

@@ -267,7 +267,7 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
         )
     if task.raw is not None:
         task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
-        task.X, task.input_names = task.encoding.matrix(task.raw), task.encoding.input_names
+        task.X, task.input_names, task.raw = task.encoding.matrix(task.raw), task.encoding.input_names, None
     return task
 
 
