@@ -149,13 +149,13 @@ def test_weights_of_nothing_are_refused(rng):
 @pytest.mark.parametrize("solver", ["lbfgs", "natural", "adam"])
 def test_a_warm_start_goes_on_from_the_model(rng, solver):
     X, y = real(rng)
-    model = SVGPRegressor(solver=solver, warm_start=True, **QUICK).fit(X, y)
+    model = SVGPRegressor(solver=solver, warm_start=True, learning_rate=0.05, **QUICK).fit(X, y)
     before, scale = model.lower_bound_, model.scale_
     assert model.fit(X, y).lower_bound_ > before
     assert model.scale_ is scale and model.n_iter_ == 10
     more, targets = real(rng, 30)
     model.fit(np.concatenate([X, more]), np.concatenate([y, targets]))
-    assert model.scale_ is scale and model.score(more, targets) > 0.2
+    assert model.scale_ is scale and model.score(more, targets) > 0.3
     with pytest.raises(ValueError, match="which warm_start goes on from"):
         model.fit(X, np.stack([y, y], axis=1))
 
