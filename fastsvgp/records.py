@@ -238,19 +238,20 @@ class Marginals:
 # --- persistence: one .npz, a JSON header and the leaves under their dotted paths; no pickle ---------------------------
 
 
-def _header(value):
+def header_of(value):
+    """The structure of a record for JSON: its class, its fields, static ones with their values. Arrays are stored by path."""
     if is_record(value):
         name, fields = type(value).__name__, {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}
         return {"type": name, "fields": fields} | ({} if name in OURS else {"module": type(value).__module__})
     if is_parts(value):
-        return {"parts": [_header(v) for v in value]}
+        return {"parts": [header_of(v) for v in value]}
     if value is None:
         return None
     return "float" if type(value) in (int, float) else "array"  # NumPy's numbers have a dtype to keep: they are not weak
 
 
 def _field_header(kind, value):
-    return {"static": value} if kind == "static" else _header(value)
+    return {"static": value} if kind == "static" else header_of(value)
 
 
 def _plain(value):
@@ -295,21 +296,22 @@ def _resolve(header):
     return REGISTRY[name]
 
 
-def _build(header, arrays, path):
+def from_header(header, arrays, path=""):
+    """The record of ``header_of`` and of its arrays, a mapping from dotted paths below ``path``."""
     if header is None:
         return None
     if header in ("float", "array"):
         value = arrays[path]
         return float(value) if header == "float" else value[()] if value.ndim == 0 else value
     if "parts" in header:
-        return tuple(_build(h, arrays, f"{path}.{i}") for i, h in enumerate(header["parts"]))
+        return tuple(from_header(h, arrays, f"{path}.{i}") for i, h in enumerate(header["parts"]))
     cls, fields = _resolve(header), {}
     known = dict(cls._record_fields)
     for name, h in header["fields"].items():
         if isinstance(h, dict) and "static" in h:
             value = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
         else:
-            value = _build(h, arrays, f"{path}.{name}" if path else name)
+            value = from_header(h, arrays, f"{path}.{name}" if path else name)
         if name in known:
             fields[name] = value
         else:
@@ -354,7 +356,7 @@ def save(path, tree, **extra):
 
 def as_npz(tree, extra):
     """A function that writes a record, and what is stored beside it, to an open file."""
-    header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
+    header = json.dumps({"format": FORMAT, "tree": header_of(tree), "extra": extra}, default=_plain)
     arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
     for path, array in arrays.items():
         if array.dtype == object:  # NumPy would store a pickle, which nobody loads
@@ -414,7 +416,7 @@ def load_with_extra(path):
                 if header.get("format") not in READABLE:
                     reads = " and ".join(map(repr, READABLE))
                     raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {reads}")
-                tree, extra = _build(header["tree"], file, ""), header["extra"]
+                tree, extra = from_header(header["tree"], file, ""), header["extra"]
                 if not is_record(tree) or not isinstance(extra, dict):
                     raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
                 return tree, extra

@@ -8,8 +8,9 @@ import numpy as np
 
 import fastsvgp as fs
 
+from .. import leaves
 from ..inducing import sets_of
-from ..records import leaves, write_atomically
+from ..records import write_atomically
 from . import metrics, page, plots
 from .fitted import Fitted, bottom
 from .info import install_hint
