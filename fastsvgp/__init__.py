@@ -106,7 +106,7 @@ _ROOMS = {
     "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = ("kernels", "models", "schedules")
+_MODULES = ("kernels", "models", "recipes", "schedules")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 

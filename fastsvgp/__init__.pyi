@@ -4,6 +4,7 @@ from typing import Any, Literal, overload
 
 from . import kernels as kernels
 from . import models as models
+from . import recipes as recipes
 from .bases import (
     InducingBasis as InducingBasis,
 )

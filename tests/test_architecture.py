@@ -1,7 +1,7 @@
 """The rooms and the direction of imports between them, held by reading the source.
 
     kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train, distributed, sklearn, interop -> cli
+            -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
     they import nothing of ours but each other
@@ -37,7 +37,13 @@ MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
 MAY_IMPORT["interop"] = MAY_IMPORT["train"]
-MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", FRONT_DOOR}
+MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
+MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
+MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
+# public names, and what has none: files, signals, progress on stderr, how records are laid out in files and in memory
+MAY_IMPORT["cli"] = {FRONT_DOOR, "recipes", "progress", "files", "interrupts", "records", "persistence", "inducing", "check"} | {
+    "layers", "bounds", "train", "kernels",
+}  # fmt: skip
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}
@@ -45,6 +51,7 @@ HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"numba", "llvmlite", "scipy"},
     "likelihoods": LIGHT | {"scipy"},  # and none of its submodules: see test_building_a_model_compiles_nothing
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
+    "sklearn": LIGHT | {"scipy", "sklearn"},
     "interop/torch": LIGHT | {"torch"},
     "interop/jax": LIGHT | {"jax"},
 }

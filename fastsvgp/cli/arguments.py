@@ -289,7 +289,12 @@ def _add_fit(commands):
     output.add_argument("--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)")
     output.add_argument("--resume", action="store_true", help="go on from the checkpoint that an interrupted run left in --out")
     output.add_argument("--quiet", action="store_true", help="no progress bar and no words on the terminal; only errors")
+    _add_traceback(output)
     fit.set_defaults(parser=fit)
+
+
+def _add_traceback(group):
+    group.add_argument("--traceback", action="store_true", help="above the message of an error, where in the program it arose")
 
 
 def _add_text_layout(group):
@@ -320,6 +325,7 @@ def _add_predict(commands):
         "whose mean and sd say all)",
     )
     _add_text_layout(predict)
+    _add_traceback(predict)
 
 
 def _add_demo(commands):
@@ -332,6 +338,7 @@ def _add_demo(commands):
     demo.add_argument("--out", metavar="DIR", default="fastsvgp-demo", help="folder for the results (default fastsvgp-demo)")
     demo.add_argument("--steps", metavar="N", type=_count, help="training steps of each fit")
     demo.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_traceback(demo)
 
 
 def _add_completion(commands):

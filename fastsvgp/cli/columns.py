@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..errors import DataFileError
+from .. import DataFileError
 from .cells import commas, is_missing, is_number
 from .errors import UsageError, shown
 from .names import LEVELS, POLICIES

@@ -9,13 +9,11 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import check
+from .. import DataFileError, check, leaves, load_with_extra
 from ..bounds import weight_space
-from ..errors import DataFileError
 from ..inducing import sets_of
 from ..layers.layer import checked
-from ..persistence import COMMAND_LINE, load_with_extra
-from ..records import leaves
+from ..persistence import COMMAND_LINE
 from .columns import Encoding
 from .errors import UsageError, shown
 from .names import LIKELIHOODS, kind_of

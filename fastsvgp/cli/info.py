@@ -63,7 +63,7 @@ def blas():
 
 def threads():
     """How many threads compute, and what limits those of BLAS."""
-    from ..kernels.num_threads import get_num_threads
+    from .. import get_num_threads
 
     count = get_num_threads()
     words = f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"

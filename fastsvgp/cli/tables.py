@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import DataFileError
+from .. import DataFileError
 from ..persistence import DAMAGED
 from .cells import commas, is_missing, is_name, is_number
 from .errors import UsageError, shown

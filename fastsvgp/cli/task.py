@@ -1,11 +1,12 @@
 """From tables to a task: which column is the target, what kind of target it is, which rows are held out, and the scaling."""
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DataFileError
+from .. import DataFileError
+from ..recipes import Scale
 from . import columns as encodings
 from .cells import commas, is_number
 from .errors import UsageError, shown
@@ -289,34 +290,11 @@ def _read_mask(argument, num):
 # --- scaling -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Standardisation:
+class Standardisation(Scale):
     """Affine scaling by the training part's mean and standard deviation; a column that never varies keeps scale 1."""
 
-    x_mean: np.ndarray
-    x_scale: np.ndarray
-    y_mean: float = 0.0
-    y_scale: float = 1.0
-
-    @classmethod
-    def of(cls, X, y, scale_target, shared=False):
-        """Of training rows; ``shared``: one mean and one scale for all columns."""
-        x_mean, x_scale = X.mean(axis=0), X.std(axis=0)
-        if shared:
-            x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
-        constant = x_scale <= 1e-12 * np.abs(X).max(axis=0)
-        x_scale = np.where(constant, 1.0, x_scale)
-        return cls(x_mean, x_scale, float(y.mean()), float(y.std())) if scale_target else cls(x_mean, x_scale)
-
     def inputs(self, X):
-        return (X - self.x_mean) / self.x_scale
+        return self.X(X)
 
     def target(self, y):
-        return (y - self.y_mean) / self.y_scale
-
-    def to_json(self):
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, values):
-        return cls(np.asarray(values["x_mean"]), np.asarray(values["x_scale"]), values["y_mean"], values["y_scale"])
+        return self.y(y)

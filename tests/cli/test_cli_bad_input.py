@@ -233,3 +233,11 @@ def full_disk(monkeypatch, after=0):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_a_traceback_for_those_who_ask(here, capsys):
+    for argv in (["fit", "none.csv"], ["predict", "none", "good.csv"]):
+        assert main([*argv, "--traceback"]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("Traceback (most recent call last)") and "fastsvgp" in err.splitlines()[-1]
+        assert refused(capsys, *argv) == err.splitlines()[-1]
