@@ -348,6 +348,15 @@ from .optim.variance_gap import (
 from .optim.variance_gap import (
     variance_interval as variance_interval,
 )
+from .persistence import (
+    load as load,
+)
+from .persistence import (
+    load_with_extra as load_with_extra,
+)
+from .persistence import (
+    save as save,
+)
 from .posteriors import (
     AbsorbedDualSites as AbsorbedDualSites,
 )
@@ -403,12 +412,6 @@ from .records import (
     leaves as leaves,
 )
 from .records import (
-    load as load,
-)
-from .records import (
-    load_with_extra as load_with_extra,
-)
-from .records import (
     record as record,
 )
 from .records import (
@@ -416,9 +419,6 @@ from .records import (
 )
 from .records import (
     replace_at as replace_at,
-)
-from .records import (
-    save as save,
 )
 from .records import (
     static as static,

@@ -13,7 +13,7 @@ from .. import DataFileError, check, leaves, load_with_extra
 from ..bounds import weight_space
 from ..inducing import sets_of
 from ..layers.layer import checked
-from ..records import COMMAND_LINE
+from ..persistence import COMMAND_LINE
 from .columns import Encoding
 from .errors import UsageError, shown
 from .names import LIKELIHOODS, kind_of
@@ -47,7 +47,7 @@ class Prediction:
 class Fitted:
     """A model that ``fastsvgp fit`` wrote, with the scaling that it works behind; ``load_fitted`` reads one.
 
-    Attributes
+    Parameters
     ----------
     model : SVGP, DeepGP or QSGP
         On standardised inputs, and for real-valued targets on standardised targets.
@@ -66,6 +66,11 @@ class Fitted:
         That training ended with; predictions use the same.
     encoding : Encoding or None
         What is made of text columns and missing values; None where inputs are the columns of a file as they stand there.
+
+    Examples
+    --------
+    >>> fitted = fs.load_fitted("DATA-fit")  # doctest: +SKIP
+    >>> fitted.input_names, fitted.target_name  # doctest: +SKIP
     """
 
     model: Any
@@ -310,6 +315,11 @@ def load_fitted(path):
     ------
     DataFileError
         The file cannot be read, is damaged, or is of no model that ``fastsvgp fit`` wrote.
+
+    Examples
+    --------
+    >>> fitted = fs.load_fitted("DATA-fit")  # doctest: +SKIP
+    >>> fitted.predict([[0.5, 1.5]]).mean  # doctest: +SKIP
     """
     return Fitted.load(path)
 

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from ..records import write_atomically
+from ..files import write_atomically
 from . import metrics
 from .errors import UsageError
 from .fitted import Fitted

@@ -9,8 +9,8 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import leaves
+from ..files import write_atomically
 from ..inducing import sets_of
-from ..records import write_atomically
 from . import metrics, page, plots
 from .fitted import Fitted, bottom
 from .info import install_hint

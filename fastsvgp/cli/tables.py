@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .. import DataFileError
-from ..records import DAMAGED
+from ..persistence import DAMAGED
 from .cells import commas, is_missing, is_name, is_number
 from .errors import UsageError, shown
 from .source import Source

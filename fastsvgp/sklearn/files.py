@@ -7,8 +7,9 @@ from sklearn.utils.validation import check_is_fitted
 from .. import check
 from ..errors import DataFileError
 from ..inducing import stacked
-from ..records import as_json, from_header, header_of, is_record, leaves, load_with_extra
-from ..records import save as save_record
+from ..persistence import as_json, from_header, header_of, load_with_extra
+from ..persistence import save as save_record
+from ..records import is_record, leaves
 from ..scales import ClassScale, Scale
 from .classifier import SVGPClassifier
 from .regressor import SVGPRegressor

@@ -10,7 +10,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli import main, plots
 from fastsvgp.optim.base import Diverged
-from fastsvgp.records import load_with_extra
+from fastsvgp.persistence import load_with_extra
 from fastsvgp.train import minibatch
 
 FEW = ["--steps", "2", "--inducing", "4", "--batch-size", "16"]
