@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import fastsvgp  # noqa: E402
+import fastsvgp.sklearn  # noqa: E402, F401, here, where no mock of torch is about that SciPy would take for the real one
 
 project = "fastsvgp"
 author = "the fastsvgp developers"

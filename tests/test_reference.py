@@ -15,6 +15,7 @@ from fastsvgp import records
 API = ROOT / "docs" / "api"
 NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
 OF_MODULES = {  # beside them, of modules that are public as a whole
+    "recipes": {"classification", "regression"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
     "models": {"register", "serving", "offers"},
 }

@@ -77,7 +77,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         In the units of X; two sets one below the other.
     lower_bound_ : float
         The bound of all training rows, in nats of standardised targets.
-    lower_bounds_ : (n_iter_,) array
+    lower_bounds_ : (n,) array
         By epochs (averages over their batches) or iterations.
     n_iter_ : int
     scale_ : recipes.Scale
