@@ -42,6 +42,6 @@ def test_an_error_has_an_entry(name):
     assert name in HEADINGS
 
 
-@pytest.mark.parametrize("where, said", warnings(), ids=lambda text: text.split(":")[0])
+@pytest.mark.parametrize("where, said", list(warnings()), ids=lambda text: text.split(":")[0])
 def test_a_warning_has_an_entry(where, said):
     assert any(words in re.sub(r"%[sdgr]", " ", said) for words in QUOTED), f"{where}: {said}"
