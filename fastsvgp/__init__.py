@@ -24,7 +24,7 @@ _ROOMS = {
     ),
     "inducing": ("InducingPair",),
     "devices": ("to_device", "to_host"),
-    "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
+    "errors": ("DataFileError", "NotPositiveDefinite", "RemoteError", "VarianceClampWarning"),
     "kernels.num_threads": ("get_num_threads", "set_num_threads"),
     "covariances": (
         "Constant",
@@ -107,7 +107,7 @@ _ROOMS = {
     "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = ("kernels", "models", "schedules")
+_MODULES = ("distributed", "kernels", "models", "schedules")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 

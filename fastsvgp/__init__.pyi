@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, overload
 
+from . import distributed as distributed
 from . import kernels as kernels
 from . import models as models
 from .bases import (
@@ -216,6 +217,9 @@ from .errors import (
 )
 from .errors import (
     NotPositiveDefinite as NotPositiveDefinite,
+)
+from .errors import (
+    RemoteError as RemoteError,
 )
 from .errors import (
     VarianceClampWarning as VarianceClampWarning,
@@ -448,6 +452,7 @@ def elbo_and_grad(
     weights: Any = ...,
     wrt: Any = ...,
     inputs: Literal[False] = ...,
+    group: Any = ...,
     **random: Any,
 ) -> tuple[float, SVGP]: ...
 @overload
@@ -462,6 +467,7 @@ def elbo_and_grad(
     weights: Any = ...,
     wrt: Any = ...,
     inputs: Literal[True],
+    group: Any = ...,
     **random: Any,
 ) -> tuple[float, SVGP, Any]: ...
 @overload
@@ -476,6 +482,7 @@ def elbo_and_grad(
     weights: Any = ...,
     wrt: Any = ...,
     inputs: bool,
+    group: Any = ...,
     **random: Any,
 ) -> tuple[Any, ...]: ...
 @overload

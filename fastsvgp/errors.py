@@ -59,6 +59,25 @@ def _rebuild(args, state):
     return error
 
 
+class RemoteError(RuntimeError):
+    """Another rank of a group failed, and this one ends with it.
+
+    Attributes
+    ----------
+    rank : int
+        Which; the first of several.
+    message : str
+        What it raised.
+    """
+
+    def __init__(self, rank, message):
+        super().__init__(f"rank {rank} failed: {message}")
+        self.rank, self.message = rank, message
+
+    def __reduce__(self):
+        return (type(self), (self.rank, self.message))
+
+
 class BadEntry(ValueError):
     """An array holds something that it must not, at ``index``: whoever knows that it was cut from a larger one sets that anew.
 

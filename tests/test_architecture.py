@@ -1,8 +1,9 @@
 """The rooms and the direction of imports between them, held by reading the source.
 
     kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train, distributed, sklearn -> cli
+            -> likelihoods -+-> bounds -> layers -> optim -> train, sklearn -> cli
             -> posteriors  -+
+    distributed: groups of ranks; ranks, packing: what bounds ask of them
     records, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything; they import
     nothing of ours but each other
 """
@@ -30,12 +31,15 @@ MAY_IMPORT = {
     "initialise": FLOOR | {"kernels", "devices", "means"},
 }
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
+MAY_IMPORT["packing"] = FLOOR | {"kernels"}
+MAY_IMPORT["ranks"] = FLOOR | {"kernels", "packing"}
+MAY_IMPORT["distributed"] = FLOOR | {"kernels", "ranks"}
 MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
-MAY_IMPORT["bounds"] = FLOOR | {"kernels", "bases", "covariances", "likelihoods", "posteriors", "means"}
+MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
-MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", FRONT_DOOR}
+MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "distributed", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}
