@@ -100,7 +100,7 @@ class Team:
         found = np.array([r + 1.0])
         self.group.broadcast(found)
         if found[0] != 1:
-            raise ValueError(f"`group.broadcast` must put the buffer of rank 0 in its place on every rank, got {found[0] - 1:g}'s")
+            raise ValueError(f"`group.broadcast` must give each rank the buffer of rank 0; rank {r} has {found[0]:g}, not 1")
 
     def texts(self, own):
         """What all ranks say, in their order."""

@@ -38,7 +38,7 @@ MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
 MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "initialise", "devices"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "packing", "initialise", "devices"}
 MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "distributed", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.

@@ -14,6 +14,7 @@ from ..optim.natural import natural_step, natural_step_and_grad
 from ..records import replace
 from .jitter import with_more_jitter
 from .natural_steps import WALKING, steps_on
+from .on_ranks import sent
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -31,7 +32,9 @@ class MinibatchSteps(Steps):
         self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
-        self._patient = devices.home_of(state.model) is not None and not getattr(self._optimiser, "needs_value", True)
+        self._group = batches.group
+        alone_on_device = self._group is None and devices.home_of(state.model) is not None
+        self._patient = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
     def _move_to(self, model, optimised, scheduled):
@@ -51,6 +54,11 @@ class MinibatchSteps(Steps):
 
     def _take(self):
         """One step: its objective, and what ``StepInfo`` tells of it."""
+        if self._group is not None:
+            if self._group.replicating:
+                state = self._model, self._optimised, self._scheduled
+                self._move_to(*(sent(self._group.group, part) for part in state))
+            self._group.begin(self._model)
         if not self._patient:
             return self._attempt()
         try:
@@ -131,7 +139,7 @@ class MinibatchSteps(Steps):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
             stepped, info, value, grad = self._on_batch(natural_step_and_grad, at, model, batches[0], **options)
             return self._taken(model, stepped), [info], value, grad
-        if len(batches) == 1 or not isinstance(getattr(model, "posterior", None), WALKING):
+        if len(batches) == 1 or self._group is not None or not isinstance(getattr(model, "posterior", None), WALKING):
             infos = []
             for i, batch in enumerate(batches):
                 more = self._shared(at + i) | self._random
@@ -154,7 +162,8 @@ class MinibatchSteps(Steps):
 
     def _shared(self, at):
         """What all bounds of the batch with this number take."""
-        return {"num_data": self._batches.num_data, "rng": self._draws(at)}
+        group = {} if self._group is None else {"group": self._group}
+        return {"num_data": self._batches.num_data, "rng": self._draws(at)} | group
 
     def _draws(self, step):
         """The seed of what the bound samples at a step."""

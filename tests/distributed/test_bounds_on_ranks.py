@@ -48,8 +48,8 @@ def numbers(found):
     if isinstance(found, (tuple, list)):
         return [array for part in found for array in numbers(part)]
     if hasattr(found, "_record_fields"):
-        halves = "tril", "symmetric"  # what is above their diagonals does not count
-        return [np.tril(value) if kind in halves else np.asarray(value) for _, kind, value in fs.leaves(found) if value is not None]
+        found = [(kind, np.asarray(value)) for _, kind, value in fs.leaves(found) if value is not None]
+        return [np.tril(value) if kind in ("tril", "symmetric") else value for kind, value in found]
     return [np.asarray(found)]
 
 
