@@ -47,8 +47,10 @@ class RemoteNotPositiveDefinite(RemoteError, NotPositiveDefinite):
 
 
 def told(error):
-    """Whether all ranks know of an error."""
-    return getattr(error, "_told_to_all_ranks", False)
+    """Whether all ranks know of an error, or of what caused it."""
+    while error is not None and not getattr(error, "_told_to_all_ranks", False):
+        error = error.__cause__
+    return error is not None
 
 
 def known(error):
@@ -311,13 +313,14 @@ class Placed:
 
     pending : what this rank has to tell the others at the next sum, in place of computing; None for nothing
     fingerprint : of the state that the step began with
+    locate : function of a ``BadEntry``, which has it name the row of the data
     """
 
     rows = "placed"
 
     def __init__(self, group):
         self.team = Team.of(group)
-        self.group, self.scale, self.pending, self.fingerprint = group, 1.0, None, None
+        self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
 
 
 def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, **options):
@@ -344,7 +347,12 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         share.fingerprint = _fingerprint(group.fingerprint if placed else None, model, (num_data, seed, options))
         if placed:
             share.scale = group.scale
-            return function(model, X, Y, **named(share, weights, seed))
+            try:
+                return function(model, X, Y, **named(share, weights, seed))
+            except BadEntry as error:
+                if group.locate is not None and not told(error):
+                    group.locate(error)
+                raise
         start, x, y, w = rows_of(group, X, Y, weights)
         count = share.exchange([float(len(x))])[0] if own else len(X)
         share.scale = check.data_scale(num_data, int(count))

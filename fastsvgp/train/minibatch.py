@@ -139,10 +139,11 @@ class MinibatchSteps(Steps):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
             stepped, info, value, grad = self._on_batch(natural_step_and_grad, at, model, batches[0], **options)
             return self._taken(model, stepped), [info], value, grad
-        if len(batches) == 1 or self._group is not None or not isinstance(getattr(model, "posterior", None), WALKING):
+        walks = isinstance(getattr(model, "posterior", None), WALKING)
+        if len(batches) == 1 or self._group is not None or not walks:
             infos = []
             for i, batch in enumerate(batches):
-                more = self._shared(at + i) | self._random
+                more = self._shared(at if walks else at + i) | self._random  # as ``steps_on`` has it
                 stepped, info = self._on_batch(natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more)
                 model = self._taken(model, stepped)
                 infos.append(info)
@@ -200,6 +201,9 @@ class MinibatchSteps(Steps):
 
     def _located(self, function, at, *args, **kwargs):
         """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""
+        if self._group is not None:
+            self._group.locate = lambda error: self._batches.locate(error, at)  # before the other ranks are told
+            return function(*args, **kwargs)
         try:
             return function(*args, **kwargs)
         except BadEntry as error:

@@ -20,6 +20,7 @@ from ..interrupts import obeyed
 from ..packing import Packing
 from ..records import is_record, leaves, replace
 from .arguments import rows as data_rows
+from .batches import NAMES
 from .info import FitInfo
 from .recorder import Ended, Recorder
 
@@ -44,7 +45,14 @@ class Session(ranks.Placed):
 
     def rows_of(self, X, Y, weights):
         """``(X, Y, weights)`` of this rank."""
-        return ranks.rows_of(self.group, X, Y, weights)[1:]
+        start, *own = ranks.rows_of(self.group, X, Y, weights)
+
+        def locate(error):
+            if error.name in NAMES:
+                error.index = (error.index[0] + start, *error.index[1:])
+
+        self.locate = locate
+        return own
 
     def begin(self, model):
         """Take note of what a step begins with."""
