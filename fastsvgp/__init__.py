@@ -24,6 +24,7 @@ _ROOMS = {
     ),
     "inducing": ("InducingPair",),
     "devices": ("to_device", "to_host"),
+    "row_files": ("row_files",),
     "errors": ("DataFileError", "NotPositiveDefinite", "RemoteError", "VarianceClampWarning"),
     "kernels.num_threads": ("get_num_threads", "set_num_threads"),
     "covariances": (

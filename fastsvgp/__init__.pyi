@@ -426,6 +426,9 @@ from .records import (
 from .records import (
     tree_map as tree_map,
 )
+from .row_files import (
+    row_files as row_files,
+)
 from .train import (
     fit as fit,
 )

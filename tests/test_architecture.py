@@ -28,17 +28,19 @@ MAY_IMPORT = {
     "posteriors": FLOOR | {"kernels"},
     "bases": FLOOR | {"kernels"},
     "means": FLOOR | {"kernels"},
-    "initialise": FLOOR | {"kernels", "devices", "means"},
+    "initialise": FLOOR | {"kernels", "devices", "means", "from_rank_0"},
 }
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
+MAY_IMPORT["row_files"] = FLOOR
 MAY_IMPORT["packing"] = FLOOR | {"kernels"}
 MAY_IMPORT["ranks"] = FLOOR | {"kernels", "packing"}
+MAY_IMPORT["from_rank_0"] = MAY_IMPORT["ranks"] | {"ranks"}
 MAY_IMPORT["distributed"] = FLOOR | {"kernels", "ranks"}
 MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
 MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "packing", "initialise", "devices"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "packing", "from_rank_0", "initialise", "devices"}
 MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "distributed", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.

@@ -1,5 +1,6 @@
 """Ranks that are processes, on one machine or several, by MPI."""
 
+from .hosts import affinity, share_cores
 from .one_process import checked_rows
 
 PIP = 'pip install "fastsvgp[mpi]"'
@@ -19,6 +20,8 @@ class MPIGroup:
         host = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.local_rank, self.local_size = host.Get_rank(), host.Get_size()
         self._host = host
+        own = affinity()
+        share_cores(self.on_host(own), own)
 
     def sum(self, buffer):
         """The sum over the ranks, in place."""
@@ -58,6 +61,9 @@ def mpi(comm=None, rows="all"):
 
     Notes
     -----
+    Ranks of one host share its cores: where nobody has said how many threads there shall be (``set_num_threads``,
+    ``OMP_NUM_THREADS``, ``NUMBA_NUM_THREADS``), each takes its part of those that it may use.
+
     Start scripts by ``python -m mpi4py``: an error that escapes on one rank then ends all, where plain Python leaves the others
     waiting for ever.
     """

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .. import check, devices, models
+from .. import check, devices, from_rank_0, models
 from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
 from ..kernels import verdicts
@@ -14,7 +14,6 @@ from ..optim.natural import natural_step, natural_step_and_grad
 from ..records import replace
 from .jitter import with_more_jitter
 from .natural_steps import WALKING, steps_on
-from .on_ranks import sent
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -57,7 +56,7 @@ class MinibatchSteps(Steps):
         if self._group is not None:
             if self._group.replicating:
                 state = self._model, self._optimised, self._scheduled
-                self._move_to(*(sent(self._group.group, part) for part in state))
+                self._move_to(*(from_rank_0.sent(self._group.group, part) for part in state))
             self._group.begin(self._model)
         if not self._patient:
             return self._attempt()

@@ -14,11 +14,11 @@ import threading
 
 import numpy as np
 
-from .. import models, ranks
+from .. import from_rank_0, models, ranks
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..packing import Packing
-from ..records import is_record, leaves, replace
+from ..records import leaves, replace
 from .arguments import rows as data_rows
 from .batches import NAMES
 from .info import FitInfo
@@ -283,23 +283,9 @@ class RankRecorder(Recorder):
         flat = np.array(scores, float).reshape(-1) if group.rank == 0 else np.zeros(2 * int(count[0]))
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
-        return replace(end, scores=flat.reshape(-1, 2), best=sent(group, best))
+        return replace(end, scores=flat.reshape(-1, 2), best=from_rank_0.sent(group, best))
 
 
 def _reason(words):
     """The first of the reasons, of some rank."""
     return next(name for name, unit in REASONS.items() if words // unit % 2**16)
-
-
-def sent(group, tree):
-    """A record with the numbers of rank 0; what is none stays."""
-    if not is_record(tree):
-        return tree
-    found = [(path, kind, value) for path, kind, value in leaves(tree) if value is not None]
-    packing, values = Packing([(kind, np.shape(value)) for _, kind, value in found]), [value for *_, value in found]
-    buffer = np.empty(packing.size)
-    packing.pack(values, buffer)
-    group.broadcast(buffer)
-    numbers = packing.unpack(buffer, values)
-    return ranks.put(tree, {path: number for (path, *_), number in zip(found, numbers, strict=True)})
-
