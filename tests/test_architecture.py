@@ -41,7 +41,7 @@ MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "bases", "covariances", "lik
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "packing", "from_rank_0", "initialise", "devices"}
-MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "distributed", FRONT_DOOR}
+MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "distributed", "ranks", FRONT_DOOR}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}

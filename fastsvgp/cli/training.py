@@ -137,6 +137,8 @@ def train(fitted, task, args, folder):
     if args.resume:
         check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
+    if args.group is not None:
+        settings["group"] = args.group
     if args.method != "sgpr":
         settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total, fitted.model)}
     if args.method == "qsgp":
@@ -161,7 +163,9 @@ def train(fitted, task, args, folder):
             if args.method != "qsgp":  # which factorises nothing on its way
                 error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
-    if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
+    args.trained = True
+    alone = args.group is None or args.group.rank == 0  # others tell no progress
+    if info.interrupted and alone and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
         raise KeyboardInterrupt
     trained = _finished(model, info, X, y, args, checkpoint)
     trained.first_step = progress.first_step
@@ -206,7 +210,7 @@ def _finished(model, info, X, y, args, checkpoint):
     jitter = args.jitter or JITTER[args.dtype]
     for amount in (jitter, 10 * jitter, 100 * jitter, 1000 * jitter):
         try:
-            svgp = fs.optimal_svgp(model, X, y, jitter=amount) if args.method == "sgpr" else model
+            svgp = fs.optimal_svgp(model, X, y, jitter=amount, group=args.group) if args.method == "sgpr" else model
             fs.predict_f(svgp, X[:1], **jittered(svgp, amount))
             break
         except fs.NotPositiveDefinite:

@@ -10,7 +10,7 @@ class MPIGroup:
     """This process in an MPI communicator.
 
     comm : a duplicate of the communicator that was given, so that no message meets another's
-    local_rank, local_size : among the ranks of this host
+    local_rank, local_size : among the ranks of this host, of which the first compiles before the others begin
     """
 
     def __init__(self, MPI, comm, rows):

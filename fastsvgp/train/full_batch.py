@@ -44,6 +44,10 @@ class CollapsedSteps(Steps):
             raise
         self._say(END)
 
+    def rehearse(self):
+        """The bound of a single row: what an iteration needs is compiled then."""
+        collapsed_bound_and_grad(self._start, self._X[:1], self._Y[:1], jitter=self._jitter, wrt=self._unravel.paths)
+
     def _minimise(self, count, record):
         from scipy.optimize import minimize
 

@@ -51,6 +51,15 @@ class MinibatchSteps(Steps):
             epoch = self._step * self._per_round * self._batches.size / self._batches.num_data
             record(value, told["jitter"] > self._jitter, epoch=epoch, **told)
 
+    def rehearse(self):
+        """A step on a single row, of which nothing stays: what it needs is compiled then."""
+        X, Y, *_ = self._batches.at(self._step * self._per_round)
+        wrt = self._moving(self._model, self._optimised)
+        if self._natural is not None:
+            natural_step_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+        else:
+            elbo_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+
     def _take(self):
         """One step: its objective, and what ``StepInfo`` tells of it."""
         if self._group is not None:

@@ -9,6 +9,7 @@ step one sum of words alone says that all is well.
 import contextlib
 import logging
 import os
+import re
 import tempfile
 import threading
 
@@ -112,7 +113,7 @@ def _facts(group, model, X, Y, options):
         elif name == "weights":
             found[name] = value is not None
         elif name != "rng":
-            found[name] = repr(value) if not callable(value) else "function"
+            found[name] = "function" if callable(value) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
     resume = options["resume"]
     found["_resume"] = None if resume is None else _length(group, resume)
     return found
@@ -174,6 +175,7 @@ class RankRecorder(Recorder):
         session = self._session
         session.team.agree({})  # all have come as far as this
         session.met = True
+        self._compile()
         with obeyed(ending=session.ending) as self._asked:
             reason, error = self._train(), None
             try:
@@ -189,6 +191,16 @@ class RankRecorder(Recorder):
             end = self._best_of_rank_0(end)
         info = FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries)
         return end.model if end.best is None else end.best, info
+
+    def _compile(self):
+        """Have the first rank of each host compile what a step takes, while others wait: they then find it in the cache."""
+        group = self._session.group
+        if not hasattr(group, "on_host") or group.local_size == 1:
+            return
+        if group.local_rank == 0:
+            with contextlib.suppress(Exception):  # what is wrong the first step tells, on all ranks
+                self._steps.rehearse()
+        group.on_host(None)
 
     def _train(self):
         session, total = self._session, self._plan.steps
