@@ -22,7 +22,8 @@ _ROOMS = {
     "persistence": ("load", "load_with_extra", "save"),
     "inducing": ("InducingPair",),
     "devices": ("to_device", "to_host"),
-    "errors": ("DataFileError", "NotPositiveDefinite", "VarianceClampWarning"),
+    "row_files": ("row_files",),
+    "errors": ("DataFileError", "NotPositiveDefinite", "RemoteError", "VarianceClampWarning"),
     "kernels.num_threads": ("get_num_threads", "set_num_threads"),
     "covariances": (
         "Constant",
@@ -106,7 +107,7 @@ _ROOMS = {
     "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = ("kernels", "models", "recipes", "schedules")
+_MODULES = ("distributed", "kernels", "models", "recipes", "schedules")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 

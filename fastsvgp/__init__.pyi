@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, overload
 
+from . import distributed as distributed
 from . import kernels as kernels
 from . import models as models
 from . import recipes as recipes
@@ -222,6 +223,9 @@ from .errors import (
     NotPositiveDefinite as NotPositiveDefinite,
 )
 from .errors import (
+    RemoteError as RemoteError,
+)
+from .errors import (
     VarianceClampWarning as VarianceClampWarning,
 )
 from .inducing import (
@@ -426,6 +430,9 @@ from .records import (
 from .records import (
     tree_map as tree_map,
 )
+from .row_files import (
+    row_files as row_files,
+)
 from .train import (
     fit as fit,
 )
@@ -452,6 +459,7 @@ def elbo_and_grad(
     weights: Any = ...,
     wrt: Any = ...,
     inputs: Literal[False] = ...,
+    group: Any = ...,
     **random: Any,
 ) -> tuple[float, SVGP]: ...
 @overload
@@ -466,6 +474,7 @@ def elbo_and_grad(
     weights: Any = ...,
     wrt: Any = ...,
     inputs: Literal[True],
+    group: Any = ...,
     **random: Any,
 ) -> tuple[float, SVGP, Any]: ...
 @overload
@@ -480,6 +489,7 @@ def elbo_and_grad(
     weights: Any = ...,
     wrt: Any = ...,
     inputs: bool,
+    group: Any = ...,
     **random: Any,
 ) -> tuple[Any, ...]: ...
 @overload

@@ -75,6 +75,42 @@ def _rebuild(args, state):
     return error
 
 
+class RemoteError(RuntimeError):
+    """Another rank of a group failed, and this one ends with it.
+
+    Parameters
+    ----------
+    rank : int
+    message : str
+
+    Attributes
+    ----------
+    rank : int
+        Which; the first of several.
+    message : str
+        What it raised.
+
+    Examples
+    --------
+    >>> def work(group):
+    ...     if group.rank == 1:
+    ...         raise ValueError("no such rows")
+    ...     group.sum(np.zeros(1))
+    >>> try:
+    ...     fs.distributed.threads(2).run(work)
+    ... except (fs.RemoteError, ValueError) as error:
+    ...     print(error)
+    no such rows
+    """
+
+    def __init__(self, rank, message):
+        super().__init__(f"rank {rank} failed: {message}")
+        self.rank, self.message = rank, message
+
+    def __reduce__(self):
+        return (type(self), (self.rank, self.message))
+
+
 class BadEntry(ValueError):
     """An array holds something that it must not, at ``index``: whoever knows that it was cut from a larger one sets that anew.
 

@@ -7,7 +7,7 @@ the choice is made, the same for the same seed; what is returned is on the devic
 
 import numpy as np
 
-from . import check, devices, kernels
+from . import check, devices, from_rank_0, kernels
 from .errors import BadEntry, warn
 from .inducing import InducingPair
 from .kernels.verdicts import on_device
@@ -15,9 +15,10 @@ from .means import LinearMean
 from .records import is_record, leaves
 
 _CHUNK = 4096
+GATHERED = 20_000  # rows of all ranks that k-means looks at, where each rank has its own
 
 
-def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
+def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """Inducing inputs at the centres of clusters: k-means++ seeding, then a few rounds of Lloyd's algorithm.
 
     Parameters
@@ -31,6 +32,9 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
         Lloyd's rounds at most, fewer once no row changes its centre; 0 returns the seeds, which are rows of X.
     subset : int, optional
         How many random rows to look at; default about min(20 000, 4 000 000 / D), at least 10 M, at most all.
+    group : group of ``fs.distributed``, optional
+        Several ranks: the same result on all of them, rank 0's, of the same rows; where each has rows of its own, of a random
+        choice among those of all ranks.
 
     Returns
     -------
@@ -54,6 +58,9 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None):
     >>> fs.kmeans_inducing(X, 5, rng=0).shape
     (5, 1)
     """
+    if group is not None:
+        rows = GATHERED if subset is None else subset
+        return from_rank_0.chosen(group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows)
     rng, (M, divided) = check.generator(rng), _sizes(M)
     X, dtype, home = _rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None
@@ -204,7 +211,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home))
 
 
-def median_lengthscales(X, rng=None, ard=True, subset=2000):
+def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     """Lengthscales of the order of the distances in the data: the median heuristic.
 
     Parameters
@@ -216,6 +223,8 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000):
         distance of a typical pair is about one in any number of dimensions. False: one for all, the median of ``|x - x'|``.
     subset : int
         How many random rows the pairs are drawn from.
+    group : group of ``fs.distributed``, optional
+        As in ``kmeans_inducing``.
 
     Returns
     -------
@@ -227,6 +236,8 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000):
     >>> fs.median_lengthscales(X, rng=0).shape
     (1,)
     """
+    if group is not None:
+        return from_rank_0.chosen(group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset)
     rng, ard = check.generator(rng), check.flag("ard", ard)
     X, dtype, home = _rows("median_lengthscales", X, 1, rng, subset)
     first = rng.integers(len(X), size=20_000)

@@ -313,7 +313,7 @@ def natural_schedule(likelihood, size, ramp=RAMP):
     return log_linear(min(1e-3, size), size, ramp)
 
 
-def finished(model, X, y, jitter=None, posterior=None, weights=None):
+def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
     """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
 
     Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the smallest
@@ -326,7 +326,7 @@ def finished(model, X, y, jitter=None, posterior=None, weights=None):
     for more in (1, 10, 100, 1000):
         try:
             collapsed = isinstance(model, SGPR | OrthogonalSGPR)
-            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights) if collapsed else model
+            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights, group=group) if collapsed else model
             if posterior is not None and not isinstance(svgp.posterior, posterior):
                 svgp = convert(svgp, posterior, jitter=more * amount)
             predict_f(svgp, X[:1], jitter=more * amount)

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, kernels, models, weighing
+from .. import check, kernels, models, ranks, weighing
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
@@ -75,12 +75,12 @@ class SGPR:
 
 @verdicts.retried
 @models.public(SGPR)
-def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None) -> float:
+def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
     """The collapsed bound, in nats. 2 M^2 N flops.
 
     Parameters
     ----------
-    sgpr, X, Y, jitter, weights
+    sgpr, X, Y, jitter, weights, group
         As in ``collapsed_bound_and_grad``.
 
     Returns
@@ -97,13 +97,16 @@ def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None) -> float:
     >>> round(fs.collapsed_bound(sgpr, X, Y), 3)
     -4.474
     """
+    if group is not None and not isinstance(group, ranks.Share):
+        sums = lambda: [ranks.of_collapsed(sgpr, Y)]  # noqa: E731
+        return ranks.bound(group, collapsed_bound, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    return check.result(forward(sgpr, X, Y, jitter, weights).value, sgpr)
+    return check.result(forward(sgpr, X, Y, jitter, weights, group).value, sgpr)
 
 
 @verdicts.retried
 @models.public(SGPR)
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None) -> tuple[float, SGPR]:
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None) -> tuple[float, SGPR]:
     """The collapsed bound of SGPR and its gradient.
 
     Parameters
@@ -117,6 +120,8 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None)
         Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
     weights : (N,) array, optional
         How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one covariance of q(u).
+    group : group of ``fs.distributed``, optional
+        For an SGPR. As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate; default all.
 
@@ -142,23 +147,27 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None)
     >>> grad.inducing.shape
     (6, 1)
     """
+    if group is not None and not isinstance(group, ranks.Share):
+        sums = lambda: [ranks.of_collapsed(sgpr, Y), ranks.of_gradient(sgpr, wrt)]  # noqa: E731
+        options = dict(packings=sums, role="group", weights=weights, jitter=jitter)
+        return ranks.bound(group, collapsed_bound_and_grad, sgpr, X, Y, wrt, **options)
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter, weights)
-    grad = gradient(s, sgpr, X, wrt)
+    s = forward(sgpr, X, Y, jitter, weights, group)
+    _, grad = ranks.summed_gradient(group, 0.0, gradient(s, sgpr, X, wrt, share=group))
     return check.result(s.value, sgpr), grad
 
 
 @verdicts.retried
 @models.public(SGPR)
-def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None) -> SVGP:
+def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
     On a device nothing but the value of the bound, with whether all is well, is copied to the host.
 
     Parameters
     ----------
-    sgpr, X, Y, jitter, weights
+    sgpr, X, Y, jitter, weights, group
         As in ``collapsed_bound_and_grad``.
 
     Returns
@@ -179,8 +188,11 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None) -> SVGP:
     >>> round(fs.elbo(best, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
     0.0
     """
+    if group is not None and not isinstance(group, ranks.Share):
+        sums = lambda: [ranks.of_collapsed(sgpr, Y)]  # noqa: E731
+        return ranks.bound(group, optimal_svgp, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
-    s = forward(sgpr, X, Y, jitter, weights)
+    s = forward(sgpr, X, Y, jitter, weights, group)
     mean = kernels.solve_triangular(s.R, s.c, transpose=True)
     tril = kernels.cholesky_of_inverse(s.B)
     check.result(s.value, sgpr)
@@ -197,8 +209,8 @@ class State:
     __slots__ = ("blocks", "L", "Lam", "B", "R", "c", "t", "beta", "y", "shape", "value", "weights", "count")
 
 
-def forward(sgpr, X, Y, jitter, weights=None):
-    """The value, and what the gradient and others need beside it."""
+def forward(sgpr, X, Y, jitter, weights=None, share=None):
+    """The value, and what the gradient and others need beside it; ``share`` of ``ranks``: X and Y are some of all rows."""
     s = State()
     y = Y if sgpr.mean is None else Y - sgpr.mean(X)
     s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
@@ -209,14 +221,18 @@ def forward(sgpr, X, Y, jitter, weights=None):
     s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
     real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
     precisions = kernels.full(X.shape[0], s.beta, s.y) if weights is None else real_beta * weights
-    s.B = kernels.symmetrise(kernels.weighted_gram(s.Lam, precisions))
-    s.t = total(s.blocks.kff, weights) - np.trace(s.B, dtype=float) / s.beta
-    add_to_diagonals(s.B, 1)
-    s.R = kernels.cholesky(s.B)
-    s.c = kernels.solve_triangular(s.R, real_beta * kernels.matmul(s.Lam, weighted(s.y, weights), transpose_b=True))  # (M, P)
+    gram, Lam_y = kernels.weighted_gram(s.Lam, precisions), kernels.matmul(s.Lam, weighted(s.y, weights), transpose_b=True)
+    prior, squares = total(s.blocks.kff, weights), total(np.square(s.y, dtype=float), weights)
     P, N = s.y.shape
     s.count = N if weights is None else total(weights)
-    fit = total(np.square(s.c, dtype=float)) - s.beta * total(np.square(s.y, dtype=float), weights)
+    if share is not None:
+        gram, Lam_y, squares, prior, s.count = share.together(gram, Lam_y, squares, prior, float(s.count))
+    s.B = kernels.symmetrise(gram)
+    s.t = prior - np.trace(s.B, dtype=float) / s.beta
+    add_to_diagonals(s.B, 1)
+    s.R = kernels.cholesky(s.B)
+    s.c = kernels.solve_triangular(s.R, real_beta * Lam_y)  # (M, P)
+    fit = total(np.square(s.c, dtype=float)) - s.beta * squares
     log_det = s.count * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
     s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
     return s
@@ -237,8 +253,9 @@ class More(NamedTuple):
     covariance: Any
 
 
-def gradient(s, sgpr, X, wrt, more=None):
-    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes."""
+def gradient(s, sgpr, X, wrt, more=None, share=None):
+    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; with a ``share`` that of some rows."""
+    part = ranks.kl_part(share)  # of what all rows have together
     P, N = s.y.shape
     M = s.L.shape[0]
     beta, real = s.beta, s.y.dtype.type
@@ -248,10 +265,10 @@ def gradient(s, sgpr, X, wrt, more=None):
     B_inverse = kernels.cholesky_inverse(s.R)
     s.R = None
     trace = np.trace(B_inverse, dtype=float)
-    squares = total(np.square(e, dtype=float), s.weights) + P * s.t
+    squares = total(np.square(e, dtype=float), s.weights) + part * P * s.t
     e = weighted(e, s.weights)
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
-        noise_bar = 0.5 * beta * (beta * squares - P * (s.count - M + trace)) + (0 if more is None else more.noise)
+        noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (0 if more is None else more.noise)
     covariance_bar = inducing_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
     need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
@@ -260,12 +277,12 @@ def gradient(s, sgpr, X, wrt, more=None):
         C, s.B = s.B, None
         C += B_inverse
         add_to_diagonals(C, -2)
-        C *= P
+        C *= part * P
         if more is not None:
             C += more.C
         Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
         for weight in w.T:
-            kernels.add_outer(Kuu_bar, real(-0.5) * weight, weight)
+            kernels.add_outer(Kuu_bar, real(-0.5 * part) * weight, weight)
         add_to_diagonals(B_inverse, -1)
         B_inverse *= -P * real_beta  # P beta (I - B^-1)
         if more is not None:

@@ -105,6 +105,9 @@ class DecoupledLayerPass:
             of_Z.mean,
         )
 
+    def natural_sums(self):
+        return self._on_Z.natural_sums()
+
     def natural_step(self, step_size):
         """Of q(u): the weights are none of its parameters."""
         stepped = self._on_Z.natural_step(step_size)
@@ -270,6 +273,9 @@ class _ShiftedPass(Pass):
             low_rank = kernels.matmul(np.concatenate([g, h]), np.concatenate([h, g + kl_bar * h]), transpose_a=True)
             Kuu_bar -= 0.5 * kernels.symmetrise(low_rank)
         return Bars(posterior_bar, Kuu_bar)
+
+    def natural_sums(self):
+        return self._work.natural_sums()
 
     def natural_step(self, step_size):
         return self._work.natural_step(step_size)

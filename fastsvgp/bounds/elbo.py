@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import check, models, weighing
+from .. import check, models, ranks, weighing
 from ..kernels import verdicts
 from ..records import plus, record, restricted, tree_map
 from .layer import LayerBars
@@ -56,7 +56,7 @@ class SVGP:
 
 @verdicts.retried
 @models.public(SVGP)
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, **random) -> float:
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random) -> float:
     """The evidence lower bound, in nats.
 
     Parameters
@@ -77,6 +77,10 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, **r
         How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum over data is of
         w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row left out; num_data / B stays as it is. A target
         of weight 0 is never read: NaN there is a missing output. Labels of classes take (B,).
+    group : group of ``fs.distributed``, optional
+        Several ranks, each in this call with the same model: the result is that of one process, on every rank. ``group.rows``
+        says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over the ranks; with
+        rows of their own and ``num_data`` one more, of a single number. A rank that fails ends the call on all: ``RemoteError``.
     **random
         Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an (M, K) array of +-1: estimate
         the traces of its KL divergence without bias by Hutchinson's method, with that many random probes or with these. Default:
@@ -110,22 +114,25 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, **r
     >>> round(fs.elbo(model, X[:10], Y[:10], num_data=40), 3)
     -247.535
     """
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, **random)
+        return ranks.bound(group, elbo, model, X, Y, packings=lambda: [ranks.NUMBER], **options)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
     data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False, weights=weights))
-    return check.result(data - layer.kl(), model)
+    return ranks.summed(num_data, check.result(less_kl(data, layer, num_data), model))
 
 
 @verdicts.retried
 @models.public(SVGP)
 def elbo_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, **random
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, **random
 ) -> tuple[float, SVGP]:
     """The evidence lower bound and its gradient in natural space.
 
     Parameters
     ----------
-    model, X, Y, num_data, jitter, rng, weights, **random
+    model, X, Y, num_data, jitter, rng, weights, group, **random
         As in ``elbo``; the gradients are those of the number that is returned, an estimate or not.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``; default all. Work that
@@ -141,6 +148,7 @@ def elbo_and_grad(
         The derivative of the value with respect to each field, in its place; ``None`` for fields not asked for. Gradients of
         triangular factors are lower triangular.
     X_bar : (B, D), only with ``inputs``
+        With a ``group`` that of this rank's rows.
 
     Raises
     ------
@@ -162,6 +170,9 @@ def elbo_and_grad(
     >>> grad.covariance is None, X_bar.shape
     (True, (40, 1))
     """
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, inputs=inputs, **random)
+        return ranks.bound(group, elbo_and_grad, model, X, Y, wrt, packings=lambda: [ranks.of_gradient(model, wrt)], **options)
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
 
 
@@ -301,11 +312,18 @@ def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True, we
         del part  # its memory is the next part's
     value = 0.0 if value is None else value
     if with_kl:
-        value = value - layer.kl()
-    bars = layer.finish(-1.0 if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
+        value = less_kl(value, layer, num_data)
+    bars = layer.finish(-ranks.kl_part(num_data) if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
     value = check.result(value, model, leave=True)
     grad = restricted(SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt)
+    value, grad = ranks.summed_gradient(num_data, value, grad)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
+
+
+def less_kl(data, layer, num_data):
+    """A data term without the KL term; of several ranks each takes its part."""
+    part = ranks.kl_part(num_data)
+    return data - (layer.kl() if part == 1.0 else part * layer.kl())
 
 
 class Part(NamedTuple):
@@ -320,7 +338,7 @@ class Part(NamedTuple):
 
 def sweep(model, layer, X, Y, num_data, rng, need=True, weights=None):
     """Take a batch through a layer and the likelihood, part by part; without ``need`` there are no cotangents."""
-    scale = check.data_scale(num_data, len(X))
+    scale = ranks.data_scale(num_data, len(X))
     numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
     count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
     size = -(-len(X) // count)  # all but the last of one size: they hand on their memory

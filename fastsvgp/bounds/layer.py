@@ -129,6 +129,10 @@ class LayerPass:
         """KL[q(u) || p(u)]."""
         return self.work.kl()
 
+    def natural_sums(self):
+        """As of ``Pass``."""
+        return self.work.natural_sums()
+
     def natural_step(self, step_size):
         """The posterior after a step, as of ``Pass``."""
         return self.work.natural_step(step_size)

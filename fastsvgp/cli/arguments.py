@@ -88,7 +88,8 @@ def parser():
     _add_fit(commands)
     _add_predict(commands)
     _add_demo(commands)
-    commands.add_parser("info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False)
+    info = commands.add_parser("info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False)
+    info.add_argument("--mpi", action="store_true", help="also ranks, hosts and a timed sum: mpiexec -n 4 fastsvgp info --mpi")
     _add_completion(commands)
     return top
 
@@ -226,6 +227,8 @@ def _add_fit(commands):
     )
 
     training = fit.add_argument_group("training")
+    training.add_argument("--mpi", action="store_true", help="one training on all ranks: mpiexec -n 4 fastsvgp fit FILE --mpi")
+    fit.set_defaults(group=None, trained=False)
     length = training.add_mutually_exclusive_group()
     length.add_argument(
         "--steps",

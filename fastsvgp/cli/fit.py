@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from . import defaults, images, metrics, report
+from . import defaults, images, metrics, mpi, report
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
@@ -23,6 +23,13 @@ INTERRUPTED = 130
 
 def run(args):
     """Fit a model to a file; exit code 0, or 130 when Ctrl-C ended the training early."""
+    if args.mpi:
+        return mpi.on_ranks(_run, args)
+    mpi.refuse_copies()
+    return _run(args)
+
+
+def _run(args):
     _refuse_to_read_twice(args)
     task = load_task(
         args.file,
@@ -83,6 +90,8 @@ def fit_task(task, args, folder, title, origin=None):
         mover = mover.get(args.method, "Adam moves the posterior too")
         raise UsageError(f"--natural-step is for --method {', '.join(NATURAL)}; with {args.method} {mover}: leave it out")
     _check_rounds(args)
+    if args.mpi and (args.method == "qsgp" or args.layers):
+        raise UsageError("--mpi is for models of one layer, and not for --method qsgp, which one process trains; leave it out")
     given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
     if given and args.method == "sgpr":
         raise UsageError(f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would have no effect")
@@ -100,6 +109,8 @@ def fit_task(task, args, folder, title, origin=None):
         trained = train(fitted, task, args, folder)
         seconds = time.perf_counter() - started
         fitted.model, fitted.jitter = trained.model, trained.jitter
+        if args.group is not None and args.group.rank:
+            return (INTERRUPTED if trained.interrupted else 0), {}
         path = os.path.join(folder, MODEL)
         with writing(path, lambda: _not_lost(fitted, trained)):
             fitted.save(path)

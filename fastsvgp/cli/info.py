@@ -10,8 +10,15 @@ import sys
 
 def run(args):
     """Print versions, BLAS, threads, and whether CUDA can be used, and if not why."""
-    for name, value in rows():
-        print(f"{name:<12} {value}")
+    if args.mpi:
+        from . import mpi
+
+        pairs, mine = [*rows(), *mpi.info_rows()], mpi.rank() == 0
+    else:
+        pairs, mine = rows(), True
+    for name, value in pairs:
+        if mine:
+            print(f"{name:<12} {value}")
     return 0
 
 

@@ -113,6 +113,8 @@ def train(fitted, task, args, folder):
     if args.resume:
         check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
+    if args.group is not None:
+        settings["group"] = args.group
     if args.method != "sgpr":
         settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total, fitted.model)}
     if args.method == "qsgp":
@@ -137,9 +139,11 @@ def train(fitted, task, args, folder):
             if args.method != "qsgp":  # which factorises nothing on its way
                 error.add_note(f"on the command line: {steps}a larger --jitter may help{there}")
             raise
-    if info.interrupted and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
+    args.trained = True
+    alone = args.group is None or args.group.rank == 0  # others tell no progress
+    if info.interrupted and alone and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
         raise KeyboardInterrupt
-    model, jitter = fs.recipes.finished(model, X, y, args.jitter)
+    model, jitter = fs.recipes.finished(model, X, y, args.jitter, group=args.group)
     return Trained(model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step)
 
 

@@ -33,9 +33,14 @@ def get_num_threads():
     return _asked() or min(_cores(), _quota() or MOST)
 
 
+def was_asked():
+    """Whether the number is what the user, or a variable of the environment, said of our threads."""
+    return _count is not None or _asked() > 0
+
+
 def is_fixed():
     """Whether the number is what the user, or the environment, said."""
-    return _count is not None or _asked() > 0 or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
+    return was_asked() or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
 
 
 def set_num_threads(count):

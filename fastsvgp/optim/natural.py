@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .. import check, models, weighing
-from ..bounds.elbo import SVGP, elbo, elbo_and_grad, relay, sweep
+from .. import check, models, ranks, weighing
+from ..bounds.elbo import SVGP, elbo, elbo_and_grad, less_kl, relay, sweep
 from ..bounds.kept import SHARE_NUMBERS, SharedLayerPass
 from ..bounds.passes import layer_pass
 from ..kernels import verdicts
@@ -15,7 +15,7 @@ from .backing_off import NaturalStepInfo, check_natural, check_value, halved, no
 @verdicts.retried
 @models.public(SVGP)
 def natural_step(
-    model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, **random
+    model, X, Y, *, step_size=0.3, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None, **random
 ):  # fmt: skip
     """One step along the natural gradient of the bound in q(u); the other fields of the model stay.
 
@@ -24,8 +24,8 @@ def natural_step(
     model : SVGP, or SiteSVGP
         With a ``Whitened`` or ``Marginal`` posterior, sites (an E-step), or one of two sets of inducing inputs: their covariances
         move set by set, their means jointly, so that a step of 1 lands on their optimum too. ``DecoupledWeights``: q(u) alone.
-    X, Y, num_data, jitter, rng, weights
-        As in ``elbo``.
+    X, Y, num_data, jitter, rng, weights, group
+        As in ``elbo``. With a ``group`` one sum over the ranks, and one more for each size that ``monotone`` tries.
     **random
         As in ``elbo``. For a ``SiteSVGP`` or ``VGP`` also ``rows``, (B,) integers: X and Y are all data, and the sites of these
         rows move.
@@ -59,6 +59,10 @@ def natural_step(
     0.0
     """
     monotone = check.flag("monotone", monotone)
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random)
+        sums = lambda: [ranks.of_natural_step(model.posterior)]  # noqa: E731
+        return ranks.bound(group, natural_step, model, X, Y, packings=sums, step_size=step_size, **options)
     stepped, info, *_ = _stepped(model, X, Y, step_size, None, monotone, num_data, jitter, rng, weights, random)
     return stepped, info
 
@@ -66,7 +70,8 @@ def natural_step(
 @verdicts.retried
 @models.public(SVGP)
 def natural_step_and_grad(
-    model, X, Y, *, step_size=0.3, wrt=None, num_data=None, jitter=None, rng=None, weights=None, monotone=False, **random
+    model, X, Y, *, step_size=0.3, wrt=None, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None,
+    **random,
 ):  # fmt: skip
     """``natural_step``, and then ``elbo_and_grad`` at the new q(u), on one batch: for less than one after the other.
 
@@ -75,7 +80,7 @@ def natural_step_and_grad(
     model : SVGP
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all but the posterior.
-    X, Y, step_size, num_data, jitter, rng, weights, monotone, **random
+    X, Y, step_size, num_data, jitter, rng, weights, monotone, group, **random
         As in ``natural_step``.
 
     Returns
@@ -105,6 +110,10 @@ def natural_step_and_grad(
     """
     if wrt is None:
         wrt = tuple(name for name, _ in model._record_fields if name != "posterior" and getattr(model, name) is not None)
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, monotone=monotone, **random)
+        sums = lambda: [ranks.of_natural_step(model.posterior), ranks.of_gradient(model, wrt)]  # noqa: E731
+        return ranks.bound(group, natural_step_and_grad, model, X, Y, wrt, packings=sums, step_size=step_size, **options)
     return _stepped(model, X, Y, step_size, wrt, check.flag("monotone", monotone), num_data, jitter, rng, weights, random)
 
 
@@ -128,9 +137,14 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
         negative += np.count_nonzero(part.f_bar.var > 0)
         layer.pull(part.rows, part.f_bar)
         del part  # its memory is the next part's
-    value = check_value("natural_step", check.result(data - layer.kl(), model))
+    value = check.result(less_kl(data, layer, num_data), model)
+    if isinstance(num_data, ranks.Share):
+        value, negative = _summed(num_data, layer, value, negative)
+    check_value("natural_step", value)
 
     def rises(posterior):
+        if isinstance(num_data, ranks.Share):
+            num_data.due.insert(0, ranks.NUMBER)
         return no_lower(elbo(replace(model, posterior=posterior), *given, **same), value, dtype)
 
     posterior, size, negative = halved(layer.natural_step, asked, negative, model, X, rises if monotone else None)
@@ -143,3 +157,12 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     check.begin(model, X)
     after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
     return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)
+
+
+def _summed(share, layer, value, negative):
+    """The bound and the count over all ranks; the sums of the pass take in those of the others."""
+    sums = layer.natural_sums()
+    value, negative, *totals = share.exchange([value, float(negative), *sums])
+    for ours, total in zip(sums, totals, strict=True):
+        ours[...] = total
+    return value, int(negative)

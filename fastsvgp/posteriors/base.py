@@ -113,6 +113,12 @@ class Pass:
         """KL[q(u) || p(u)], a float."""
         raise NotImplementedError
 
+    def natural_sums(self):
+        """What ``natural_step`` knows of the rows, for sums over several ranks to be written into: Lam a (P, M), and G (P, M, M),
+        of which the lower triangles count.
+        """
+        return self.Lam_a, self.G
+
     def finish(self, kl_bar) -> Bars:
         """Cotangents of what all rows share, the KL term with its own ``kl_bar``. Consumes the sums."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ from ..bounds.elbo import SVGP
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
 from ..persistence import as_json
-from . import digests, on_layers, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
+from . import digests, on_layers, on_ranks, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
 from .arguments import count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
@@ -47,6 +47,7 @@ def fit(
     resume=None,
     note=None,
     graph="auto",
+    group=None,
     **random,
 ):
     """Train a model by maximising its bound.
@@ -148,6 +149,11 @@ def fit(
         SVGP moved by ``adam`` or ``sgd`` alone, with nothing random in its bound, and logs at level INFO why not; covariances,
         likelihoods and posteriors of your own are not captured, since they may copy numbers to the device that a graph would
         never read again. True captures those too, and refuses what cannot be captured.
+    group : group of ``fs.distributed``, optional
+        Several ranks, each in this call with the same arguments, train an SVGP or an SGPR together: the trajectory is that of one
+        process, within rounding, however many they are. With ``group.rows`` "all" each rank reads its part of every batch; with
+        "own", X, Y and weights are this rank's shard, from which it draws its part. ``callback``, ``validate`` and ``checkpoint``
+        are those of rank 0, and ``resume`` a file that rank 0 sees. A rank that fails ends the call on all: ``RemoteError``.
     **random : int
         Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew at each step: ``probes`` for
         the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a ``DecoupledWeights`` one.
@@ -199,6 +205,14 @@ def fit(
     >>> info.steps, bool(info.values[-1] > info.values[0])
     (50, True)
     """
+    if group is not None and not isinstance(group, on_ranks.Session):
+        mine = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
+                    natural_step_size=natural_step_size, inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps,
+                    num_samples=num_samples, basis_size=basis_size, control=control, closed_form_every=closed_form_every,
+                    fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience, tolerance=tolerance,
+                    smoothing=smoothing, validate=validate, validate_every=validate_every, checkpoint=checkpoint,
+                    checkpoint_every=checkpoint_every, resume=resume, note=note, graph=graph, **random)  # fmt: skip
+        return on_ranks.fitted(fit, group, model, X, Y, mine)
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
@@ -226,11 +240,14 @@ def fit(
         validate_every=count("validate_every", validate_every),
         checkpoints=Checkpoints(checkpoint, count("checkpoint_every", checkpoint_every), resume),
         graph=graph,
+        group=group,
     )
     if graph is True and not issubclass(type(model), SVGP):
         raise ValueError(f"fit: `graph=True` captures steps of an SVGP, and `model` is a {type(model).__name__}; leave it out")
     about = {"note": as_json("fit: `note`", note)}
-    if checkpoint is not None or resume is not None:
+    if group is not None and group.own:
+        about["data"] = {}  # other ranks have others, and how they are shared out may change
+    elif checkpoint is not None or resume is not None:
         about["data"] = digests.of(X=X, Y=Y, **({} if weights is None else {"weights": weights}))
     fixed = None if fixed is None else as_names(fixed)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,

@@ -20,6 +20,8 @@ class Batches:
     Weights (N,) or (N, P) are at hand. Rows that count nowhere are never drawn, as if they were no data.
     """
 
+    group = None  # of whose ranks each has a part of the rows: see ``shares``
+
     def __init__(self, X, Y, size, seed, weights=None):
         self._data, self.seed = {"X": X, "Y": Y} | ({} if weights is None else {"weights": weights}), seed
         self._counting = None if weights is None else _counting(weights)  # row numbers; None: all count
@@ -86,9 +88,12 @@ class Batches:
     def _order(self, epoch):
         if epoch not in self._orders:
             self._orders = {e: order for e, order in self._orders.items() if e == epoch - 1}
-            order = np.random.default_rng([self.seed, 0, epoch]).permutation(self.num_data)
+            order = self._permutation(epoch)
             self._orders[epoch] = order if self._counting is None else self._counting[order]
         return self._orders[epoch]
+
+    def _permutation(self, epoch):
+        return np.random.default_rng([self.seed, 0, epoch]).permutation(self.num_data)
 
 
 def _counting(weights):
@@ -130,6 +135,7 @@ class OnDevice:
     def __init__(self, batches, home):
         self._batches, self._home, self.seed = batches, home, batches.seed
         self.num_data, self.size, self.per_epoch = batches.num_data, batches.size, batches.per_epoch
+        self.group = batches.group
         self._reader = None if batches.on_device else ThreadPoolExecutor(1)
         self._step = self._ahead = self._kept = None
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from .. import devices
+from .. import devices, ranks
 from ..bounds.collapsed import collapsed_bound_and_grad
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels.governed import computing
@@ -15,35 +15,93 @@ from .jitter import with_more_jitter
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
+END, TRIAL, ACCEPTED = 0, 1, 2  # what rank 0 says to others: the search is over, compute here, this point was accepted
 
 
 class CollapsedSteps(Steps):
     """Iterations from ``state``, a ``TrainingState``. What they reach is the last point that the line search accepted."""
 
     unit = "iteration"
+    tells = False
 
-    def __init__(self, state, X, Y, weights, fixed, jitter, dtype):
+    def __init__(self, state, X, Y, weights, fixed, jitter, dtype, group=None):
         self._X, self._Y, self._weights, self._jitter, self._dtype = X, Y, weights, jitter, dtype
         self._start, self._step = state.model, state.step
         self._vector, self._unravel = ravel(state.model, fixed=fixed)
         self.snapshot = Snapshot(lambda: state.model)
-        self._retried, self._reference = False, None
+        self._retried, self._reference, self._group = False, None, group
 
     def run(self, count, record):
+        if self._group is None:
+            return self._minimise(count, record)
+        if self._group.rank:
+            return self._follow(record)
+        try:
+            self._minimise(count, record)
+        except BaseException as error:
+            if not ranks.told(error):
+                self._say(END)
+            raise
+        self._say(END)
+
+    def rehearse(self):
+        """The bound of a single row: what an iteration needs is compiled then."""
+        collapsed_bound_and_grad(self._start, self._X[:1], self._Y[:1], jitter=self._jitter, wrt=self._unravel.paths)
+
+    def _minimise(self, count, record):
         from scipy.optimize import minimize
 
         def accepted(intermediate_result):
             """After each iteration; SciPy passes an OptimizeResult to an argument of this name."""
-            value, model = -float(intermediate_result.fun), self._at(intermediate_result.x)
-            self._reference, self._step, retried, self._retried = -value, self._step + 1, self._retried, False
-            self.snapshot = Snapshot(lambda: model)
-            record(value, retried, epoch=float(self._step), step_size=None, natural_step_size=None, jitter=self._jitter)
+            value, vector = -float(intermediate_result.fun), intermediate_result.x
+            if self._group is not None:
+                self._say(ACCEPTED, value, vector)
+            self._accept(value, vector, record)
 
         options = {"maxiter": count, "maxfun": 100 * count, "maxcor": 20}
         with computing((self._start, self._X)):  # SciPy's optimiser has products too
             start = self._host(self._vector)
-            found = minimize(self._loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
+            loss = self._loss if self._group is None else self._loss_of_all
+            found = minimize(loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
         log.info("L-BFGS-B: %s", found.message)
+
+    def _accept(self, value, vector, record):
+        """Note a point that the line search accepted."""
+        model = self._at(vector)
+        self._reference, self._step, retried, self._retried = -value, self._step + 1, self._retried, False
+        self.snapshot = Snapshot(lambda: model)
+        record(value, retried, epoch=float(self._step), step_size=None, natural_step_size=None, jitter=self._jitter)
+
+    def _say(self, *said):
+        """Send a command of rank 0 to all: what to do, a value, a vector. Other ranks say nothing, and get that of rank 0."""
+        message = np.zeros(2 + self._vector.size)
+        for part, at in zip(said, (0, 1, slice(2, None)), strict=False):
+            message[at] = part
+        self._group.group.broadcast(message)
+        return message[0], float(message[1]), message[2:]
+
+    def _loss_of_all(self, vector):
+        """``_loss`` on rank 0, where all others compute it too."""
+        self._say(TRIAL, 0.0, vector)
+        return self._alike(vector)
+
+    def _alike(self, vector):
+        """``_loss``, whose errors are of summed numbers: those of all ranks."""
+        try:
+            return self._loss(vector)
+        except Exception as error:
+            raise ranks.known(error) from None
+
+    def _follow(self, record):
+        """What other ranks than 0 do: as it says."""
+        while True:
+            command, value, vector = self._say()
+            if command == END:
+                return
+            if command == TRIAL:
+                self._alike(vector)
+            else:
+                self._accept(value, vector, record)
 
     def _at(self, vector):
         return self._unravel(devices.like(vector, self._unravel.home))
@@ -63,7 +121,8 @@ class CollapsedSteps(Steps):
 
         def compute(jitter):
             weights, wrt = self._weights, self._unravel.paths
-            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt)
+            more = {} if self._group is None else {"group": self._group}
+            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more)
 
         try:
             (value, grad), used = with_more_jitter(compute, self._jitter, self._dtype, self._step + 1)

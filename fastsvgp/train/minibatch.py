@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .. import check, devices, models
+from .. import check, devices, from_rank_0, models
 from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
 from ..kernels import verdicts
@@ -31,7 +31,9 @@ class MinibatchSteps(Steps):
         self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
         self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
         self._seed, self._step = state.seed, state.step
-        self._patient = devices.home_of(state.model) is not None and not getattr(self._optimiser, "needs_value", True)
+        self._group = batches.group
+        alone_on_device = self._group is None and devices.home_of(state.model) is not None
+        self._patient = alone_on_device and not getattr(self._optimiser, "needs_value", True)
         self._move_to(state.model, state.optimiser, state.natural)
 
     def _move_to(self, model, optimised, scheduled):
@@ -49,8 +51,22 @@ class MinibatchSteps(Steps):
             epoch = self._step * self._per_round * self._batches.size / self._batches.num_data
             record(value, told["jitter"] > self._jitter, epoch=epoch, **told)
 
+    def rehearse(self):
+        """A step on a single row, of which nothing stays: what it needs is compiled then."""
+        X, Y, *_ = self._batches.at(self._step * self._per_round)
+        wrt = self._moving(self._model, self._optimised)
+        if self._natural is not None:
+            natural_step_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+        else:
+            elbo_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+
     def _take(self):
         """One step: its objective, and what ``StepInfo`` tells of it."""
+        if self._group is not None:
+            if self._group.replicating:
+                state = self._model, self._optimised, self._scheduled
+                self._move_to(*(from_rank_0.sent(self._group.group, part) for part in state))
+            self._group.begin(self._model)
         if not self._patient:
             return self._attempt()
         try:
@@ -131,10 +147,11 @@ class MinibatchSteps(Steps):
             options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
             stepped, info, value, grad = self._on_batch(natural_step_and_grad, at, model, batches[0], **options)
             return self._taken(model, stepped), [info], value, grad
-        if len(batches) == 1 or not isinstance(getattr(model, "posterior", None), WALKING):
+        walks = isinstance(getattr(model, "posterior", None), WALKING)
+        if len(batches) == 1 or self._group is not None or not walks:
             infos = []
             for i, batch in enumerate(batches):
-                more = self._shared(at + i) | self._random
+                more = self._shared(at if walks else at + i) | self._random  # as ``steps_on`` has it
                 stepped, info = self._on_batch(natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more)
                 model = self._taken(model, stepped)
                 infos.append(info)
@@ -154,7 +171,8 @@ class MinibatchSteps(Steps):
 
     def _shared(self, at):
         """What all bounds of the batch with this number take."""
-        return {"num_data": self._batches.num_data, "rng": self._draws(at)}
+        group = {} if self._group is None else {"group": self._group}
+        return {"num_data": self._batches.num_data, "rng": self._draws(at)} | group
 
     def _draws(self, step):
         """The seed of what the bound samples at a step."""
@@ -191,6 +209,9 @@ class MinibatchSteps(Steps):
 
     def _located(self, function, at, *args, **kwargs):
         """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""
+        if self._group is not None:
+            self._group.locate = lambda error: self._batches.locate(error, at)  # before the other ranks are told
+            return function(*args, **kwargs)
         try:
             return function(*args, **kwargs)
         except BadEntry as error:

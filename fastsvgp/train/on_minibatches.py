@@ -20,10 +20,11 @@ from ..optim.schedules import as_schedule, log_linear
 from ..posteriors.base import Posterior
 from ..records import matches, replace
 from .arguments import MOST, count
-from .batches import Batches, OnDevice
+from .batches import OnDevice
 from .captured import CapturedSteps, reason_against
 from .minibatch import MinibatchSteps
-from .recorder import Recorder
+from .on_ranks import recording
+from .shares import batches_of
 from .state import TrainingState, settled, started
 from .steps import Steps
 
@@ -58,7 +59,9 @@ def minibatch_training(
     movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
     if weights is not None and movers.inverse is not None and movers.inverse.nats is not None:
         raise ValueError("fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give `tolerance` there")
-    steps = _captured(plan.graph, model, movers, random, m_steps)
+    if plan.group is not None:
+        _refuse_alone(plan, movers)
+    steps = MinibatchSteps if plan.group is not None else _captured(plan.graph, model, movers, random, m_steps)
     if random and movers.inverse is not None and movers.inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
         raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
@@ -66,6 +69,14 @@ def minibatch_training(
         model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked or _checked, epochs, batch_size, e_steps,
         m_steps, weights,
     )  # fmt: skip
+
+
+def _refuse_alone(plan, movers):
+    """What one process does alone."""
+    if plan.graph is True:
+        raise ValueError("fit: `graph=True` captures whole steps, and with a `group` each has a sum over the ranks; leave it out")
+    if movers.inverse is not None and (movers.inverse.nats is not None or movers.inverse.direction != "exact"):
+        raise ValueError("fit: `inverse_updates` take `tolerance` and the exact direction with a `group`; give these")
 
 
 def _captured(graph, model, movers, random, m_steps):
@@ -95,7 +106,7 @@ def recorder(
     e_steps, m_steps, weights,
 ):  # fmt: skip
     """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
-    batches = Batches(X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights)
+    batches = batches_of(plan.group, X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights)
     e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
     per_round = e_steps + m_steps - 1
     total, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
@@ -104,9 +115,10 @@ def recorder(
     if natural is None and e_steps > 1:
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
+    num_rows = len(X) if plan.group is None else plan.group.num_rows
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
     fresh = TrainingState(
-        model, moments, schedule, seed=batches.seed, num_data=len(X), batch_size=batches.size, e_steps=e_steps,
+        model, moments, schedule, seed=batches.seed, num_data=num_rows, batch_size=batches.size, e_steps=e_steps,
         m_steps=m_steps, num_samples=random.get("num_samples", 0), **about,
     )  # fmt: skip
     state = started(fresh, resume)
@@ -121,7 +133,7 @@ def recorder(
         raise
     state = replace(state, model=settled(state.model, dtype))
     jitter = check.jitter_amount(jitter, dtype)
-    return Recorder(state, steps(state, batches, movers, random, jitter, dtype), plan)
+    return recording(state, steps(state, batches, movers, random, jitter, dtype), plan)
 
 
 def _dtype(checked, model, X, Y, weights=None):

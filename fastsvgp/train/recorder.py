@@ -27,6 +27,7 @@ class Plan:
     validate_every: int
     checkpoints: Checkpoints
     graph: Any = "auto"
+    group: Any = None  # a ``Session``
 
 
 class Ended(Exception):

@@ -7,7 +7,7 @@ from ..optim.flat import free_paths
 from ..records import replace
 from .batches import whole
 from .full_batch import CollapsedSteps
-from .recorder import Recorder
+from .on_ranks import recording
 from .state import TrainingState, settled, started
 
 
@@ -24,14 +24,18 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     if not free_paths(model, fixed):
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(model)
-    state = started(TrainingState(model, num_data=len(X), batch_size=len(X), **about), resume)
+    num_data = len(X) if plan.group is None else plan.group.num_rows
+    state = started(TrainingState(model, num_data=num_data, batch_size=num_data, **about), resume)
+    if plan.group is not None:
+        X, Y, weights = plan.group.rows_of(X, Y, weights)
     home = devices.home_of(model)
     X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
     if weights is not None:
         weights = devices.like(weights, home)
     _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
     state = replace(state, model=settled(state.model, dtype))
-    return Recorder(state, CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype), plan)
+    steps = CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group)
+    return recording(state, steps, plan)
 
 
 models.register(SGPR, fit=sgpr_training)

@@ -1,0 +1,188 @@
+"""A step of several ranks, in its parts, and what a model of it says of clusters: ``python bench/scaling.py``.
+
+It starts itself by ``mpiexec`` with 1, 2 and 4 ranks of one thread each, needs mpi4py and an MPI (``pip install mpi4py mpich``),
+and writes bench/results/scaling.md. A step is ``elbo_and_grad`` of a Whitened posterior, P = 1, D = 8, and all gradients. Its
+parts on a rank: the pass on its rows; packing, with the fingerprint of the parameters and unpacking; waiting for the slowest
+rank; the sum itself. The time of a step is that of its slowest rank; all are medians over steps.
+
+The model is T = F(M, B / R) / rate + 2 log2(R) alpha + 2 (R - 1) / R bytes / bandwidth, with F the flops of a step; its rate is
+that of one rank here, its alpha and bandwidth those of sums of 8 bytes and of the buffer over the ranks of this host, or of a
+network that is assumed and named.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+SIZES, RANKS, FAR = ((1000, 1000), (1000, 4000), (512, 4096)), (1, 2, 4), (8, 32, 128, 512, 1024)
+STEPS, WARM = 12, 3
+NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}  # alpha, bytes a second: assumed
+
+
+def flops(M, B):
+    """Of a step with a Whitened posterior and all gradients."""
+    return min(4 * B + 14 / 3 * M, 5 * B + 10 / 3 * M, 6 * B + 4 / 3 * M) * M * M
+
+
+# --- on every rank --------------------------------------------------------------------------------------------------------------
+
+
+def work(steps):
+    """Measure on this rank; rank 0 prints."""
+    import numpy as np
+
+    import fastsvgp as fs
+    from fastsvgp import packing, ranks
+
+    group = fs.distributed.mpi()
+    spent = dict.fromkeys(("pack", "wait", "sum"), 0.0)
+
+    def timed(part, function):
+        def call(*arguments):
+            begun = time.perf_counter()
+            try:
+                return function(*arguments)
+            finally:
+                spent[part] += time.perf_counter() - begun
+
+        return call
+
+    class Timed:
+        rank, size, rows, broadcast = group.rank, group.size, "all", group.broadcast
+
+        def sum(self, buffer):
+            timed("wait", group.comm.Barrier)()
+            timed("sum", group.sum)(buffer)
+
+    packing.Packing.unpack = timed("pack", packing.Packing.unpack)
+    plain, ranks.fingerprint = packing.Packing.pack, timed("pack", ranks.fingerprint)
+    exchange = ranks.Share.exchange
+
+    def exchanged(self, *arguments):
+        packing.Packing.pack = timed("pack", plain)  # in a fingerprint it is counted already
+        try:
+            return exchange(self, *arguments)
+        finally:
+            packing.Packing.pack = plain
+
+    ranks.Share.exchange = exchanged
+    mine = Timed()
+    for M, B in SIZES:
+        rng = np.random.default_rng(0)
+        X, Y = rng.standard_normal((B, 8)), rng.standard_normal(B)
+        q = fs.Whitened(0.1 * rng.standard_normal(M), np.eye(M))
+        model = fs.SVGP(fs.RBF(1.0, np.full(8, 3.0)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1))
+        rows = []
+        for _ in range(steps + WARM):
+            spent.update(dict.fromkeys(spent, 0.0))
+            group.comm.Barrier()
+            begun = time.perf_counter()
+            fs.elbo_and_grad(model, X, Y, num_data=10 * B, group=mine)
+            total = time.perf_counter() - begun
+            rows.append([total, total - sum(spent.values()), *spent.values()])
+        ours = np.median(rows[WARM:], axis=0)
+        numbers = 6 + M * (M + 1) // 2 + M + M * 8 + 10
+        bare = {}
+        for name, count in (("alpha", 1), ("buffer", numbers)):
+            buffer, times = np.zeros(count), []
+            for _ in range(50):
+                group.comm.Barrier()
+                begun = time.perf_counter()
+                group.sum(buffer)
+                times.append(time.perf_counter() - begun)
+            bare[name] = float(np.median(times))
+        everyone = np.array(group.comm.allgather(ours))
+        if group.rank == 0:
+            slowest = dict(zip(("step", "compute", "pack", "wait", "sum"), map(float, everyone.max(axis=0)), strict=True))
+            print(json.dumps({"M": M, "B": B, "ranks": group.size, "bytes": 8 * numbers} | slowest | bare), flush=True)
+
+
+# --- the table ------------------------------------------------------------------------------------------------------------------
+
+
+def measured(steps):
+    beside = pathlib.Path(sys.executable).parent / "mpiexec"
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if launcher is None:
+        raise SystemExit("no mpiexec here: pip install mpi4py mpich")
+    one = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+    rows = []
+    for count in RANKS:
+        command = [launcher, "-n", str(count), sys.executable, "-m", "mpi4py", __file__, "--work", "--steps", str(steps)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | one)
+        rows += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return rows
+
+
+def predicted(row, M, B, count, network=None):
+    """Seconds of a step, from the rate of one rank and the network of one row, or another."""
+    rate, (alpha, bandwidth) = row["rate"], network or (row["latency"], row["bandwidth"])
+    network = 2 * math.log2(count) * alpha + 2 * (count - 1) / count * row["bytes"] / bandwidth
+    return flops(M, B / count) / rate + (network if count > 1 else 0.0)
+
+
+def tables(rows):
+    yield "| M | B | ranks | step ms | compute | packing | waiting | sum | packing + sum | predicted ms | speed-up | efficiency |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    alone = {(row["M"], row["B"]): row for row in rows if row["ranks"] == 1}
+    for row in rows:
+        one = alone[row["M"], row["B"]]
+        row["rate"] = flops(row["M"], row["B"]) / one["compute"]
+        if row["ranks"] > 1:
+            row["latency"] = row["alpha"] / (2 * math.log2(row["ranks"]))
+            row["bandwidth"] = 2 * (row["ranks"] - 1) / row["ranks"] * row["bytes"] / row["buffer"]
+        guess = f"{1e3 * predicted(row, row['M'], row['B'], row['ranks']):.1f}" if row["ranks"] > 1 else "-"
+        gain = one["step"] / row["step"]
+        share = (row["pack"] + row["sum"]) / row["step"]
+        parts = " | ".join(f"{1e3 * row[name]:.2f}" for name in ("step", "compute", "pack", "wait", "sum"))
+        what = f"| {row['M']} | {row['B']} | {row['ranks']}"
+        yield f"{what} | {parts} | {100 * share:.1f} % | {guess} | {gain:.2f} | {gain / row['ranks']:.2f} |"
+    yield ""
+    yield "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank over that of R with R B"
+    yield "rows; the rate is measured, and so is the network of this host; the others are assumed."
+    yield ""
+    far = " | ".join(f"R = {count}" for count in FAR)
+    yield f"| M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
+    yield "|---" * (6 + len(FAR)) + "|"
+    for row in rows:
+        if row["ranks"] == 2:
+            M, B = row["M"], row["B"]
+            for name, network in ({"this host": (row["latency"], row["bandwidth"])} | NETWORKS).items():
+                figures = [predicted(row, M, B, 1) / predicted(row, M, B * count, count, network) for count in FAR]
+                about = f"{1e-9 * row['rate']:.0f} | {name} | {1e6 * network[0]:.1f} | {1e-9 * network[1]:.1f}"
+                yield f"| {M} | {B} | {about} | {' | '.join(f'{figure:.2f}' for figure in figures)} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--results", default=HERE / "results", type=pathlib.Path)
+    args = parser.parse_args()
+    if args.work:
+        return work(args.steps)
+    rows = measured(args.steps)
+    lines = [
+        "# scaling",
+        "",
+        f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}; one thread a rank, all on one host.",
+        "Made by `python bench/scaling.py`. More ranks than cores share them, and wait for one another.",
+        "",
+        *tables(rows),
+    ]
+    text = "\n".join(lines) + "\n"
+    (args.results / "scaling.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""``--mpi``: the command on every rank of an MPI job, of which rank 0 alone prints and writes."""
+
+import contextlib
+import os
+import tempfile
+import time
+
+import numpy as np
+
+from .. import RemoteError, distributed, ranks
+from ..kernels.num_threads import get_num_threads
+from .errors import UsageError
+from .outputs import CHECKPOINT, default_folder
+from .source import STANDARD_INPUT
+
+LAUNCHED = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"  # what launchers tell their ranks
+BAD_INPUT = 2
+NUMBERS = 2**19  # of the timed sum: 4 MiB, the factor of 1000 inducing inputs
+ROUNDS = 20
+
+
+def refuse_copies():
+    """Refuse to be one of several copies that know nothing of each other: they would write the same files."""
+    for name in LAUNCHED:
+        if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
+            raise UsageError(
+                f"a launcher started {os.environ[name]} copies of this ({name}), which would write the same files; "
+                "with --mpi they are one training"
+            )
+
+
+def on_ranks(run, args):
+    """``run(args)`` on every rank, with ``args.group``; the exit code.
+
+    An error before the training is told to all ranks, and one in it is already; whatever else escapes ends the job.
+    """
+    if args.file == STANDARD_INPUT:
+        raise UsageError("--mpi: every rank reads FILE, and standard input can be read once; give a file")
+    group = args.group = distributed.mpi()
+    with contextlib.ExitStack() as stack:
+        if group.rank:
+            _mute(stack)
+        try:
+            if group.rank or args.resume:
+                _give_folders(stack, group, args)
+            return run(args)
+        except Exception as error:
+            if not args.trained and not ranks.told(error):
+                try:
+                    ranks.Team.of(group).agree(None, error)
+                except RemoteError as other:
+                    error = other
+                except Exception as own:
+                    error = own
+            if group.rank:
+                return BAD_INPUT  # rank 0 says it
+            if isinstance(error, RemoteError):
+                raise UsageError(str(error)) from error
+            raise error from None
+        except BaseException:
+            group.abort(130)
+            raise
+
+
+def _mute(stack):
+    nothing = stack.enter_context(open(os.devnull, "w"))
+    stack.enter_context(contextlib.redirect_stdout(nothing))
+    stack.enter_context(contextlib.redirect_stderr(nothing))
+
+
+def _give_folders(stack, group, args):
+    """Other ranks than 0 have a folder of their own for the time being; to resume, with the checkpoint of rank 0 in it."""
+    folder = args.out or default_folder(args.file)
+    if group.rank:
+        args.out, args.quiet = stack.enter_context(tempfile.TemporaryDirectory()), True
+    if not args.resume:
+        return
+    path, content, length = os.path.join(folder, CHECKPOINT), b"", np.zeros(1)
+    if group.rank == 0 and os.path.isfile(path):
+        with open(path, "rb") as file:
+            content = file.read()
+        length[0] = len(content)
+    group.broadcast(length)
+    numbers = np.zeros(int(length[0]))
+    if group.rank == 0:
+        numbers[:] = np.frombuffer(content, np.uint8)
+    group.broadcast(numbers)
+    if group.rank and len(numbers):
+        with open(os.path.join(args.out, CHECKPOINT), "wb") as file:
+            file.write(numbers.astype(np.uint8).tobytes())
+
+
+def info_rows():
+    """``(name, value)`` pairs about the job, on every rank."""
+    MPI, group = distributed.message_passing.library(), distributed.mpi()
+    hosts = sorted(set(group.comm.allgather(MPI.Get_processor_name())))
+    threads = sorted(set(group.comm.allgather(get_num_threads())))
+    yield "MPI", MPI.Get_library_version().splitlines()[0].strip("\0 ")
+    yield "ranks", f"{group.size} on {len(hosts)} host{'s'[: len(hosts) != 1]}: {', '.join(hosts)}"
+    yield "a rank has", f"{' or '.join(map(str, threads))} thread{'s'[: threads != [1]]}"
+    buffer, times = np.ones(NUMBERS), []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        group.sum(buffer)
+        times.append(time.perf_counter() - begun)
+        buffer[:] = 1
+    yield "sum", f"of {buffer.nbytes / 2**20:.0f} MiB over the ranks: {1e3 * float(np.median(times)):.2f} ms"
+
+
+def rank():
+    """Which rank of the job this is."""
+    return distributed.message_passing.library().COMM_WORLD.Get_rank()

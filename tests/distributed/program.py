@@ -1,0 +1,177 @@
+"""What the tests on processes run on every rank: ``mpiexec -n 2 python -m mpi4py program.py SCENARIO [FOLDER]``."""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import sys
+
+import numpy as np
+
+import fastsvgp as fs
+from fastsvgp.ranks import Team
+from fastsvgp.train import checkpoints
+
+N, D, M = 53, 2, 6
+OPTIONS = {"batch_size": 17, "rng": 3, "natural_step_size": 0.1}
+
+
+def problem():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (N, D))
+    Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
+    q = fs.Whitened(np.zeros(M), np.eye(M))
+    return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, fs.Gaussian(0.1)), X, Y
+
+
+def distance(one, other):
+    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
+    return max(float(np.max(np.abs(np.subtract(a, b)))) for (_, _, a), (_, _, b) in pairs if a is not None)
+
+
+def digest(model):
+    return hashlib.md5(b"".join(np.ascontiguousarray(a).tobytes() for _, _, a in fs.leaves(model) if a is not None)).hexdigest()
+
+
+def tell(group, **said):
+    """One line, whole, from each rank."""
+    os.write(1, (json.dumps({"rank": group.rank} | said) + "\n").encode())
+
+
+def equal(group, folder):
+    """The numbers of one process; sizes of arrays from one number on."""
+    model, X, Y = problem()
+    sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
+    own = fs.distributed.mpi(rows="own")
+    cut = slice(0, 1) if own.rank == 0 else slice(*(1 + (N - 1) * (own.rank + i - 1) // (own.size - 1) for i in range(2)))
+    cut = slice(None) if own.size == 1 else cut
+    pairs = {
+        "fit": lambda **g: fs.fit(model, X, Y, steps=200 if group.size == 2 else 40, **OPTIONS, **g)[0],
+        "bound": lambda **g: fs.elbo_and_grad(model, X, Y, num_data=99, **g)[1],
+        "step": lambda **g: fs.natural_step(model, X, Y, **g)[0],
+        "collapsed": lambda **g: fs.collapsed_bound_and_grad(sgpr, X, Y, **g)[1],
+        "sgpr": lambda **g: fs.fit(sgpr, X, Y, steps=3, **g)[0],
+    }
+    for name, function in pairs.items():
+        found = function(group=group)
+        tell(group, name=name, off=distance(found, function()), digest=digest(found))
+    found = fs.fit(model, X[cut], Y[cut], steps=20, batch_size=N, group=own)[0]
+    tell(group, name="own", off=distance(found, fs.fit(model, X, Y, steps=20, batch_size=N)[0]), digest=digest(found))
+
+
+def broken(*_):
+    raise ZeroDivisionError("of our own")
+
+
+def broken_call(ranks):
+    """A ``Team.call`` whose third call finds no positive definite matrix on these ranks."""
+    plain, count = Team.call, [0]
+
+    def call(self, facts, packings, compute, pending=None):
+        count[0] += 1
+
+        def other(share):
+            raise fs.NotPositiveDefinite((), 3, 1e-6, M, float)
+
+        return plain(self, facts, packings, other if count[0] == 3 and self.rank in ranks else compute, pending)
+
+    return call
+
+
+def hungry(plain):
+    count = [0]
+
+    def expected_log_prob(self, *arguments, **options):
+        count[0] += 1
+        if count[0] == 5:
+            raise MemoryError("8 GiB")
+        return plain(self, *arguments, **options)
+
+    return expected_log_prob
+
+
+def failures(group, folder):
+    """One after the other: each ends on all ranks, and the group goes on to be used."""
+    model, X, Y = problem()
+    rank, second = group.rank, group.rank == 1
+    hole = X.copy()
+    hole[30] = np.nan
+    call, expected, write = Team.call, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically
+
+    def fit(model=model, X=X, Y=Y, **options):
+        return fs.fit(model, X, Y, group=group, **{"steps": 10} | OPTIONS | options)[1]
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def with_full_disk():
+        checkpoints.files.write_atomically = full
+        return fit(checkpoint=os.path.join(folder, "full.npz"))
+
+    def with_broken(ranks):
+        Team.call = broken_call(ranks)
+        return fit()
+
+    def with_little_memory():
+        if second:
+            fs.Gaussian.expected_log_prob = hungry(expected)
+        return fit()
+
+    table = {
+        "nan": lambda: fit(X=hole if second else X),
+        "callback": lambda: fit(callback=lambda step, *_: step == 4 and broken()),
+        "callback at the end": lambda: fit(callback=lambda step, *_: step == 10 and broken()),
+        "validate": lambda: fit(validate=broken, validate_every=3),
+        "disk": with_full_disk,
+        "indefinite on all": lambda: with_broken({0, 1}),
+        "indefinite on one": lambda: with_broken({1}),
+        "memory": with_little_memory,
+        "shapes": lambda: fit(X=X[:, :1] if second else X),
+        "steps": lambda: fit(steps=10 + rank),
+        "model": lambda: fit(model=fs.SGPR(model.covariance, model.inducing, 0.1) if second else model),
+        "bound of other data": lambda: fs.elbo(model, X[:, :1] if second else X, Y, group=group),
+        "numbers": lambda: fs.elbo(model, X, Y, group=group, jitter=1e-6 * (1 + rank)),
+        "fine": fit,
+    }
+    for name, function in table.items():
+        try:
+            info = function()
+            tell(group, name=name, end=getattr(info, "reason", "value"), retries=getattr(info, "retries", 0))
+        except Exception as error:
+            tell(group, name=name, end=type(error).__name__, message=str(error))
+        Team.call, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = call, expected, write
+
+
+def escape(group, folder):
+    """An error in a program, between two calls."""
+    model, X, Y = problem()
+    fs.fit(model, X, Y, steps=3, group=group)
+    if group.rank == 1:
+        broken()
+    fs.fit(model, X, Y, steps=3, group=group)
+
+
+def long(group, folder):
+    """Until somebody ends it; a checkpoint every few steps, from which it goes on."""
+    model, X, Y = problem()
+    path = os.path.join(folder, "state.npz")
+    tell(group, pid=os.getpid())
+    resume = {"resume": path} if os.path.exists(path) else {}
+
+    def begun(step, *_):
+        if step % 200 == 0 and not os.path.exists(os.path.join(folder, "begun")):
+            open(os.path.join(folder, "begun"), "w").close()
+
+    steps = int(os.environ.get("STEPS", 10**6))
+    model, info = fs.fit(
+        model, X, Y, steps=steps, group=group, checkpoint=path, checkpoint_every=50, callback=begun, **OPTIONS, **resume
+    )
+    tell(group, end=info.reason, steps=info.steps, digest=digest(model))
+    sys.exit(130 if info.interrupted else 0)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    scenario, folder = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None
+    {"equal": equal, "failures": failures, "escape": escape, "long": long}[scenario](fs.distributed.mpi(), folder)

@@ -1,0 +1,364 @@
+"""Training on several ranks: the trajectory of one process, and one end for all, whatever happens."""
+
+import contextlib
+import errno
+import logging
+import os
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.ranks import Placed, Team
+from fastsvgp.train import checkpoints
+
+N, D, M = 53, 2, 6
+
+
+def problem(rng, likelihood=None, outputs=()):
+    X = rng.uniform(-2, 2, (N, D))
+    Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
+    q = fs.Whitened(np.zeros((*outputs, M)), np.broadcast_to(np.eye(M), (*outputs, M, M)).copy())
+    return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, likelihood or fs.Gaussian(0.1)), X, Y
+
+
+def classes(rng):
+    model, X, _ = problem(rng, fs.Softmax(3, num_samples=16), (3,))
+    return model, X, rng.integers(0, 3, N)
+
+
+def on_ranks(size, function, rows="all"):
+    return fs.distributed.threads(size, rows).run(function)
+
+
+def distance(one, other):
+    """The largest difference of two models, of all leaves."""
+    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
+    return max(np.max(np.abs(np.subtract(a, b))) for (_, _, a), (_, _, b) in pairs if a is not None)
+
+
+def ends(size, function, rows="all"):
+    """What each rank returns or raises."""
+
+    def work(group):
+        try:
+            return function(group)
+        except Exception as error:
+            return error
+
+    return on_ranks(size, work, rows)
+
+
+WAYS = {"adam": {}, "natural": {"natural_step_size": 0.1}, "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2}}
+
+
+@pytest.mark.parametrize("make", [problem, classes])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_trajectory_is_that_of_one_process(rng, make, way, size):
+    model, X, Y = make(rng)
+    options = {"steps": 200 if way == "natural" else 40, "batch_size": 17, "rng": 5, **WAYS[way]}
+    expected, info = fs.fit(model, X, Y, **options)
+    found = on_ranks(size, lambda group: fs.fit(model, X, Y, group=group, **options))
+    assert all(distance(other, found[0][0]) == 0 for other, _ in found)
+    close = 1e-11 if way == "natural" else 1e-9  # Adam divides what is almost zero by its size: rounding grows
+    assert distance(found[0][0], expected) < close
+    np.testing.assert_allclose(found[-1][1].values, info.values, rtol=close)
+    assert {one[1].reason for one in found} == {"steps"}
+
+
+def test_weights_whole_batches_and_lazily_read_rows(rng, tmp_path):
+    model, X, Y = problem(rng)
+    weights = rng.integers(0, 3, N).astype(float)
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for batch_size in (17, N):
+        options = {"steps": 12, "batch_size": batch_size, "rng": 5, "weights": weights}
+        expected, _ = fs.fit(model, X, Y, **options)
+        found = on_ranks(3, lambda group, options=options: fs.fit(model, mapped, Y, group=group, **options))
+        assert distance(found[2][0], expected) < 1e-12
+
+
+def test_a_rank_reads_its_part_of_the_rows_alone(rng):
+    model, X, Y = problem(rng)
+
+    class Watched:
+        def __init__(self):
+            self.shape, self.dtype, self.read = X.shape, X.dtype, 0
+
+        def __len__(self):
+            return N
+
+        def __getitem__(self, rows):
+            part = X[rows]
+            self.read += len(part)
+            return part
+
+    def train(group):
+        watched = Watched()
+        fs.fit(model, watched, Y, steps=30, batch_size=20, rng=0, group=group)
+        return watched.read
+
+    for read in on_ranks(2, train):
+        assert 300 <= read <= 310  # 30 steps, and a look at the first batch before; a row that comes twice is read once
+
+
+def test_shards_of_their_own(rng):
+    model, X, Y = problem(rng)
+    cuts = [0, 1, 20, N]  # one row on a rank
+
+    def train(group, **options):
+        own = slice(cuts[group.rank], cuts[group.rank + 1])
+        return fs.fit(model, X[own], Y[own], rng=3, group=group, **options)
+
+    expected, _ = fs.fit(model, X, Y, steps=20, batch_size=N, rng=3)
+    found = on_ranks(3, lambda group: train(group, steps=20, batch_size=N), "own")
+    assert distance(found[0][0], expected) < 1e-12
+    found = on_ranks(3, lambda group: train(group, epochs=30, batch_size=12), "own")
+    assert all(distance(other, found[0][0]) == 0 for other, _ in found)
+    assert fs.elbo(found[0][0], X, Y) > fs.elbo(model, X, Y)
+    (alone,), (one, _) = on_ranks(1, lambda group: fs.fit(model, X, Y, steps=9, batch_size=7, rng=3, group=group), "own"), fs.fit(
+        model, X, Y, steps=9, batch_size=7, rng=3
+    )
+    assert distance(alone[0], one) == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_an_sgpr_by_a_search_on_rank_0(rng, size):
+    model, X, Y = problem(rng)
+    sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
+    seen = []
+    expected, info = fs.fit(sgpr, X, Y, steps=8)
+    for rows in ("all", "own"):
+
+        def train(group):
+            own = slice(None) if group.rows == "all" else slice(*(N * (group.rank + i) // size for i in range(2)))
+            return fs.fit(sgpr, X[own], Y[own], steps=8, group=group, callback=lambda *told: seen.append(told[0]) and False)
+
+        found = on_ranks(size, train, rows)
+        assert all(distance(other, found[0][0]) == 0 for other, _ in found)
+        np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-9)
+        assert distance(found[0][0], expected) < 1e-6  # line searches make more of rounding
+    assert seen == [*range(1, 9)] * 2
+
+
+def test_resuming_on_another_number_of_ranks(rng, tmp_path):
+    model, X, Y = problem(rng)
+    options, path = {"batch_size": 17, "natural_step_size": 0.1}, tmp_path / "state.npz"
+    expected, info = fs.fit(model, X, Y, steps=30, rng=5, **options)
+    on_ranks(3, lambda group: fs.fit(model, X, Y, steps=13, rng=5, group=group, checkpoint=path, **options))
+
+    def resume(group):
+        seen_by_rank_0 = path if group.rank == 0 else tmp_path / "nowhere.npz"
+        return fs.fit(model, X, Y, steps=30, rng=99, group=group, resume=seen_by_rank_0, **options)
+
+    for size in (1, 2):
+        found = on_ranks(size, resume)
+        assert distance(found[-1][0], expected) < 1e-11 and len(found[-1][1].values) == 30
+    assert distance(fs.fit(model, X, Y, steps=30, resume=path, **options)[0], expected) < 1e-11
+    for error in ends(2, lambda group: fs.fit(model, X, Y, steps=30, group=group, resume=tmp_path / "nowhere.npz", **options)):
+        assert isinstance(error, (OSError, fs.RemoteError)) and "nowhere" in str(error)
+
+
+def test_rank_0_validates_and_all_have_its_best(rng):
+    model, X, Y = problem(rng)
+    calls, scores = [], iter([1.0, 5.0, 2.0, 3.0, 0.0, 0.0])
+
+    def validate(model):
+        calls.append(float(model.likelihood.variance))
+        return next(scores)
+
+    options = {"steps": 40, "batch_size": 17, "rng": 1, "validate_every": 3}
+    found = on_ranks(2, lambda group: fs.fit(model, X, Y, group=group, validate=validate, patience=2, **options))
+    assert [one[1].reason for one in found] == ["patience"] * 2 and [one[1].steps for one in found] == [12, 12]
+    assert len(calls) == 4
+    assert [float(one[0].likelihood.variance) for one in found] == [calls[1]] * 2
+    np.testing.assert_array_equal(found[0][1].scores, found[1][1].scores)
+
+
+def test_patience_with_the_objective_is_decided_alike(rng):
+    model, X, Y = problem(rng)
+    options = {"steps": 300, "batch_size": 5, "rng": 1, "patience": 4}
+    expected = fs.fit(model, X, Y, **options)[1]
+    found = on_ranks(3, lambda group: fs.fit(model, X, Y, group=group, **options))
+    assert [(one[1].reason, one[1].steps) for one in found] == [("patience", expected.steps)] * 3 and expected.steps < 300
+
+
+@pytest.mark.parametrize("at", [4, 10])
+def test_a_callback_ends_all_after_the_same_step(rng, at):
+    """At the last step too, where there is no sum of another one to say so."""
+    model, X, Y = problem(rng)
+    found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, callback=lambda step, *_: step == at))
+    assert [(one[1].reason, one[1].steps) for one in found] == [("callback", at)] * 3
+
+
+def broken(*_):
+    raise ZeroDivisionError("of our own")
+
+
+FAILURES = {
+    "callback": {"callback": lambda step, *_: step == 4 and broken()},
+    "callback at the end": {"callback": lambda step, *_: step == 10 and broken()},
+    "validate": {"validate": broken, "validate_every": 3},
+    "validate at the end": {"validate": broken, "validate_every": 30},
+}
+
+
+@pytest.mark.parametrize("kind", ["svgp", "sgpr"])
+@pytest.mark.parametrize("failure", FAILURES)
+def test_errors_of_rank_0_end_all(rng, failure, kind, tmp_path):
+    model, X, Y = problem(rng)
+    if kind == "sgpr":
+        if "validate" in FAILURES[failure]:
+            pytest.skip("an SGPR is not validated")
+        model = fs.SGPR(model.covariance, model.inducing, 0.3)
+    path = tmp_path / "state.npz"
+    first, *others = ends(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, checkpoint=path, **FAILURES[failure]))
+    assert isinstance(first, ZeroDivisionError) and "had done" in first.__notes__[0]
+    assert path.exists() and fs.load(path).step == (10 if "end" in failure else 3 if "validate" in failure else 4)
+    for other in others:
+        assert isinstance(other, fs.RemoteError) and (other.rank, other.message) == (0, "ZeroDivisionError: of our own")
+
+
+def test_bad_rows_of_one_rank(rng):
+    model, X, Y = problem(rng)
+
+    def train(group):
+        mine = X.copy()
+        if group.rank == 1:
+            mine[30] = np.nan
+        return fs.fit(model, mine, Y, steps=10, batch_size=17, rng=0, group=group)
+
+    first, second, third = ends(3, train)
+    assert isinstance(second, ValueError) and "index (30, 0)" in str(second)
+    for other in (first, third):
+        assert isinstance(other, fs.RemoteError) and other.rank == 1 and "index (30, 0)" in other.message
+
+
+def test_a_rank_without_memory(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    plain, calls = fs.Gaussian.expected_log_prob, []
+
+    def hungry(self, *arguments, **options):
+        calls.append(0)
+        if len(calls) == 8:
+            raise MemoryError("8 GiB")
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(fs.Gaussian, "expected_log_prob", hungry)
+    errors = ends(2, lambda group: fs.fit(model, X, Y, steps=10, batch_size=17, rng=0, group=group))
+    assert sorted(type(error).__name__ for error in errors) == ["MemoryError", "RemoteError"]
+    assert all("8 GiB" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("where", [{0, 1, 2}, {1}])
+def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, caplog, where):
+    """On all ranks, or on one, as rounding decides. Rank 0 alone tells of it."""
+    model, X, Y = problem(rng)
+    plain = Placed.__init__
+    failing, begun = set(where), []
+
+    def noting(self, group):
+        plain(self, group)
+        begun.append(group)
+
+    monkeypatch.setattr(Placed, "__init__", noting)
+    call = Team.call
+
+    def broken_once(self, facts, packings, compute, pending=None):
+        def other(share):
+            if self.rank in failing:
+                failing.discard(self.rank)
+                raise fs.NotPositiveDefinite((), 3, 1e-6, M, float)
+            return compute(share)
+
+        return call(self, facts, packings, other if pending is None else compute, pending)
+
+    monkeypatch.setattr(Team, "call", broken_once)
+    with caplog.at_level(logging.WARNING, "fastsvgp"):
+        found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group))
+    assert [one[1].retries for one in found] == [1] * 3
+    assert all(distance(other, found[0][0]) == 0 for other, _ in found)
+    assert len([record for record in caplog.records if "with jitter 1e-05" in record.message]) == 1
+
+
+def test_a_full_disk_is_no_end(rng, tmp_path, monkeypatch, caplog):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.files, "write_atomically", full)
+    model, X, Y = problem(rng)
+    train = lambda group: fs.fit(model, X, Y, steps=4, group=group, checkpoint=tmp_path / "s.npz", checkpoint_every=2)  # noqa: E731
+    assert [one[1].reason for one in on_ranks(2, train)] == ["steps"] * 2
+    assert sum("could not write" in record.message for record in caplog.records) == 3
+
+
+def test_ranks_that_drift_apart_are_brought_together(rng):
+    """As different processors round differently: a warning, and from then on rank 0's numbers."""
+    model, X, Y = problem(rng)
+
+    class Drifting:
+        def __init__(self, group):
+            self.group, self.rank, self.size, self.rows, self.sums = group, group.rank, group.size, group.rows, 0
+
+        def sum(self, buffer):
+            self.sums += 1
+            self.group.sum(buffer)
+            if self.rank == 1 and self.sums > 12 and len(buffer) > 20:
+                buffer[8] *= 1 + 1e-13
+
+        def broadcast(self, buffer):
+            self.group.broadcast(buffer)
+
+    def train(group):
+        return fs.fit(model, X, Y, steps=20, batch_size=17, rng=0, group=Drifting(group))
+
+    expected, _ = fs.fit(model, X, Y, steps=20, batch_size=17, rng=0)
+    with pytest.warns(UserWarning, match="different parameters"):
+        found = on_ranks(2, train)
+    assert distance(found[0][0], expected) < 1e-9 and distance(*(one[0] for one in found)) < 1e-9
+
+
+BAD = {
+    "columns": (lambda r, c: c | {"X": c["X"][:, :1]} if r else c, "shape of X"),
+    "dtype": (lambda r, c: c | {"X": c["X"].astype(np.float32)} if r else c, "dtype of X"),
+    "rows": (lambda r, c: c | {"X": c["X"][:-1], "Y": c["Y"][:-1]} if r else c, "rows of X"),
+    "model": (lambda r, c: c | {"model": fs.SGPR(c["model"].covariance, c["model"].inducing, 0.1)} if r else c, "`model`"),
+    "numbers": (lambda r, c: c | {"model": fs.replace(c["model"], mean=fs.ConstantMean(0.1 * r))}, "numbers of the model"),
+    "seed": (lambda r, c: c | {"rng": 7 + r}, "seed"),
+    "steps": (lambda r, c: c | {"steps": 10 + r}, "`steps`"),
+    "size": (lambda r, c: c | {"batch_size": 2}, "3 ranks and 2 rows"),
+    "lengths": (lambda r, c: c | {"Y": c["Y"][:-1]}, "same number of rows"),
+    "deep": (lambda r, c: c | {"model": fs.DeepGP((), fs.Gaussian(0.1))}, "trained by one process"),
+    "graph": (lambda r, c: c | {"graph": True}, "graph=True"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_other_arguments_are_named_at_the_start(rng, bad):
+    model, X, Y = problem(rng)
+    change, message = BAD[bad]
+
+    def train(group):
+        call = change(group.rank, {"model": model, "X": X, "Y": Y, "steps": 10, "rng": 0})
+        return fs.fit(call.pop("model"), call.pop("X"), call.pop("Y"), group=group, **call)
+
+    for error in ends(3, train):
+        assert isinstance(error, (ValueError, TypeError)) and message in str(error), error
+
+
+def test_an_empty_shard_is_refused(rng):
+    model, X, Y = problem(rng)
+    errors = ends(2, lambda group: fs.fit(model, X[: N * group.rank], Y[: N * group.rank], steps=3, group=group), "own")
+    assert isinstance(errors[0], ValueError) and "rank 0 has no rows" in str(errors[0])
+    assert isinstance(errors[1], fs.RemoteError) and errors[1].rank == 0
+
+
+def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model, X, Y = problem(rng)
+    path = tmp_path / "state.npz"
+    on_ranks(2, lambda group: fs.fit(model, X, Y, steps=2, group=group, checkpoint=path))
+    with contextlib.suppress(FileNotFoundError):
+        on_ranks(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
+    assert os.listdir(tmp_path) == ["state.npz"]

@@ -1,0 +1,169 @@
+"""The same on processes, started by an MPI: equal numbers, and failures of which none hangs."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+HERE = pathlib.Path(__file__).parent
+BESIDE = pathlib.Path(sys.executable).parent / "mpiexec"
+MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
+SECONDS = 60
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("mpi4py") is None or MPIEXEC is None,
+    reason="needs mpi4py and an mpiexec: pip install mpi4py mpich",
+)
+
+
+def started(size, *arguments, runner=("-m", "mpi4py"), **environment):
+    command = [MPIEXEC, "-n", str(size), sys.executable, *runner, str(HERE / "program.py"), *map(str, arguments)]
+    inherited = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_START"}
+    path = os.pathsep.join([str(HERE.parent.parent), inherited.get("PYTHONPATH", "")])
+    inherited |= {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | environment
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=inherited, start_new_session=True, **streams)
+
+
+def ended(process):
+    """``(code, lines of JSON, stderr)``; a program that hangs is ended, and fails the test."""
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(f"it hangs: {process.communicate()}") from None
+    return process.returncode, [json.loads(line) for line in out.splitlines() if line.startswith("{")], err
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_numbers_are_those_of_one_process(size):
+    code, said, err = ended(started(size, "equal"))
+    assert code == 0, err
+    for name, close in {"fit": 1e-11, "bound": 1e-10, "step": 1e-12, "collapsed": 1e-10, "sgpr": 1e-6, "own": 1e-11}.items():
+        found = [one for one in said if one["name"] == name]
+        assert len(found) == size and len({one["digest"] for one in found}) == 1, name
+        assert max(one["off"] for one in found) < close, name
+
+
+DUE = {  # what ranks 0 and 1 end in, and what both say
+    "nan": ("RemoteError", "BadEntry", "`X` contains nan at index (30, 0)"),
+    "callback": ("ZeroDivisionError", "RemoteError", "of our own"),
+    "callback at the end": ("ZeroDivisionError", "RemoteError", "of our own"),
+    "validate": ("ZeroDivisionError", "RemoteError", "of our own"),
+    "disk": ("steps", "steps", None),
+    "indefinite on all": ("steps", "steps", None),
+    "indefinite on one": ("steps", "steps", None),
+    "memory": ("RemoteError", "MemoryError", "8 GiB"),
+    "shapes": ("Disagreement", "Disagreement", "`shape of X` is [1] there, and [2] on rank 0"),
+    "steps": ("Disagreement", "Disagreement", "`steps` is '11' there, and '10' on rank 0"),
+    "model": ("Disagreement", "Disagreement", "`model` is 'SGPR' there, and 'SVGP' on rank 0"),
+    "bound of other data": ("Disagreement", "Disagreement", "`columns of X` is [1] there"),
+    "numbers": ("Disagreement", "Disagreement", "different parameters, or gave different arguments"),
+    "fine": ("steps", "steps", None),
+}
+
+
+def test_failures_end_on_all_ranks_and_the_group_lives_on(tmp_path):
+    code, said, err = ended(started(2, "failures", tmp_path))
+    assert code == 0, err
+    for name, (*ends, message) in DUE.items():
+        found = sorted((one for one in said if one["name"] == name), key=lambda one: one["rank"])
+        assert [one["end"] for one in found] == ends, found
+        assert message is None or all(message in one["message"] for one in found), found
+        assert "indefinite" not in name or all(one["retries"] == 1 for one in found)
+    assert err.count("could not write the checkpoint") == 1 and err.count("trying it again with jitter") == 2  # rank 0 says it
+
+
+def test_an_error_between_calls_ends_the_job():
+    begun = time.monotonic()
+    code, _, err = ended(started(2, "escape"))
+    assert code != 0 and err.count("ZeroDivisionError: of our own") == 1
+    assert time.monotonic() - begun < 40
+
+
+def running(process, folder):
+    """The pids of the ranks, by rank, once they train."""
+    deadline = time.monotonic() + SECONDS
+    while not (folder / "begun").exists():
+        assert process.poll() is None and time.monotonic() < deadline, ended(process)
+        time.sleep(0.02)
+    lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+    return [one["pid"] for one in sorted(lines, key=lambda one: one["rank"])]
+
+
+@pytest.mark.parametrize("who", ["all", "one"])
+def test_ctrl_c_ends_all_after_the_same_step(tmp_path, who):
+    """``mpiexec`` hands it to every rank; or somebody sends it to one."""
+    process = started(2, "long", tmp_path)
+    pids = running(process, tmp_path)
+    if who == "all":
+        process.send_signal(signal.SIGINT)
+    else:
+        os.kill(pids[1], signal.SIGINT)
+    code, said, err = ended(process)
+    assert code == 130, err
+    assert [one["end"] for one in said] == ["interrupted"] * 2 and len({(one["steps"], one["digest"]) for one in said}) == 1
+    assert fs.load(tmp_path / "state.npz").step == said[0]["steps"]
+
+
+def test_killed_at_any_moment_the_checkpoint_is_what_is_left(tmp_path):
+    """Five times; what goes on from there ends as if nothing had been."""
+    rng, pauses = np.random.default_rng(), []
+    for _ in range(5):
+        (tmp_path / "begun").unlink(missing_ok=True)
+        process = started(2, "long", tmp_path)
+        pids = running(process, tmp_path)
+        pauses.append(rng.uniform(0, 0.2))
+        time.sleep(pauses[-1])
+        os.kill(pids[rng.integers(2)], signal.SIGKILL)
+        code, *_ = ended(process)
+        assert code != 0
+    reached = fs.load(tmp_path / "state.npz").step
+    assert reached >= 150
+    total = str(reached + 100)
+    code, said, err = ended(started(2, "long", tmp_path, STEPS=total))
+    assert code == 0, err
+    straight = tmp_path / "straight"
+    straight.mkdir()
+    code, expected, err = ended(started(2, "long", straight, STEPS=total))
+    assert code == 0, err
+    assert {one["digest"] for one in said[-2:]} == {one["digest"] for one in expected[-2:]}, pauses
+
+
+def command(size, *arguments, **environment):
+    """The command line on ranks; ``(code, out, err)``."""
+    inherited = os.environ | {"PYTHONPATH": str(HERE.parent.parent), "OPENBLAS_NUM_THREADS": "1"} | environment
+    launcher = [MPIEXEC, "-n", str(size)] if size else []
+    done = subprocess.run(
+        [*launcher, sys.executable, "-m", "fastsvgp", *map(str, arguments)],
+        capture_output=True, text=True, timeout=SECONDS, env=inherited,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_line(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    np.savez(tmp_path / "data.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300))
+    options = "fit", tmp_path / "data.npz", "--steps", 20, "--inducing", 10, "--method", "svgp", "--quiet"
+    code, out, err = command(2, *options, "--mpi", "--out", tmp_path / "two")
+    assert (code, out, err) == (0, "", "")
+    code, _, err = command(0, *options, "--out", tmp_path / "one")
+    assert code == 0, err
+    one, two = (fs.load_fitted(tmp_path / name / "model.npz").model for name in ("one", "two"))
+    np.testing.assert_allclose(two.inducing, one.inducing, rtol=0, atol=1e-10)
+    assert sorted(os.listdir(tmp_path)) == ["data.npz", "one", "two"]
+    code, out, err = command(2, "fit", tmp_path / "nowhere.npz", "--mpi", "--out", tmp_path)
+    assert code == 2 and err.count("nowhere.npz") == 1
+    code, out, err = command(2, *options, "--out", tmp_path)
+    assert code == 2 and "with --mpi they are one training" in err

@@ -1,0 +1,122 @@
+"""Inducing inputs and lengthscales on ranks, and groups that are none."""
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+N, M = 61, 7
+
+
+def on_ranks(size, function, rows="all"):
+    return fs.distributed.threads(size, rows).run(function)
+
+
+CHOICES = lambda X, **g: fs.kmeans_inducing(X, M, rng=4, **g), lambda X, **g: fs.median_lengthscales(X, rng=4, **g)
+
+
+@pytest.mark.parametrize("choose", CHOICES)
+def test_of_all_rows_it_is_what_one_process_chooses(rng, choose):
+    X = rng.standard_normal((N, 2))
+    for found in on_ranks(3, lambda group: choose(X, group=group)):
+        np.testing.assert_array_equal(found, choose(X))
+
+
+def test_of_rows_of_their_own_ranks_choose_together(rng):
+    """Each rank sees a cluster of its own; all get the centres of all of them, and distances between them."""
+    clusters = [rng.uniform(-1, 1, (20, 2)) + [10 * r, 0] for r in range(3)]
+
+    def choose(group):
+        X = clusters[group.rank]
+        return fs.kmeans_inducing(X, 3, group=group), fs.median_lengthscales(X, group=group)
+
+    found = on_ranks(3, choose, "own")
+    for Z, lengthscales in found:
+        np.testing.assert_array_equal(Z, found[0][0])
+        np.testing.assert_array_equal(lengthscales, found[0][1])
+        np.testing.assert_allclose(np.sort(Z[:, 0]), [0, 10, 20], atol=1)
+        assert lengthscales[0] > 5
+
+
+def test_both_sets_of_a_pair(rng):
+    X = rng.standard_normal((N, 2))
+    found = on_ranks(2, lambda group: fs.kmeans_inducing(X, (4, 3), rng=0, group=group))
+    np.testing.assert_array_equal(found[0].O, found[1].O)
+    np.testing.assert_array_equal(found[1].Z, fs.kmeans_inducing(X, (4, 3), rng=0).Z)
+
+
+def test_what_rank_0_can_not_choose_ends_all(rng):
+    X = rng.standard_normal((5, 2))
+
+    def choose(group):
+        with pytest.raises((ValueError, fs.RemoteError), match="5") as caught:
+            fs.kmeans_inducing(X, 9, rng=0, group=group)
+        return caught.type
+
+    assert ValueError in on_ranks(2, choose)
+
+
+class Broken:
+    """A group in which something is wrong."""
+
+    def __init__(self, group, **changes):
+        self.rank, self.size, self.rows, self.sum, self.broadcast = group.rank, group.size, group.rows, group.sum, group.broadcast
+        self.__dict__ |= changes
+
+
+def nothing(buffer):
+    pass
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"sum": nothing}, "`group.sum` does not sum"),
+    ({"rows": "some"}, 'must be "all" or "own"'),
+])  # fmt: skip
+def test_groups_that_are_none(rng, changes, message):
+    X, Y = rng.standard_normal((N, 2)), rng.standard_normal(N)
+    model = fs.SVGP(fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1))
+
+    def call(group):
+        with pytest.raises(ValueError, match=message):
+            fs.elbo(model, X, Y, group=Broken(group, **changes))
+
+    on_ranks(2, call)
+    one = fs.distributed.threads(1)[0]
+    with pytest.raises(ValueError, match="`group.broadcast` must give each rank"):
+        fs.elbo(model, X, Y, group=Broken(one, broadcast=lambda buffer: buffer.fill(2)))
+    with pytest.raises(TypeError, match="lacks rank, size, rows, sum, broadcast"):
+        fs.elbo(model, X, Y, group=3)
+
+
+def test_threads_refuse_what_is_no_number():
+    for n in (0, -1, 1.5, True, "2"):
+        with pytest.raises(ValueError, match="`n` must be"):
+            fs.distributed.threads(n)
+    with pytest.raises(ValueError, match="`rows` must be"):
+        fs.distributed.threads(2, "some")
+
+
+def test_a_rank_that_leaves_ends_the_wait_of_the_others():
+    def work(group):
+        if group.rank == 1:
+            raise KeyError("gone")
+        group.sum(np.zeros(3))
+
+    with pytest.raises(KeyError, match="gone"):
+        on_ranks(3, work)
+
+
+def test_ranks_in_other_calls_are_told():
+    def work(group):
+        with pytest.raises(ValueError, match=r"exchange \[3, 4\] numbers"):
+            group.sum(np.zeros(3 + group.rank))
+
+    on_ranks(2, work)
+
+
+def test_models_that_one_process_trains(rng):
+    group = fs.distributed.threads(1)[0]
+    X = rng.standard_normal((9, 1))
+    layer = fs.Layer(fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), None)
+    with pytest.raises(TypeError, match="`group` is no option for DeepGP"):
+        fs.elbo(fs.DeepGP((layer,), fs.Gaussian(0.1)), X, X[:, 0], group=group)
