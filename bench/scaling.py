@@ -23,7 +23,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-SIZES, RANKS, FAR = ((1000, 1000), (1000, 4000), (512, 4096)), (1, 2, 4), (8, 32, 128, 512, 1024)
+SIZES, RANKS, FAR = ((1000, 1000), (1000, 2000), (1000, 4000), (512, 4096)), (1, 2, 4), (8, 32, 128, 512, 1024)
 STEPS, WARM = 12, 3
 NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}  # alpha, bytes a second: assumed
 

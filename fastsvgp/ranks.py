@@ -19,6 +19,7 @@ import numpy as np
 
 from . import check
 from .errors import BadEntry, InvalidSites, NotPositiveDefinite, RemoteError
+from .kernels.verdicts import on_device
 from .packing import Packing
 from .records import is_record, leaves, restricted
 
@@ -353,14 +354,14 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
                 if group.locate is not None and not told(error):
                     group.locate(error)
                 raise
-        start, x, y, w = rows_of(group, X, Y, weights)
+        locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
         count = share.exchange([float(len(x))])[0] if own else len(X)
         share.scale = check.data_scale(num_data, int(count))
         try:
             return function(model, x, y, **named(share, w, seed))
         except BadEntry as error:
-            if error.name in ("X", "Y", "weights") and error.index and not told(error):
-                error.index = (error.index[0] + start, *error.index[1:])
+            if not told(error):
+                locate(error)
             raise
 
     def named(share, w, seed):
@@ -387,18 +388,40 @@ def _of_data(group, X, Y, weights):
     return found | ({"rows of X": x[0]} if group.rows == "all" and x else {})
 
 
-def rows_of(group, X, Y, weights):
-    """``(start, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's."""
+def rows_of(group, X, Y, weights, inputs=False):
+    """``(locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
+
+    ``locate`` has a ``BadEntry`` name the row of what came. Where some part holds no row that counts, and nobody wants the
+    gradient in ``inputs``, the rows that count are parted.
+    """
     if group.rows == "own":
         if len(X) == 0:
             raise ValueError(f'rank {group.rank} has no rows: with rows="own" each rank needs at least one; use fewer ranks')
-        return 0, X, Y, weights
+        return lambda error: None, X, Y, weights
     if len(X) != len(Y):
         raise ValueError(f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
     if len(X) < group.size:
         raise ValueError(f"there are {group.size} ranks and {len(X)} rows: each rank needs at least one; use fewer ranks")
     start, stop = bounds(len(X), group.rank, group.size)
-    return start, X[start:stop], Y[start:stop], None if weights is None else weights[start:stop]
+    rows = slice(start, stop)
+    if weights is not None and not inputs:
+        counts = (on_host(weights) > 0).reshape(len(X), -1).any(axis=1)
+        counting = np.flatnonzero(counts)
+        parts = [counts[slice(*bounds(len(X), rank, group.size))] for rank in range(group.size)]
+        if len(counting) >= group.size and not all(part.any() for part in parts):
+            rows = counting[slice(*bounds(len(counting), group.rank, group.size))]
+
+    def locate(error):
+        if error.name in ("X", "Y", "weights") and error.index:
+            row = error.index[0]
+            error.index = (int(start + row if isinstance(rows, slice) else rows[row]), *error.index[1:])
+
+    return locate, X[rows], Y[rows], None if weights is None else weights[rows]
+
+
+def on_host(array):
+    """A copy of what lives on a device; all else as an array."""
+    return array.get() if on_device(array) else np.asarray(array)
 
 
 def _fingerprint(begun, model, *arguments):

@@ -21,7 +21,6 @@ from ..interrupts import obeyed
 from ..packing import Packing
 from ..records import leaves, replace
 from .arguments import rows as data_rows
-from .batches import NAMES
 from .info import FitInfo
 from .recorder import Ended, Recorder
 
@@ -46,13 +45,7 @@ class Session(ranks.Placed):
 
     def rows_of(self, X, Y, weights):
         """``(X, Y, weights)`` of this rank."""
-        start, *own = ranks.rows_of(self.group, X, Y, weights)
-
-        def locate(error):
-            if error.name in NAMES:
-                error.index = (error.index[0] + start, *error.index[1:])
-
-        self.locate = locate
+        self.locate, *own = ranks.rows_of(self.group, X, Y, weights)
         return own
 
     def begin(self, model):
@@ -97,7 +90,9 @@ def _facts(group, model, X, Y, options):
         raise ValueError(f'fit: rank {group.rank} has no rows: with rows="own" each rank needs some; use fewer ranks')
     counted = len(X)
     if weights is not None:
-        counted = int((np.asarray(weights).reshape(len(X), -1) > 0).any(axis=1).sum())
+        counted = int((ranks.on_host(weights).reshape(len(X), -1) > 0).any(axis=1).sum())
+    if group.rows == "own" and counted == 0:
+        raise ValueError(f"fit: no row of rank {group.rank} has a weight above 0; each rank needs one that counts")
     found = {"model": type(model).__name__, "shape of X": list(X.shape[1:]), "shape of Y": list(Y.shape[1:])}
     found |= {"dtype of X": str(X.dtype), "dtype of Y": str(Y.dtype), "rows": group.rows, "_rows": [len(X), counted]}
     if group.rows == "all":

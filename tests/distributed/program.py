@@ -160,12 +160,12 @@ def long(group, folder):
     resume = {"resume": path} if os.path.exists(path) else {}
 
     def begun(step, *_):
-        if step % 200 == 0 and not os.path.exists(os.path.join(folder, "begun")):
+        if step % 60 == 0 and not os.path.exists(os.path.join(folder, "begun")):
             open(os.path.join(folder, "begun"), "w").close()
 
     steps = int(os.environ.get("STEPS", 10**6))
     model, info = fs.fit(
-        model, X, Y, steps=steps, group=group, checkpoint=path, checkpoint_every=50, callback=begun, **OPTIONS, **resume
+        model, X, Y, steps=steps, group=group, checkpoint=path, checkpoint_every=20, callback=begun, **OPTIONS, **resume
     )
     tell(group, end=info.reason, steps=info.steps, digest=digest(model))
     sys.exit(130 if info.interrupted else 0)

@@ -152,6 +152,17 @@ def test_collapsed_bounds(rng, size, outputs):
         assert_same_on_all_and_close(found, expected, 1e-10)
 
 
+def test_weights_that_leave_out_all_rows_of_a_part(rng):
+    model, X, Y, options = problem(rng)
+    weights = np.r_[np.zeros(9), np.ones(N - 9)]
+    Y[:9], sgpr = np.nan, fs.SGPR(model.covariance, model.inducing, 0.2)
+    for call in (
+        lambda **g: fs.elbo_and_grad(model, X, Y, weights=weights, num_data=40, **options, **g),
+        lambda **g: fs.collapsed_bound_and_grad(sgpr, X, Y, weights=weights, **g),
+    ):
+        assert_same_on_all_and_close(on_ranks(3, lambda group, call=call: call(group=group)), call(), 1e-11)
+
+
 def test_float32_stays_float32(rng):
     model, X, Y, options = problem(rng)
     model = fs.tree_map(np.float32, model)
