@@ -20,6 +20,7 @@ from ..devices import home_of
 from ..kernels.cuda import loader
 from ..optim.flat import Unravel, replaced
 from ..records import leaves, tree_map
+from .options import refuse_following
 
 DTYPES = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
 
@@ -118,7 +119,7 @@ class SVGP(torch.nn.Module):
         num_data : float, optional
             Size of the whole data set, as of ``fastsvgp.elbo_and_grad``.
         **options
-            ``jitter``, ``rng`` and all else that ``fastsvgp.elbo_and_grad`` takes; tensors are handed on as arrays.
+            ``jitter``, ``weights``, ``rng`` and all else that ``fastsvgp.elbo`` takes; tensors are handed on as arrays.
 
         Returns
         -------
@@ -128,9 +129,10 @@ class SVGP(torch.nn.Module):
         Raises
         ------
         TypeError
-            Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient.
-            Else as ``fastsvgp.elbo_and_grad``.
+            Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient;
+            ``wrt`` or ``inputs``. Else as ``fastsvgp.elbo_and_grad``.
         """
+        refuse_following("interop.torch", options)
         parameters, device = self._tensors()
         others = {"Y": Y, **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)}}
         self._check(device, X=X, **others)
@@ -257,7 +259,8 @@ class _Predictions(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.inputs = (X,)
         with _at(X.device) as (array, tensor):
-            mean, var, ctx.vjp = predict_f_and_vjp(gp.model, array(X), jitter=jitter)
+            model = tree_map(lambda value: value.copy(), gp.model)  # fixed fields are buffers, and may change meanwhile
+            mean, var, ctx.vjp = predict_f_and_vjp(model, array(X), jitter=jitter)
             return tensor(mean), tensor(var)
 
     @staticmethod
