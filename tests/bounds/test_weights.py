@@ -206,9 +206,11 @@ def test_a_long_batch_goes_through_in_parts(rng, monkeypatch):
     assert_close(fs.elbo_and_grad(model, X, Y, weights=W, inputs=True, jitter=JITTER), whole)
 
 
-def test_on_blocks(rng):
+@pytest.mark.parametrize("columns", [None, 2])
+def test_on_blocks(rng, columns):
     model, X, Y = problem(rng)
-    model, (w, _) = fs.replace(model, mean=None), counts(rng)
+    model, w = fs.replace(model, mean=None), counts(rng)[0]
+    w = w if columns is None else np.stack([w, w[::-1]], axis=1)
     Y = without(Y, w, "gaussian")
     blocks = model.covariance.blocks(model.inducing, X)
     options = {"weights": w, "num_data": 100, "jitter": JITTER}
@@ -314,6 +316,21 @@ def test_deep_gps(rng, name):
         due, other = fs.natural_step(model, X[rows], Y[rows], draws=repeated, jitter=JITTER, monotone=monotone)
         assert info.value == pytest.approx(other.value, rel=1e-12)
         assert_close(stepped, due)
+
+
+def test_a_deep_gp_with_a_weight_for_each_target(rng):
+    """Of one layer it is the SVGP, its natural step too."""
+    model, X, Y = problem(rng)
+    model, W = fs.replace(model, mean=None), rng.gamma(1.0, 1.0, Y.shape)
+    W[::3, 0] = W[1::3, 1] = 0
+    Y = without(Y, W, "gaussian")
+    deep = fs.DeepGP((fs.Layer(model.covariance, model.inducing, model.posterior),), model.likelihood)
+    (value, grad), (expected, bars) = (fs.elbo_and_grad(one, X, Y, weights=W, jitter=JITTER) for one in (deep, model))
+    assert value == pytest.approx(expected, rel=1e-12)
+    for name in ("covariance", "inducing", "posterior"):
+        assert_close(getattr(grad.layers[0], name), getattr(bars, name))
+    (ours, _), (due, _) = (fs.natural_step(one, X, Y, weights=W, jitter=JITTER, step_size=0.4) for one in (deep, model))
+    assert_close(ours.layers[0].posterior, due.posterior)
 
 
 @each
