@@ -89,7 +89,8 @@ class SVGP(torch.nn.Module):
     def model(self):
         """The ``fastsvgp.SVGP`` that the parameters stand for now, where they live, in arrays of its own but for fixed fields.
 
-        Set to a model of the same shapes, as of ``fastsvgp.natural_step``, it gives the parameters, and the buffers, its values.
+        Set to a model of the same kinds and shapes, as of ``fastsvgp.natural_step``, it gives the parameters, and the buffers,
+        its values; ``ValueError`` for another one.
         """
         parameters, device = self._tensors()
         with _at(device) as (array, _):
@@ -97,6 +98,7 @@ class SVGP(torch.nn.Module):
 
     @model.setter
     def model(self, model):
+        self._check_alike(model)
         parameters, device = self._tensors()
         with torch.no_grad(), _at(device) as (array, tensor):
             home = array(_flat(parameters, device))
@@ -198,6 +200,16 @@ class SVGP(torch.nn.Module):
                 raise _half(name, value, f"{name}.float(), outside torch.autocast")
             if value.layout is not torch.strided:
                 raise TypeError(f"interop.torch: `{name}` must be dense, got {value.layout}; give {name}.to_dense()")
+
+    def _check_alike(self, model):
+        """Refuse a model of which the module would take the numbers alone: of other kinds, settings or shapes."""
+        if type(model) is not type(self._start):
+            raise TypeError(f"interop.torch: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+        here, there = (tree_map(lambda value: getattr(value, "shape", ()), one) for one in (self._start, model))
+        if repr(here) != repr(there):
+            ours, others = ({path: shape for path, _, shape in leaves(one)} for one in (here, there))
+            names = ", ".join(path for path in ours | others if ours.get(path) != others.get(path)) or "kinds or settings"
+            raise ValueError(f"interop.torch: `model` differs from the module in {names}: that has {here!r}, this is {there!r}")
 
     def _map(self, flat, paths):
         """The ``Unravel`` of these fields, in the dtype of the parameters and where the vector is."""

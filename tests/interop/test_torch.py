@@ -185,6 +185,28 @@ def test_natural_steps_beside_pytorch(rng):
     assert gp.likelihood.variance.grad is not None
 
 
+@pytest.mark.parametrize("fixed", [(), ("inducing", "posterior")], ids=str)
+def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
+    """Not even where it has leaves of these names, or such as tensors would broadcast; and nothing is taken of it."""
+    model, _, X, Y = gp_of(rng, likelihood=fs.StudentT(0.3, df=4.0))
+    gp = interop.SVGP(model, fixed=fixed)
+    X, Y = tensors(X, Y)
+    before, q = gp(X, Y).item(), model.posterior
+    for other, said in (
+        (fs.replace(model, posterior=fs.Marginal(q.mean, q.scale_tril)), "kinds or settings: .*Whitened.*Marginal"),
+        (fs.replace(model, covariance=fs.Matern32(1.0, np.ones(2))), "kinds or settings: .*RBF.*Matern32"),
+        (fs.replace(model, likelihood=fs.StudentT(0.5, df=9.0)), "kinds or settings: .*df=4.0.*df=9.0"),
+        (fs.replace(model, likelihood=fs.BernoulliLogit()), "likelihood.scale: "),
+        (fs.replace(model, mean=fs.ConstantMean(1.0)), "mean.value: "),
+        (fs.replace(model, covariance=fs.RBF(2.0, np.ones(2)), inducing=np.ones((1, 2))), r"inducing: .*\(6, 2\).*\(1, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=f"`model` differs from the module in {said}"):
+            gp.model = other
+    with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got OrderedDict"):
+        gp.model = gp.state_dict()
+    assert gp(X, Y).item() == before
+
+
 def test_what_requires_no_gradient_costs_none(rng, monkeypatch):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
