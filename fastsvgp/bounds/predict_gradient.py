@@ -15,7 +15,7 @@ from .elbo import SVGP
 from .passes import layer_pass
 from .predict import NAMES, total, trailing
 
-KEEP_NUMBERS = 2**24  # of one (M, N) array: a pass keeps two or three of them an output, each 128 MiB in float64
+KEEP_NUMBERS = 2**24  # of an (M, N) array for each output, 128 MiB in float64 in all: a pass keeps them, and two more (M, N)
 
 
 @verdicts.retried
@@ -49,8 +49,8 @@ def predict_f_and_vjp(model, Xs, *, jitter=None):
     Notes
     -----
     As long as ``predict_f`` takes, and as the reverse of ``elbo_and_grad`` from marginals to inputs: nothing of M^3 beyond the
-    start. For ``Whitened``, one output: 2 M^2 N flops forward, 2 M^2 N back, and the covariance. Up to 2^24 numbers of Kuf the
-    first ``vjp`` finds what the forward pass left, and frees it; further calls, and longer ones, take the forward pass again.
+    start. For ``Whitened``, one output: 2 M^2 N flops forward, 2 M^2 N back, and the covariance. Up to P M N = 2^24 the first
+    ``vjp`` finds what the forward pass left, and frees it; further calls, and longer ones, take the forward pass again.
 
     A prediction depends on its own row of ``Xs`` alone, so two calls give all derivatives of one output:
     ``vjp(np.ones(N), None)`` has those of each mean in its row, ``vjp(None, np.ones(N))`` those of each variance.
@@ -88,11 +88,12 @@ class _Way:
 
     def forward(self):
         """Marginals (..., N)."""
-        keeps, parts = self.layer.num_inducing * len(self.X) <= KEEP_NUMBERS, []
+        parts = []
         for start in self.starts:
             part, rows = self._run(start)
             parts.append(part)
-            if keeps:
+            outputs = part.mean.size // part.mean.shape[-1]
+            if outputs * self.layer.num_inducing * len(self.X) <= KEEP_NUMBERS:
                 self.rows[start] = rows
         return Marginals(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("mean", "var")))
 

@@ -21,6 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from ..bounds.elbo import elbo, elbo_and_grad
 from ..kernels.verdicts import on_device
 from ..optim.flat import Unravel
+from .options import refuse_following
 
 PATIENCE = 60.0  # seconds for arguments to come; copies of them take less than one
 
@@ -38,7 +39,9 @@ def bound(unravel, num_data=None, **options):
     num_data : float, optional
         Size of the whole data set, as of ``fastsvgp.elbo_and_grad``.
     **options
-        ``jitter``, ``rng`` (a whole number: JAX may call as often as it likes) and all else that ``elbo_and_grad`` takes.
+        ``jitter``, ``weights``, ``rng`` (a whole number: JAX may call as often as it likes) and all else that ``elbo`` takes.
+        Arrays among them are constants: ``bound`` may be called inside of a function that JAX transforms, but not with what it
+        transforms there.
 
     Returns
     -------
@@ -48,6 +51,8 @@ def bound(unravel, num_data=None, **options):
 
     Raises
     ------
+    TypeError
+        ``unravel`` of a model on a device, ``wrt`` or ``inputs`` among the options, an option that JAX traces.
     TypeError, ValueError
         Of ``f``, while it is traced: half precision, wrong shapes, a derivative in ``Y``. What ``elbo_and_grad`` raises comes as
         the runtime error of JAX for callbacks, with our message in it.
@@ -73,7 +78,8 @@ def bound(unravel, num_data=None, **options):
         raise TypeError(f"interop.jax: `unravel` must be what fastsvgp.ravel gives beside the vector, got {came}")
     if on_device(unravel.home):
         raise TypeError("interop.jax: the model of `unravel` lives on a device; take fastsvgp.ravel(fastsvgp.to_host(model))")
-    options = {"num_data": num_data, **options}
+    refuse_following("interop.jax", options)
+    options = {name: _constant(name, value) for name, value in {"num_data": num_data, **options}.items()}
 
     @functools.cache  # one function for all calls: JAX compiles each that it has not seen
     def host_value(dtype):
@@ -123,6 +129,16 @@ def bound(unravel, num_data=None, **options):
         return differentiable(vector, X, Y)
 
     return f
+
+
+def _constant(name, value):
+    """An option, an array of JAX as one of NumPy: what a callback is not given it must not wait for."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"interop.jax: the option `{name}` is traced, and options are constants of the bound; give an array from outside of "
+            "the functions that JAX transforms"
+        )
+    return np.asarray(value) if isinstance(value, jax.Array) else value
 
 
 def _numpy(*arguments):

@@ -20,6 +20,7 @@ from ..devices import home_of
 from ..kernels.cuda import loader
 from ..optim.flat import Unravel, replaced
 from ..records import leaves, tree_map
+from .options import refuse_following
 
 DTYPES = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}
 
@@ -88,7 +89,8 @@ class SVGP(torch.nn.Module):
     def model(self):
         """The ``fastsvgp.SVGP`` that the parameters stand for now, where they live, in arrays of its own but for fixed fields.
 
-        Set to a model of the same shapes, as of ``fastsvgp.natural_step``, it gives the parameters, and the buffers, its values.
+        Set to a model of the same kinds and shapes, as of ``fastsvgp.natural_step``, it gives the parameters, and the buffers,
+        its values; ``ValueError`` for another one.
         """
         parameters, device = self._tensors()
         with _at(device) as (array, _):
@@ -96,6 +98,7 @@ class SVGP(torch.nn.Module):
 
     @model.setter
     def model(self, model):
+        self._check_alike(model)
         parameters, device = self._tensors()
         with torch.no_grad(), _at(device) as (array, tensor):
             home = array(_flat(parameters, device))
@@ -118,7 +121,7 @@ class SVGP(torch.nn.Module):
         num_data : float, optional
             Size of the whole data set, as of ``fastsvgp.elbo_and_grad``.
         **options
-            ``jitter``, ``rng`` and all else that ``fastsvgp.elbo_and_grad`` takes; tensors are handed on as arrays.
+            ``jitter``, ``weights``, ``rng`` and all else that ``fastsvgp.elbo`` takes; tensors are handed on as arrays.
 
         Returns
         -------
@@ -128,9 +131,10 @@ class SVGP(torch.nn.Module):
         Raises
         ------
         TypeError
-            Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient.
-            Else as ``fastsvgp.elbo_and_grad``.
+            Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient;
+            ``wrt`` or ``inputs``. Else as ``fastsvgp.elbo_and_grad``.
         """
+        refuse_following("interop.torch", options)
         parameters, device = self._tensors()
         others = {"Y": Y, **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)}}
         self._check(device, X=X, **others)
@@ -197,6 +201,16 @@ class SVGP(torch.nn.Module):
             if value.layout is not torch.strided:
                 raise TypeError(f"interop.torch: `{name}` must be dense, got {value.layout}; give {name}.to_dense()")
 
+    def _check_alike(self, model):
+        """Refuse a model of which the module would take the numbers alone: of other kinds, settings or shapes."""
+        if type(model) is not type(self._start):
+            raise TypeError(f"interop.torch: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+        here, there = (tree_map(lambda value: getattr(value, "shape", ()), one) for one in (self._start, model))
+        if repr(here) != repr(there):
+            ours, others = ({path: shape for path, _, shape in leaves(one)} for one in (here, there))
+            names = ", ".join(path for path in ours | others if ours.get(path) != others.get(path)) or "kinds or settings"
+            raise ValueError(f"interop.torch: `model` differs from the module in {names}: that has {here!r}, this is {there!r}")
+
     def _map(self, flat, paths):
         """The ``Unravel`` of these fields, in the dtype of the parameters and where the vector is."""
         dtype, device = _kind_of(self)
@@ -257,7 +271,8 @@ class _Predictions(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.inputs = (X,)
         with _at(X.device) as (array, tensor):
-            mean, var, ctx.vjp = predict_f_and_vjp(gp.model, array(X), jitter=jitter)
+            model = tree_map(lambda value: value.copy(), gp.model)  # fixed fields are buffers, and may change meanwhile
+            mean, var, ctx.vjp = predict_f_and_vjp(model, array(X), jitter=jitter)
             return tensor(mean), tensor(var)
 
     @staticmethod

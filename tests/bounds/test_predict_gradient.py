@@ -11,6 +11,7 @@ from test_elbo import COVARIANCES, MEANS, each_posterior, full_problem
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import predict_gradient
+from fastsvgp.bounds.layer import LayerPass
 
 JITTER = 1e-2
 each = pytest.mark.parametrize("posterior", EVERY)
@@ -125,6 +126,19 @@ def test_runs_of_rows_kept_or_not(rng, monkeypatch, posterior, keep, P):
     np.testing.assert_allclose((mean, var), whole[:2], rtol=1e-10, atol=1e-10)
     for _ in range(2):
         np.testing.assert_allclose(vjp(*bars), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("P", [None, 1, 3])
+def test_what_is_kept_is_bounded_whatever_the_outputs(rng, monkeypatch, P):
+    model, Xs = problem(rng, P=P)
+    numbers, runs, plain = 6 * 7 * (P or 1), [], LayerPass.forward
+    monkeypatch.setattr(LayerPass, "forward", lambda *a: runs.append(1) or plain(*a))
+    for keep, due in ((numbers, 1), (numbers - 1, 2)):
+        monkeypatch.setattr(predict_gradient, "KEEP_NUMBERS", keep)
+        mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
+        vjp(mean, var)
+        assert len(runs) == due
+        runs.clear()
 
 
 def test_derivatives_of_each_row_in_two_calls(rng):

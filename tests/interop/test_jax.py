@@ -138,6 +138,26 @@ def test_labels(rng):
     np.testing.assert_allclose(bar, unravel.pullback(vector, grad), rtol=1e-11, atol=1e-11)
 
 
+def test_weights_are_constants(rng, monkeypatch):
+    """Of NumPy or of JAX; a callback finds arrays of NumPy."""
+    model, X, Y = problem(rng)
+    w = np.arange(len(X)) % 3
+    Y[w == 0] = np.nan
+    seen, plain = [], interop.elbo_and_grad
+    monkeypatch.setattr(interop, "elbo_and_grad", lambda *a, **k: seen.append(k["weights"]) or plain(*a, **k))
+    for weights in (w, jnp.asarray(w)):
+        vector, unravel, f = function_of(model, weights=weights)
+        options = {"num_data": NUM_DATA, "jitter": JITTER, "weights": w, "inputs": True}
+        value, grad, X_bar = fs.elbo_and_grad(unravel(vector), X, Y, **options)
+        found, bars = jax.jit(jax.value_and_grad(f, argnums=(0, 1)))(vector, X, Y)
+        assert float(found) == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(bars[0], unravel.pullback(vector, grad), rtol=1e-11, atol=1e-11)
+        np.testing.assert_allclose(bars[1], X_bar, rtol=1e-11, atol=1e-11)
+    assert len(seen) == 2 and all(type(weights) is np.ndarray for weights in seen)
+    with pytest.raises(TypeError, match="the option `weights` is traced, and options are constants"):
+        jax.jit(lambda w: function_of(model, weights=w)[2](vector, X, Y))(w)
+
+
 # --- what cannot be -------------------------------------------------------------------------------------------------------
 
 
@@ -171,6 +191,9 @@ def test_bad_arguments(rng):
                 call(*arguments)
     with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
         jax.grad(f, argnums=2)(vector, X, Y)
+    for name in ("wrt", "inputs"):
+        with pytest.raises(TypeError, match=f"interop.jax: `{name}` is no option here, since what .* jax asks for; leave it out"):
+            function_of(model, **{name: ()})
     with pytest.raises(TypeError, match="`unravel` must be what fastsvgp.ravel gives beside the vector, got SVGP"):
         interop.bound(model)
 

@@ -185,6 +185,28 @@ def test_natural_steps_beside_pytorch(rng):
     assert gp.likelihood.variance.grad is not None
 
 
+@pytest.mark.parametrize("fixed", [(), ("inducing", "posterior")], ids=str)
+def test_another_kind_of_model_is_no_set_of_values(rng, fixed):
+    """Not even where it has leaves of these names, or such as tensors would broadcast; and nothing is taken of it."""
+    model, _, X, Y = gp_of(rng, likelihood=fs.StudentT(0.3, df=4.0))
+    gp = interop.SVGP(model, fixed=fixed)
+    X, Y = tensors(X, Y)
+    before, q = gp(X, Y).item(), model.posterior
+    for other, said in (
+        (fs.replace(model, posterior=fs.Marginal(q.mean, q.scale_tril)), "kinds or settings: .*Whitened.*Marginal"),
+        (fs.replace(model, covariance=fs.Matern32(1.0, np.ones(2))), "kinds or settings: .*RBF.*Matern32"),
+        (fs.replace(model, likelihood=fs.StudentT(0.5, df=9.0)), "kinds or settings: .*df=4.0.*df=9.0"),
+        (fs.replace(model, likelihood=fs.BernoulliLogit()), "likelihood.scale: "),
+        (fs.replace(model, mean=fs.ConstantMean(1.0)), "mean.value: "),
+        (fs.replace(model, covariance=fs.RBF(2.0, np.ones(2)), inducing=np.ones((1, 2))), r"inducing: .*\(6, 2\).*\(1, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=f"`model` differs from the module in {said}"):
+            gp.model = other
+    with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got OrderedDict"):
+        gp.model = gp.state_dict()
+    assert gp(X, Y).item() == before
+
+
 def test_what_requires_no_gradient_costs_none(rng, monkeypatch):
     _, gp, X, Y = gp_of(rng)
     X, Y = tensors(X, Y)
@@ -281,6 +303,43 @@ def test_labels_and_strided_tensors(rng):
     assert gp(X.T.contiguous().T, Y, rng=3, jitter=JITTER).item() == pytest.approx(value, rel=1e-12)
 
 
+@pytest.mark.parametrize("P", [None, 2])
+def test_weights_of_data(rng, P):
+    """As a tensor or as anything else that bounds take, for rows or for targets; a missing target is NaN."""
+    _, gp, X, Y = gp_of(rng, P=P, mean=fs.LinearMean(np.ones(2), 0.1) if P is None else None)
+    w = rng.permutation(np.arange(Y.size) % 3).reshape(Y.shape)
+    Y[w == 0] = np.nan
+    vector, unravel = fs.ravel(gp.model)
+    options = {"num_data": 70, "jitter": JITTER}
+    value, grad, X_bar = fs.elbo_and_grad(gp.model, X, Y, weights=w, inputs=True, **options)
+    X, Y, tensor = tensors(X, Y, w)
+    for weights in (tensor, tensor.float(), w, w.tolist()):
+        gp.zero_grad()
+        X.grad = None
+        bound = gp(X.requires_grad_(), Y, weights=weights, **options)
+        bound.backward()
+        assert bound.item() == pytest.approx(value, rel=1e-12)
+        np.testing.assert_allclose(X.grad, X_bar, rtol=1e-10, atol=1e-10)
+        pulled = unravel.pullback(vector, grad)
+        for path, part in unravel.slices.items():
+            np.testing.assert_allclose(gp.get_parameter(path).grad.reshape(-1), pulled[part], rtol=1e-10, atol=1e-10)
+    with pytest.raises(ValueError, match="`weights` must be zero or more"):
+        gp(X, Y, weights=-tensor)
+    with pytest.raises(TypeError, match="`weights` is torch.float16"):
+        gp(X, Y, weights=tensor.half())
+
+
+@pytest.mark.parametrize("fixed", [(), "covariance", "inducing", "posterior", "mean"])
+def test_a_way_back_is_that_of_the_model_then(rng, fixed):
+    """Whatever is done to parameters and buffers since."""
+    model, _, X, _ = gp_of(rng, mean=fs.LinearMean(np.ones(2), 0.1))
+    gp, (X,) = interop.SVGP(model, fixed=fixed), tensors(X)
+    mean, var = gp.predict(X.requires_grad_())
+    expected = torch.autograd.grad(mean.sum() + var.sum(), X, retain_graph=True)[0]
+    gp.model = fs.tree_map(lambda a: 1.3 * a, model)
+    np.testing.assert_allclose(torch.autograd.grad(mean.sum() + var.sum(), X)[0], expected, rtol=1e-9, atol=1e-11)
+
+
 def test_compiled_programs_call_it_as_it_is(rng):
     net, gp, X, Y = deep(rng)
     compiled = torch.compile(lambda X: gp(net(X), Y) * 2, backend="eager")
@@ -354,6 +413,9 @@ def test_other_bad_arguments(rng):
         gp(X * np.nan, Y)
     with pytest.raises(ValueError, match="`num_data` is 1, smaller than the batch"):
         gp(X, Y, num_data=1)
+    for name in ("wrt", "inputs"):
+        with pytest.raises(TypeError, match=f"interop.torch: `{name}` is no option here, since what .* torch asks for; leave it"):
+            gp(X, Y, **{name: ()})
     with pytest.raises(TypeError, match="`probs` is no option"):
         gp(X, Y, probs=3)
     with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got RBF"):
