@@ -13,15 +13,13 @@ _ROOMS = {
         "Marginals",
         "leaf",
         "leaves",
-        "load",
-        "load_with_extra",
         "record",
         "replace",
         "replace_at",
-        "save",
         "static",
         "tree_map",
     ),
+    "persistence": ("load", "load_with_extra", "save"),
     "inducing": ("InducingPair",),
     "devices": ("to_device", "to_host"),
     "row_files": ("row_files",),
@@ -88,6 +86,7 @@ _ROOMS = {
     "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
     "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
+    "bounds.predict_gradient": ("predict_f_and_vjp",),
     "layers.convolutional": ("ConvolutionalLayer",),
     "layers.layer": ("DeepGP", "Layer"),
     "layers.start": ("deep_gp",),
@@ -108,7 +107,7 @@ _ROOMS = {
     "cli.fitted": ("Fitted", "load_fitted"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-_MODULES = ("distributed", "kernels", "models", "schedules")
+_MODULES = ("distributed", "kernels", "models", "recipes", "schedules")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
 

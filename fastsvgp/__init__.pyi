@@ -5,6 +5,7 @@ from typing import Any, Literal, overload
 from . import distributed as distributed
 from . import kernels as kernels
 from . import models as models
+from . import recipes as recipes
 from .bases import (
     InducingBasis as InducingBasis,
 )
@@ -106,6 +107,9 @@ from .bounds.predict import (
 )
 from .bounds.predict import (
     sample_f as sample_f,
+)
+from .bounds.predict_gradient import (
+    predict_f_and_vjp as predict_f_and_vjp,
 )
 from .bounds.relevance import (
     optimal_precision as optimal_precision,
@@ -348,6 +352,15 @@ from .optim.variance_gap import (
 from .optim.variance_gap import (
     variance_interval as variance_interval,
 )
+from .persistence import (
+    load as load,
+)
+from .persistence import (
+    load_with_extra as load_with_extra,
+)
+from .persistence import (
+    save as save,
+)
 from .posteriors import (
     AbsorbedDualSites as AbsorbedDualSites,
 )
@@ -403,12 +416,6 @@ from .records import (
     leaves as leaves,
 )
 from .records import (
-    load as load,
-)
-from .records import (
-    load_with_extra as load_with_extra,
-)
-from .records import (
     record as record,
 )
 from .records import (
@@ -416,9 +423,6 @@ from .records import (
 )
 from .records import (
     replace_at as replace_at,
-)
-from .records import (
-    save as save,
 )
 from .records import (
     static as static,

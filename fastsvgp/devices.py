@@ -29,6 +29,11 @@ def to_device(tree, device="cuda"):
         No CuPy, no driver, no such device.
     MemoryError
         It does not fit: names the leaf.
+
+    Examples
+    --------
+    >>> on_gpu = fs.to_device(model, "cuda")  # doctest: +SKIP
+    >>> fs.elbo(on_gpu, X, Y)  # doctest: +SKIP
     """
     if not is_record(tree):
         raise TypeError(f"to_device: `tree` must be a fastsvgp record, got {type(tree).__name__}; for arrays use cupy.asarray")
@@ -47,7 +52,26 @@ def to_device(tree, device="cuda"):
 
 
 def to_host(tree):
-    """A copy of a model, or of any record, with NumPy arrays and numbers in place of those on a device."""
+    """A copy of a model, or of any record, with NumPy arrays and numbers in place of those on a device.
+
+    Parameters
+    ----------
+    tree : record
+
+    Returns
+    -------
+    record
+
+    Raises
+    ------
+    TypeError
+        This is no record.
+
+    Examples
+    --------
+    >>> fs.to_host(model).inducing.shape
+    (6, 1)
+    """
     if not is_record(tree):
         raise TypeError(f"to_host: `tree` must be a fastsvgp record, got {type(tree).__name__}; arrays have .get()")
     return tree_map(lambda v: v.get()[()] if on_device(v) else v, tree)

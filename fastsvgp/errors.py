@@ -24,6 +24,13 @@ class InvalidSites(ValueError):
 class NotPositiveDefinite(np.linalg.LinAlgError):
     """A matrix that should be positive definite could not be factorised.
 
+    Parameters
+    ----------
+    batch, pivot, jitter, size
+        As the attributes.
+    dtype : dtype
+        In which the factorisation ran.
+
     Attributes
     ----------
     batch : tuple of int
@@ -34,6 +41,15 @@ class NotPositiveDefinite(np.linalg.LinAlgError):
         The absolute amount that had been added to the diagonal.
     size : int
         Number of rows of the matrix.
+
+    Examples
+    --------
+    >>> twice = fs.replace(model, inducing=np.zeros((6, 1)))
+    >>> try:
+    ...     fs.elbo(twice, X, Y, jitter=0.0)
+    ... except fs.NotPositiveDefinite as error:
+    ...     print(error.pivot, error.size, error.jitter)
+    1 6 0.0
     """
 
     def __init__(self, batch, pivot, jitter, size, dtype):
@@ -109,8 +125,28 @@ class Diverged(ValueError):
 
 
 class VarianceClampWarning(RuntimeWarning):
-    """Rounding drove some marginal variances below eps * kff; they were set to that floor and counted."""
+    """Rounding drove some marginal variances below eps * kff; they were set to that floor and counted.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", fs.VarianceClampWarning)
+    ...     mean, var = fs.predict_f(model, X)
+    """
 
 
 class DataFileError(ValueError):
-    """A file of data, or a saved model, that cannot be read as what it should be."""
+    """A file of data, or a saved model, that cannot be read as what it should be.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> _ = open(path, "w").write("no model")
+    >>> try:
+    ...     fs.load(path)
+    ... except fs.DataFileError as error:
+    ...     print("is not a fastsvgp model" in str(error))
+    True
+    """

@@ -18,7 +18,19 @@ class InducingSets:
 
 @record
 class InducingPair(InducingSets):
-    """Two sets of inducing inputs: Z (M, D), and O (M2, D) for what Z leaves over."""
+    """Two sets of inducing inputs: Z, and O for what Z leaves over.
+
+    Parameters
+    ----------
+    Z : (M, D) array
+    O : (M2, D) array
+
+    Examples
+    --------
+    >>> pair = fs.InducingPair(Z=Z, O=np.linspace(-2, 2, 9)[:, None])
+    >>> fs.SVGP(covariance, pair, fs.at_prior(fs.WhitenedOrthogonal, covariance, pair), gaussian).posterior
+    WhitenedOrthogonal(mean_u=<float64 (6,)>, scale_tril_u=<float64 (6, 6)>, mean_v=<float64 (9,)>, scale_tril_v=<float64 (9, 9)>)
+    """
 
     Z: Any = leaf()
     O: Any = leaf()  # noqa: E741 (the name in the literature)

@@ -52,6 +52,11 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     About 2 (iterations + 1) M D flops a row. The seeding samples exactly from the k-means++ distribution (Arthur &
     Vassilvitskii 2007), but updates the distances of all rows for 64 new centres at a time: in between, a candidate drawn with
     the old distances d is kept with probability (d_new / d)^2.
+
+    Examples
+    --------
+    >>> fs.kmeans_inducing(X, 5, rng=0).shape
+    (5, 1)
     """
     if group is not None:
         rows = GATHERED if subset is None else subset
@@ -106,6 +111,13 @@ def patch_inducing(X, M, covariance, rng=None):
     -----
     It looks at some 20 000 patches, at least 10 M, of at most 1000 images or as many as that takes. Cost as of
     ``kmeans_inducing``.
+
+    Examples
+    --------
+    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, image_shape=(4, 4), patch_shape=(2, 2))
+    >>> images = np.arange(48.0).reshape(3, 16) ** 2
+    >>> fs.patch_inducing(images, 5, of_patches, rng=0).shape
+    (5, 4)
     """
     rng, (total, divided) = check.generator(rng), _sizes(M)
     if not hasattr(covariance, "geometry"):
@@ -164,6 +176,11 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     Notes
     -----
     subset * M^2 flops.
+
+    Examples
+    --------
+    >>> fs.greedy_variance_inducing(X, 5, covariance, rng=0).shape
+    (5, 1)
     """
     rng, (M, divided) = check.generator(rng), _sizes(M)
     if not is_record(covariance) or not hasattr(covariance, "check_dim"):
@@ -202,8 +219,8 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     X : (N, D) array
     rng : None, int or Generator
     ard : bool
-        True: one for each column, the median of |x_d - x'_d| over random pairs of rows times sqrt(D), so that the scaled
-        distance of a typical pair is about one in any number of dimensions. False: one for all, the median of |x - x'|.
+        True: one for each column, the median of ``|x_d - x'_d|`` over random pairs of rows times sqrt(D), so that the scaled
+        distance of a typical pair is about one in any number of dimensions. False: one for all, the median of ``|x - x'|``.
     subset : int
         How many random rows the pairs are drawn from.
     group : group of ``fs.distributed``, optional
@@ -213,6 +230,11 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     -------
     (D,) array in the dtype of X, or a float when ``ard`` is False
         Pairs that agree in a column do not count there; a constant column gets 1.
+
+    Examples
+    --------
+    >>> fs.median_lengthscales(X, rng=0).shape
+    (1,)
     """
     if group is not None:
         return from_rank_0.chosen(group, lambda X, rng: median_lengthscales(X, rng, ard, subset), X, rng, subset)
@@ -251,6 +273,12 @@ def pca_mean(X, P, rng=None, subset=None):
     Notes
     -----
     2 N D^2 + 9 D^3 flops, or so. Source: Salimbeni and Deisenroth 2017, section 2.2.
+
+    Examples
+    --------
+    >>> inputs = np.hstack([X, 2 * X, X**2])
+    >>> fs.pca_mean(inputs, 2, rng=0).weights.shape
+    (2, 3)
     """
     P, rng = check.whole("P", P), check.generator(rng)
     X, dtype, home = _rows("pca_mean", X, 1, rng, subset)

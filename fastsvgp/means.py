@@ -17,7 +17,13 @@ def _sum_to(bar, shape):
 
 
 class Mean:
-    """Base of mean functions of inputs X (N, D)."""
+    """Base of mean functions of inputs X (N, D).
+
+    Examples
+    --------
+    >>> isinstance(fs.ZeroMean(), fs.Mean)
+    True
+    """
 
     def __call__(self, X):
         """(N,), or (P, N) where the fields have a leading output axis."""
@@ -48,7 +54,13 @@ def _check_shape(mean, name, allowed):
 
 @record
 class ZeroMean(Mean):
-    """m(x) = 0."""
+    """m(x) = 0.
+
+    Examples
+    --------
+    >>> fs.ZeroMean()(X[:3])
+    array([0., 0., 0.])
+    """
 
     def __call__(self, X):
         return np.zeros_like(X, shape=len(X))
@@ -59,7 +71,18 @@ class ZeroMean(Mean):
 
 @record
 class ConstantMean(Mean):
-    """m(x) = value. value : (), or (P,) for one an output."""
+    """m(x) = value.
+
+    Parameters
+    ----------
+    value : () or (P,)
+        One for all outputs, or one each.
+
+    Examples
+    --------
+    >>> fs.replace(model, mean=fs.ConstantMean(value=3.0)).mean(X[:2])
+    array([3., 3.])
+    """
 
     value: Any = leaf(default=0.0)
 
@@ -78,7 +101,19 @@ class ConstantMean(Mean):
 
 @record
 class LinearMean(Mean):
-    """m(x) = weights . x + bias. weights : (D,) or (P, D); bias : (), or (P,) for one an output."""
+    """m(x) = weights . x + bias.
+
+    Parameters
+    ----------
+    weights : (D,) or (P, D)
+    bias : () or (P,)
+        For all outputs, or one each.
+
+    Examples
+    --------
+    >>> fs.LinearMean(weights=np.array([1.0, -1.0]), bias=0.5)(np.array([[1.0, 2.0]]))
+    array([-0.5])
+    """
 
     weights: Any = leaf()
     bias: Any = leaf(default=0.0)
@@ -105,7 +140,14 @@ class LinearMean(Mean):
 
 @record
 class IdentityMean(Mean):
-    """m(x) = x: of as many outputs as there are inputs. What hidden layers of a deep GP start from."""
+    """m(x) = x: of as many outputs as there are inputs. What hidden layers of a deep GP start from.
+
+    Examples
+    --------
+    >>> fs.IdentityMean()(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([[1., 3.],
+           [2., 4.]])
+    """
 
     def __call__(self, X):
         return np.ascontiguousarray(X.T, like=X)

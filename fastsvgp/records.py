@@ -6,43 +6,66 @@ negative, and holds ``None`` for what nobody asked for.
 """
 
 import dataclasses
-import importlib
-import json
-import math
-import os
-import tokenize
-import zipfile
-import zlib
 from typing import Any, dataclass_transform
 
 import numpy as np
 
-from .catalogue import GONE, OURS
-from .errors import DataFileError, warn
-from .files import as_path, write_atomically
+from .catalogue import OURS
 
-FORMAT = "fastsvgp-record-2"
-READABLE = ("fastsvgp-record-1", FORMAT)  # the first one does not say which modules define records that are not ours
-COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the scaling that it works behind, columns, classes
-# what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
-DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
-           TypeError, ValueError, RuntimeError)  # fmt: skip
-SCRIPTS = {"__main__", "__mp_main__"}  # what Python calls the module of a script or notebook; the other in processes of its own
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
 
 
 def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
-    """A field that holds numbers. ``kind``: "real", "positive", "tril" (lower factor with a positive diagonal), "columns" (the
-    first of its columns, (m, k)), "symmetric" (of which the lower triangle is read).
+    """A field of a record that holds numbers.
 
     Type checkers see a default that is given by its name alone: ``leaf("positive", default=1.0)``.
+
+    Parameters
+    ----------
+    kind : {"real", "positive", "tril", "columns", "symmetric"}
+        "tril" is a lower factor with a positive diagonal, "columns" the first of its columns, (m, k); of a "symmetric" matrix the
+        lower triangle is read.
+    default : optional
+        As of a field of a dataclass.
+
+    Returns
+    -------
+    dataclasses.Field
+
+    Examples
+    --------
+    >>> @fs.record
+    ... class Ramp:
+    ...     rise: object = fs.leaf()
+    ...     run: object = fs.leaf("positive", default=1.0)
+    >>> [(path, kind) for path, kind, _ in fs.leaves(Ramp(2.0))]
+    [('rise', 'real'), ('run', 'positive')]
     """
     return dataclasses.field(default=default, metadata={"kind": kind})
 
 
 def static(default: Any = dataclasses.MISSING) -> Any:
-    """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients."""
+    """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients.
+
+    Parameters
+    ----------
+    default : optional
+        A field with a default is keyword-only.
+
+    Returns
+    -------
+    dataclasses.Field
+
+    Examples
+    --------
+    >>> @fs.record
+    ... class Tempered:
+    ...     scale: object = fs.leaf("positive")
+    ...     power: int = fs.static(default=2)
+    >>> [path for path, _, _ in fs.leaves(Tempered(0.5))]
+    ['scale']
+    """
     kw_only = dataclasses.MISSING if default is dataclasses.MISSING else True  # without a default as ``KW_ONLY`` says
     return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=kw_only)
 
@@ -51,8 +74,27 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 def record(cls):
     """Turn a class into a frozen record and make its name known to ``load``.
 
-    ``TypeError`` where a record of that name belongs to another module already, ours that nobody imported yet included: a file
-    knows records by their names. The same module may define it again, as a reload or the cell of a notebook does.
+    The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of records.
+
+    Returns
+    -------
+    type
+        The class, a frozen dataclass.
+
+    Raises
+    ------
+    TypeError
+        A record of that name belongs to another module already, ours that nobody imported yet included: a file knows records by
+        their names. The same module may define it again, as a reload or the cell of a notebook does.
+
+    Examples
+    --------
+    >>> @fs.record
+    ... class Affine:
+    ...     slope: object = fs.leaf()
+    ...     unit: str = fs.static(default="m")
+    >>> Affine(slope=2.0)
+    Affine(slope=2.0, unit='m')
     """
     name, module = cls.__name__, cls.__module__
     known = f"{__package__}.{OURS[name]}" if name in OURS else REGISTRY[name].__module__ if name in REGISTRY else module
@@ -83,6 +125,25 @@ def leaves(tree, prefix=""):
     """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
 
     Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None`` there that is no default.
+
+    Parameters
+    ----------
+    tree : record
+    prefix : str
+        What every path begins with.
+
+    Yields
+    ------
+    path : str
+    kind : str
+        As in ``leaf``.
+    value
+        An array, a number, or None.
+
+    Examples
+    --------
+    >>> [path for path, kind, value in fs.leaves(model)][:4]
+    ['covariance.variance', 'covariance.lengthscales', 'inducing', 'posterior.mean']
     """
     for name, kind in tree._record_fields:
         value = getattr(tree, name)
@@ -113,7 +174,24 @@ def missing(tree, prefix=""):
 
 
 def tree_map(f, tree, *others):
-    """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``."""
+    """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``.
+
+    Parameters
+    ----------
+    f : function
+        Of as many arguments as there are records.
+    tree, *others : record
+        Of one shape. Settings come from the first.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> fs.tree_map(lambda a, b: a + 0.5 * b, gaussian, fs.Gaussian(variance=0.2))
+    Gaussian(variance=0.2)
+    """
     fields = dict(tree.__dict__)
     for name, kind in tree._record_fields:
         if kind != "static":
@@ -153,14 +231,51 @@ def plus(new, old):
 
 
 def replace(tree, **changes):
-    """A copy of a record with some fields changed."""
+    """A copy of a record with some fields changed.
+
+    Parameters
+    ----------
+    tree : record
+    **changes
+        New values by the names of fields.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> fs.replace(model, likelihood=fs.StudentT(scale=0.3)).likelihood
+    StudentT(scale=0.3, df=4.0, num_nodes=20)
+    """
     return dataclasses.replace(tree, **changes)
 
 
 def replace_at(tree, path, value):
-    """A copy of a record with the leaf at a dotted path (``"covariance.parts.0.variance"``) changed.
+    """A copy of a record with the leaf at a dotted path changed.
 
-    Raises ``TypeError`` where this is no record or no path, ``ValueError`` where the record has no such field.
+    Parameters
+    ----------
+    tree : record
+    path : str
+        Such as "covariance.parts.0.variance".
+    value : array, float or record
+
+    Returns
+    -------
+    record
+
+    Raises
+    ------
+    TypeError
+        This is no record, or no path.
+    ValueError
+        The record has no such field.
+
+    Examples
+    --------
+    >>> fs.replace_at(model, "covariance.variance", 2.5).covariance.variance
+    2.5
     """
     if not is_record(tree):
         raise TypeError(f"replace_at: `tree` must be a fastsvgp record, got {type(tree).__name__}")
@@ -218,7 +333,20 @@ def _repr(self):
 class Blocks:
     """Covariance blocks of inducing inputs Z (M) and a batch X (N): the seam between covariances and posteriors.
 
-    ``Kuu`` (M, M), ``Kuf`` (M, N), ``kff`` (N,) = diag K(X, X); ``Kff`` (N, N) only for full predictive covariances.
+    Parameters
+    ----------
+    Kuu : (M, M)
+    Kuf : (M, N)
+    kff : (N,)
+        The diagonal of K(X, X).
+    Kff : (N, N), optional
+        Only for full predictive covariances.
+
+    Examples
+    --------
+    >>> blocks = covariance.blocks(Z, X)
+    >>> blocks.Kuu.shape, blocks.Kuf.shape, blocks.kff.shape
+    ((6, 6), (6, 40), (40,))
     """
 
     Kuu: Any = leaf()
@@ -229,213 +357,19 @@ class Blocks:
 
 @record
 class Marginals:
-    """Gaussian marginals of the latent function at a batch: ``mean`` and ``var``, both (..., N). The second seam."""
+    """Gaussian marginals of the latent function at a batch: the second seam.
+
+    Parameters
+    ----------
+    mean, var : (..., N)
+        Leading axes are outputs.
+
+    Examples
+    --------
+    >>> f = fs.Marginals(mean=np.zeros(3), var=np.ones(3))
+    >>> gaussian.predict_mean_and_var(f)[1]
+    array([1.1, 1.1, 1.1])
+    """
 
     mean: Any = leaf()
     var: Any = leaf()
-
-
-# --- persistence: one .npz, a JSON header and the leaves under their dotted paths; no pickle ---------------------------
-
-
-def _header(value):
-    if is_record(value):
-        name, fields = type(value).__name__, {n: _field_header(k, getattr(value, n)) for n, k in value._record_fields}
-        return {"type": name, "fields": fields} | ({} if name in OURS else {"module": type(value).__module__})
-    if is_parts(value):
-        return {"parts": [_header(v) for v in value]}
-    if value is None:
-        return None
-    return "float" if type(value) in (int, float) else "array"  # NumPy's numbers have a dtype to keep: they are not weak
-
-
-def _field_header(kind, value):
-    return {"static": value} if kind == "static" else _header(value)
-
-
-def _plain(value):
-    """NumPy's numbers, and arrays of them, for JSON: ``num_classes=Y.max() + 1`` is one."""
-    if not isinstance(value, (np.generic, np.ndarray)):
-        raise TypeError(f"save: {value!r} can not be stored; settings must be numbers, text, or lists of these")
-    plain = value.tolist()
-    if isinstance(plain, np.generic):  # numbers that Python has no like of, such as those of long double
-        raise TypeError(f"save: {value!r} of dtype {value.dtype} can not be stored; convert it with float(...)")
-    return plain
-
-
-def as_json(name, value):
-    """``value`` as JSON gives it back; TypeError calls it ``name`` where it can not be stored so."""
-    try:
-        return json.loads(json.dumps(value, default=_plain))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"{name} can not be stored ({error}); it must be numbers, text, or lists and dicts of these") from error
-
-
-def _resolve(header):
-    """The class of a record in a file. Modules of ours are imported for it and no others: what a file names must not run."""
-    name, module = header["type"], header.get("module")
-    if name in OURS and name not in REGISTRY:
-        importlib.import_module(f"{__package__}.{OURS[name]}")
-    if name not in REGISTRY:
-        if module is None:
-            whose = "which this version of fastsvgp does not know; if a module of yours defines it, import that"
-        elif module in SCRIPTS:
-            whose = "which the script defined that wrote it; define it, or import a module that does,"
-        else:
-            whose = f"which the module {module!r} defines; import it"
-        raise DataFileError(f"the file holds a record of type {name!r}, {whose} first, then load again")
-    # A class may have moved since, and there is one of a name at a time, so that the one at hand is most likely meant; its fields
-    # must be those of the file. A script is known by other names where it is imported, and that goes without a word.
-    here = REGISTRY[name].__module__
-    if module not in (None, here) and SCRIPTS.isdisjoint((module, here)):
-        warn(
-            f"the file holds a record of type {name!r} of the module {module!r}, and is loaded with the one of {here!r}; if "
-            "these are not the same, do not use it, and import the other module in place of this one"
-        )
-    return REGISTRY[name]
-
-
-def _build(header, arrays, path):
-    if header is None:
-        return None
-    if header in ("float", "array"):
-        value = arrays[path]
-        return float(value) if header == "float" else value[()] if value.ndim == 0 else value
-    if "parts" in header:
-        return tuple(_build(h, arrays, f"{path}.{i}") for i, h in enumerate(header["parts"]))
-    cls, fields = _resolve(header), {}
-    known = dict(cls._record_fields)
-    for name, h in header["fields"].items():
-        if isinstance(h, dict) and "static" in h:
-            value = tuple(h["static"]) if isinstance(h["static"], list) else h["static"]
-        else:
-            value = _build(h, arrays, f"{path}.{name}" if path else name)
-        if name in known:
-            fields[name] = value
-        else:
-            _drop(cls, name, value)
-    return cls(**fields)
-
-
-def _drop(cls, name, value):
-    """Pass over a setting that this record had in an earlier version, and warn where it mattered; refuse any other field."""
-    if name not in GONE.get(cls.__name__, {}):
-        raise DataFileError(
-            f"the file holds a record of type {cls.__name__!r} with a field {name!r}, which the one of the module "
-            f"{cls.__module__!r} does not have; load it with the version of that module that wrote it"
-        )
-    silent, advice = GONE[cls.__name__][name]
-    if value != silent:
-        warn(f"the file holds a {cls.__name__} with {name}={value!r}, which is no field of it any more: {advice}")
-
-
-def save(path, tree, **extra):
-    """Write a record to ``path`` as .npz: all of it or nothing.
-
-    Parameters
-    ----------
-    path : path-like
-        Written exactly as given; no suffix is added.
-    tree : record
-        Arrays may be on any device; they are stored as NumPy arrays.
-    **extra : JSON-serialisable
-        Stored beside it; ``load_with_extra`` gives them back.
-
-    Raises
-    ------
-    OSError
-        Disk full, no such folder...: an existing file at ``path`` is left as it was.
-    """
-    path = as_path("save: `path`", path)
-    if not is_record(tree):
-        raise TypeError(f"save: `tree` must be a fastsvgp record, got {type(tree).__name__}")
-    write_atomically(path, as_npz(tree, extra))
-
-
-def as_npz(tree, extra):
-    """A function that writes a record, and what is stored beside it, to an open file."""
-    header = json.dumps({"format": FORMAT, "tree": _header(tree), "extra": extra}, default=_plain)
-    arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
-    for path, array in arrays.items():
-        if array.dtype == object:  # NumPy would store a pickle, which nobody loads
-            raise TypeError(f"save: `{path}` can not be stored; it must be numbers, a record or a tuple of records")
-    return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
-
-
-def _check_sizes(path, stream):
-    """Refuse a file whose members claim more memory than the file itself has, before any of them is read."""
-    with zipfile.ZipFile(stream) as archive:
-        members = archive.infolist()
-        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise DataFileError(
-                f"{path} has compressed members, which may grow without limit, and fastsvgp.save makes none; if you trust the "
-                "file, write what numpy.load finds in it again with numpy.savez"
-            )
-        if sum(max(member.file_size, member.compress_size) for member in members) > stream.seek(0, os.SEEK_END):
-            raise DataFileError(f"{path} is damaged: its members claim more bytes than the file has")
-        for member in members:
-            with archive.open(member) as part:
-                read = getattr(np.lib.format, "read_array_header_{}_{}".format(*np.lib.format.read_magic(part)))
-                shape, _, dtype = read(part)
-                claimed, held = math.prod(shape) * dtype.itemsize, member.file_size - part.tell()
-            if claimed != held:
-                raise DataFileError(f"{path} is damaged: {member.filename} claims {claimed} bytes of numbers, and holds {held}")
-    stream.seek(0)
-
-
-def load_with_extra(path):
-    """Read a record that ``save`` wrote, and what was stored beside it.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    tree : record
-    extra : dict
-        The keyword arguments of ``save``, as JSON gives them back: tuples have become lists.
-
-    Raises
-    ------
-    OSError
-        No such file, or it cannot be opened.
-    DataFileError
-        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds; or it holds a
-        record of a module that was not imported, which the message names.
-    """
-    with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
-        try:
-            _check_sizes(path, stream)
-            with np.load(stream, allow_pickle=False) as file:
-                if "__fastsvgp__" not in file:
-                    raise DataFileError(f"{path} is not a fastsvgp model: it has no header. Write models with fastsvgp.save")
-                header = json.loads(str(file["__fastsvgp__"]))
-                if header.get("format") not in READABLE:
-                    reads = " and ".join(map(repr, READABLE))
-                    raise DataFileError(f"{path} has format {header.get('format')!r}; this version reads {reads}")
-                tree, extra = _build(header["tree"], file, ""), header["extra"]
-                if not is_record(tree) or not isinstance(extra, dict):
-                    raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
-                return tree, extra
-        except DataFileError:
-            raise
-        except DAMAGED as error:
-            raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
-
-
-def load(path):
-    """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
-
-    Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it
-    with its scaling.
-
-    Raises ``OSError`` and ``DataFileError`` as ``load_with_extra`` does.
-    """
-    tree, extra = load_with_extra(path)
-    if COMMAND_LINE in extra:
-        warn(
-            f"{path} was written by `fastsvgp fit`: its model works on standardised inputs and targets. "
-            "fastsvgp.load_fitted(path) loads it with its scaling and predicts in the units of the data; its .model is this one"
-        )
-    return tree

@@ -226,10 +226,17 @@ def of_means(posterior):
 
 
 def in_model(rng, name, model, batch=(), jitter=JITTER):
-    """``(model, random quantities)``: the same model with a posterior of this row, which fits its covariance."""
+    """``(model, random quantities)``: the same model with a posterior of this row, which fits its covariance.
+
+    Of two sets the inducing inputs, an array as they come, become a pair.
+    """
     Kuu = model.covariance.Kuu(model.inducing)
-    posterior = ROWS[name].make(rng, Kuu + jitter * np.eye(len(Kuu)), batch)
-    return fs.replace(model, posterior=posterior), ROWS[name].random(rng, len(Kuu))
+    M = len(Kuu)
+    model = fs.replace(model, posterior=EVERY[name].make(rng, Kuu + jitter * np.eye(M), batch))
+    if name in PAIRS:
+        split = M - max(1, M // 3)
+        model = fs.replace(model, inducing=fs.InducingPair(model.inducing[:split], model.inducing[split:]))
+    return model, EVERY[name].random(rng, M)
 
 
 @fs.record

@@ -1,6 +1,7 @@
 """The Python blocks of the README and of docs/.
 
-``python tests/readme.py FOLDER`` writes those of the README to files there, for a type checker.
+A block that needs a library which our tests do without says so behind its fence, "python needs torch". ``python tests/readme.py
+FOLDER`` writes the other ones of the README to files there, for a type checker.
 """
 
 import pathlib
@@ -9,20 +10,31 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"```python\n(.*?)```", re.S)
+BLOCK = re.compile(r"```python(?: needs (\w+))?\n(.*?)```", re.S)
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if BLOCK.search(page.read_text(encoding="utf-8")))
 
 
 def snippets(page=README):
-    return BLOCK.findall(page.read_text(encoding="utf-8"))
+    """Blocks that need nothing more than our tests do."""
+    return [block for needs, block in BLOCK.findall(page.read_text(encoding="utf-8")) if not needs]
 
 
-def run(page):
-    """Run the blocks of a page in order, as one script; the names that it leaves. Tracebacks show lines of the page."""
+def needs(page):
+    """What the other blocks of a page need."""
+    return sorted({name for name, _ in BLOCK.findall(page.read_text(encoding="utf-8")) if name})
+
+
+def run(page, having=()):
+    """Run the blocks of a page in order, as one script; the names that it leaves. Tracebacks show lines of the page.
+
+    Blocks that need what is not in ``having`` are left out.
+    """
     text, names = page.read_text(encoding="utf-8"), {"__name__": f"docs.{page.stem}"}
     for block in BLOCK.finditer(text):
-        lines_before = "\n" * text.count("\n", 0, block.start(1))
-        exec(compile(lines_before + block[1], str(page), "exec"), names)
+        if block[1] and block[1] not in having:
+            continue
+        lines_before = "\n" * text.count("\n", 0, block.start(2))
+        exec(compile(lines_before + block[2], str(page), "exec"), names)
     return names
 
 

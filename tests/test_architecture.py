@@ -1,11 +1,11 @@
 """The rooms and the direction of imports between them, held by reading the source.
 
     kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train, sklearn -> cli
+            -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
-    distributed: groups of ranks; ranks, packing: what bounds ask of them
-    records, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything; they import
-    nothing of ours but each other
+    distributed: groups of ranks; ranks, from_rank_0, packing: what bounds ask of them
+    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
+    they import nothing of ours but each other
 """
 
 import ast
@@ -19,7 +19,8 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
-FLOOR = {"records", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files", "interrupts"}
+FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
+FLOOR |= {"interrupts"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
     "kernels": {"errors"},
@@ -41,7 +42,14 @@ MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "bases", "covariances", "lik
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "packing", "from_rank_0", "initialise", "devices"}
-MAY_IMPORT["cli"] = MAY_IMPORT["train"] | {"train", "distributed", "ranks", FRONT_DOOR}
+MAY_IMPORT["interop"] = MAY_IMPORT["train"]
+MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
+MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
+MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
+# public names, and what has none: files, signals, progress on stderr, how records are laid out in files and in memory
+MAY_IMPORT["cli"] = {FRONT_DOOR, "recipes", "progress", "files", "interrupts", "records", "persistence", "inducing", "check"} | {
+    "layers", "bounds", "train", "kernels", "distributed", "ranks", "errors",
+}  # fmt: skip
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}
@@ -49,6 +57,9 @@ HEAVY_ALLOWED = {
     "kernels/cpu": LIGHT | {"numba", "llvmlite", "scipy"},
     "likelihoods": LIGHT | {"scipy"},  # and none of its submodules: see test_building_a_model_compiles_nothing
     "cli": LIGHT | {"scipy", "tqdm", "matplotlib", "sklearn"},
+    "sklearn": LIGHT | {"scipy", "sklearn"},
+    "interop/torch": LIGHT | {"torch"},
+    "interop/jax": LIGHT | {"jax"},
 }
 HOT = [PACKAGE / "kernels" / "cpu", PACKAGE / "posteriors", PACKAGE / "bounds", PACKAGE / "layers"]
 
@@ -128,7 +139,7 @@ def uses_importlib(tree):
 
 def test_names_are_resolved_at_run_time_in_three_places_only():
     found = {name_of(p) for p in FILES if uses_importlib(parse(p)) and room_of(p) != "cli"}
-    assert found <= {"__init__.py", "records.py", "kernels/dispatch.py"}
+    assert found <= {"__init__.py", "persistence.py", "kernels/dispatch.py"}
 
 
 def module_level(tree):

@@ -89,6 +89,7 @@ def cases():
         "collapsed_bound_and_grad": (fs.collapsed_bound_and_grad, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6, wrt=None)),
         "optimal_svgp": (fs.optimal_svgp, dict(sgpr=sgpr, X=X, Y=Y, jitter=1e-6)),
         "predict_f": (fs.predict_f, dict(model=model, Xs=X, full_cov=False, jitter=None, chunk_size=3)),
+        "predict_f_and_vjp": (fs.predict_f_and_vjp, dict(model=model, Xs=X, jitter=None)),
         "predict_y": (fs.predict_y, dict(model=model, Xs=X, jitter=None, chunk_size=3)),
         "predict_log_density": (fs.predict_log_density, dict(model=model, Xs=X, Ys=Y, jitter=None, chunk_size=3)),
         "sample_f": (fs.sample_f, dict(model=model, Xs=X, num_samples=2, rng=0, jitter=None)),

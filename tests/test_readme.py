@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from readme import PAGES, README, ROOT, run, snippets
+from readme import PAGES, README, ROOT, needs, run, snippets
 
 
 def test_the_python_block_runs():
@@ -20,10 +20,19 @@ def test_the_blocks_of_a_page_run_in_order(page):
     run(page)
 
 
+@pytest.mark.parametrize("page, needed", [(page, name) for page in (README, *PAGES) for name in needs(page)],
+                         ids=lambda x: getattr(x, "stem", x))  # fmt: skip
+def test_blocks_that_need_more_run_where_it_is(page, needed):
+    pytest.importorskip(needed)
+    run(page, having=(needed,))
+
+
 def test_pages_are_there_and_are_linked_to():
-    assert {page.stem for page in PAGES} >= {"covariance", "likelihood", "posterior", "model"}
+    assert {page.stem for page in PAGES} >= {"covariance", "likelihood", "posterior", "model", "getting_started"}
+    howto = ROOT / "docs" / "howto"
+    assert set(PAGES) >= set(howto.glob("*.md")) - {howto / "index.md"}
     links = re.findall(r"\]\((?!https?:)([^)#]+)", README.read_text(encoding="utf-8"))
-    assert {f"docs/{page.name}" for page in PAGES} <= set(links)
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(links)  # the site's own contents list the others
     assert not [link for link in links if not (ROOT / link).exists()]
 
 

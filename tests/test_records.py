@@ -14,11 +14,12 @@ import zipfile
 from typing import Any
 
 import format_1
+import format_2
 import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import catalogue, means, records
+from fastsvgp import catalogue, files, means, persistence, records
 
 
 def model():
@@ -77,8 +78,8 @@ def test_repr_shows_shapes_not_numbers():
 def test_save_and_load_round_trip(tmp_path):
     path = tmp_path / "model.npz"
     m = model()
-    records.save(path, m, columns=["a", "b"])
-    n, extra = records.load_with_extra(path)
+    persistence.save(path, m, columns=["a", "b"])
+    n, extra = persistence.load_with_extra(path)
     assert extra == {"columns": ["a", "b"]}
     assert repr(n) == repr(m) and isinstance(n.covariance.parts[0].variance, float)
     for (p, _, a), (q, _, b) in zip(fs.leaves(m), fs.leaves(n), strict=True):
@@ -87,7 +88,7 @@ def test_save_and_load_round_trip(tmp_path):
     assert fs.load(path).likelihood.num_classes == 3
     assert os.listdir(tmp_path) == ["model.npz"]
     with np.load(path, allow_pickle=False) as file:  # plain arrays: no pickle
-        assert json.loads(str(file["__fastsvgp__"]))["format"] == records.FORMAT
+        assert json.loads(str(file["__fastsvgp__"]))["format"] == persistence.FORMAT
 
 
 def test_numbers_of_numpy_keep_their_dtype(tmp_path):
@@ -110,8 +111,8 @@ def test_tuples_of_numbers_are_numbers(tmp_path):
 
 def test_settings_may_be_numbers_of_numpy(tmp_path):
     m = fs.replace(model(), likelihood=fs.RobustMax(num_classes=np.array([0, 1, 2]).max() + 1, epsilon=np.float32(0.25)))
-    records.save(tmp_path / "m.npz", m, edges=np.arange(3))
-    n, extra = records.load_with_extra(tmp_path / "m.npz")
+    persistence.save(tmp_path / "m.npz", m, edges=np.arange(3))
+    n, extra = persistence.load_with_extra(tmp_path / "m.npz")
     assert n.likelihood.num_classes == 3 and n.likelihood.epsilon == 0.25 and extra == {"edges": [0, 1, 2]}
     with pytest.raises(TypeError, match="save: .* can not be stored"):
         fs.save(tmp_path / "n.npz", fs.replace(m, likelihood=fs.RobustMax(num_classes=len)))
@@ -161,7 +162,7 @@ def test_what_is_no_path_and_what_json_can_not_hold_is_refused(tmp_path, capfd):
         fs.save(path, model(), scale=np.complex128(1j))
     assert os.listdir(tmp_path) == []
     fs.save(os.fsencode(path), model(), scale=np.float32(1.5))
-    assert records.load_with_extra(path)[1] == {"scale": 1.5}
+    assert persistence.load_with_extra(path)[1] == {"scale": 1.5}
 
 
 def test_links_are_followed_and_devices_are_written_to(tmp_path):
@@ -171,7 +172,7 @@ def test_links_are_followed_and_devices_are_written_to(tmp_path):
     assert (tmp_path / "link.npz").is_symlink() and fs.load(tmp_path / "target.npz").variance == 1.5
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    records.write_atomically(tmp_path / "pipe", lambda file: file.write(b"content"))
+    files.write_atomically(tmp_path / "pipe", lambda file: file.write(b"content"))
     assert os.read(reader, 100) == b"content"
     os.close(reader)
     assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 3
@@ -200,7 +201,7 @@ def test_wrong_files_are_named(tmp_path):
     with pytest.raises(fs.DataFileError, match="fastsvgp-record-99"):
         fs.load(other)
     alien = tmp_path / "alien.npz"
-    np.savez(alien, __fastsvgp__=np.array(json.dumps({"format": records.FORMAT, "tree": {"type": "Nope", "fields": {}}})))
+    np.savez(alien, __fastsvgp__=np.array(json.dumps({"format": persistence.FORMAT, "tree": {"type": "Nope", "fields": {}}})))
     with pytest.raises(fs.DataFileError, match="Nope"):
         fs.load(alien)
     with pytest.raises(FileNotFoundError):
@@ -355,15 +356,16 @@ def header_of(path):
         return json.loads(str(file["__fastsvgp__"]))
 
 
-def write(path, tree, version=records.FORMAT, **arrays):
+def write(path, tree, version=persistence.FORMAT, **arrays):
     """A file with any header."""
     with open(path, "wb") as file:
         np.savez(file, __fastsvgp__=np.array(json.dumps({"format": version, "tree": tree, "extra": {}})), **arrays)
 
 
 def test_the_catalogue_holds_our_records_and_no_others():
+    others = {"fastsvgp.__main__", "fastsvgp.interop.torch", "fastsvgp.interop.jax"}  # the last two need what tests do without
     for module in pkgutil.walk_packages(fs.__path__, "fastsvgp."):
-        if module.name != "fastsvgp.__main__":
+        if module.name not in others:
             importlib.import_module(module.name)
     ours = {name: cls.__module__ for name, cls in records.REGISTRY.items() if cls.__module__.startswith("fastsvgp.")}
     assert ours == {name: f"fastsvgp.{module}" for name, module in catalogue.OURS.items()}
@@ -408,7 +410,7 @@ def test_our_records_load_whatever_was_imported(tmp_path):
         fs.save(tmp_path / type(tree).__name__, tree)
     names = [type(tree).__name__ for tree in trees]
     assert names == ["PlateauState", "Trend", "OptimiserState", "ByFieldState", "Whitened", "SVGP", "TrainingState"]
-    program = "import sys; from fastsvgp.records import load; print(*(type(load(name)).__name__ for name in sys.argv[1:]))"
+    program = "import sys; from fastsvgp.persistence import load; print(*(type(load(name)).__name__ for name in sys.argv[1:]))"
     for order in (names, names[::-1]):
         done = subprocess.run([sys.executable, "-c", program, *order], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout.split() == order
@@ -416,7 +418,7 @@ def test_our_records_load_whatever_was_imported(tmp_path):
 
 @pytest.mark.parametrize("name", ["cli", "kernels", "fit", "os", "__main__", "train.state", "marked", "marked.Toy"])
 @pytest.mark.parametrize("module", [None, "os", "fastsvgp.cli", "marked"])
-@pytest.mark.parametrize("version", records.READABLE)
+@pytest.mark.parametrize("version", persistence.READABLE)
 def test_nothing_is_imported_that_a_file_names(tmp_path, monkeypatch, name, module, version):
     (tmp_path / "marked.py").write_text("import pathlib\npathlib.Path(__file__).with_name('mark').touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -441,7 +443,7 @@ def test_a_file_says_which_module_to_import(tmp_path, registry):
     Boulder = boulder("my_rocks")
     fs.save(path, fs.Sum((fs.RBF(variance=1.5), Boulder(np.array([2.0, 3.0]), shade="red"))))
     header = header_of(path)
-    assert header["format"] == records.FORMAT == "fastsvgp-record-2"
+    assert header["format"] == persistence.FORMAT == "fastsvgp-record-2"
     rbf, own = header["tree"]["fields"]["parts"]["parts"]
     assert own["module"] == "my_rocks" and "module" not in rbf and "module" not in header["tree"]
     assert type(fs.load(path).parts[1]) is Boulder and fs.load(path).parts[1].shade == "red"
@@ -518,9 +520,25 @@ def test_models_of_format_1(tmp_path, old):
     assert kinds == [fs.SVGP, fs.RBF, fs.Whitened, fs.Gaussian, fs.ConstantMean]
     assert_leaves(svgp, **expected)
     fs.save(tmp_path / "again", svgp)
-    assert header_of(tmp_path / "again")["format"] == records.FORMAT
+    assert header_of(tmp_path / "again")["format"] == persistence.FORMAT
     assert_leaves(fs.load(tmp_path / "again"), **expected)
     sgpr = fs.load(old("SGPR"))
+    assert type(sgpr) is fs.SGPR and sgpr.mean is None
+    assert_leaves(sgpr, **COMMON, noise_variance=0.25)
+
+
+def test_models_of_format_2(tmp_path):
+    """Whatever ``save`` writes later on."""
+    for name in ("SVGP", "SGPR"):
+        (tmp_path / name).write_bytes(format_2.content(name))
+        assert header_of(tmp_path / name)["format"] == "fastsvgp-record-2"
+    svgp, extra = fs.load_with_extra(tmp_path / "SVGP")
+    assert extra == {"note": [1, "two"]} and [type(part) for part in svgp.covariance.parts] == [fs.RBF, fs.Linear]
+    assert type(svgp.likelihood) is fs.StudentT and (svgp.likelihood.df, svgp.likelihood.num_nodes) == (3.0, 20)
+    expected = {f"covariance_parts_0_{name[11:]}": value for name, value in COMMON.items() if name.startswith("covariance")}
+    expected |= {"covariance_parts_1_variance": 0.5, "inducing": COMMON["inducing"], "posterior_mean": MEAN}
+    assert_leaves(svgp, **expected, posterior_scale_tril=TRIL, likelihood_scale=0.25, mean_value=0.125)
+    sgpr = fs.load(tmp_path / "SGPR")
     assert type(sgpr) is fs.SGPR and sgpr.mean is None
     assert_leaves(sgpr, **COMMON, noise_variance=0.25)
 

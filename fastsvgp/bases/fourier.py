@@ -29,6 +29,11 @@ class RandomFourier(Basis):
     Notes
     -----
     Source: Rahimi and Recht 2007; Evans and Nair 2018, section 4, whose prior precision diag(q / variance) is I here.
+
+    Examples
+    --------
+    >>> fs.RandomFourier(covariance, num_features=1000, seed=0)
+    RandomFourier(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), num_features=1000, seed=0)
     """
 
     width = 2

@@ -24,6 +24,11 @@ class InducingBasis(Basis):
     Notes
     -----
     Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
+
+    Examples
+    --------
+    >>> fs.InducingBasis(covariance, Z)
+    InducingBasis(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), inducing=<float64 (6, 1)>)
     """
 
     per_function = ("inducing",)

@@ -23,6 +23,12 @@ class RelevanceBasis(InducingBasis):
     Notes
     -----
     Source: Tipping 2001; Evans and Nair 2018, section 3 (QSRVM).
+
+    Examples
+    --------
+    >>> basis = fs.RelevanceBasis(covariance, inducing=X, precision=np.ones(40))
+    >>> [path for path, _, _ in fs.leaves(basis)]
+    ['covariance.variance', 'covariance.lengthscales', 'inducing', 'precision']
     """
 
     per_function = "inducing", "precision"

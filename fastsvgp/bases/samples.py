@@ -17,11 +17,25 @@ HERE = np.empty(0)
 class BasisSample(NamedTuple):
     """Units of a basis: functions, or frequencies of a ``RandomFourier``, of which each brings its cosine and its sine.
 
-    i : (s,) integers; j : (s',) integers drawn independently of i, or None
-    columns : (c,) integers drawn independently of both, or None: of the m columns of the factor C, dense or not. With them
-        estimators are those of the paper, without them the reduced ones, which take all columns exactly
-    weight_i, weight_j : how often each unit counts, a number or one for each; None: units of the basis / s, as of equal draws
-    weight_columns : the same of columns; None: m / c
+    Parameters
+    ----------
+    i : (s,) array of int
+    j : (s',) array of int, optional
+        Drawn independently of i.
+    columns : (c,) array of int, optional
+        Drawn independently of both, of the m columns of the factor C, dense or not. With them estimators are those of the paper,
+        without them the reduced ones, which take all columns exactly.
+    weight_i, weight_j : float or array, optional
+        How often each unit counts, a number or one for each; default: units of the basis / s, as of equal draws.
+    weight_columns : float or array, optional
+        The same of columns; default m / c.
+
+    Examples
+    --------
+    >>> sample = fs.BasisSample(i=np.array([0, 7]), j=np.array([3, 4]))
+    >>> value, grad, info = fs.sampled_bound_and_grad(weights, X, Y, sample)
+    >>> info.mean.shape
+    (40,)
     """
 
     i: Any
@@ -34,10 +48,21 @@ class BasisSample(NamedTuple):
 
 @dataclass(frozen=True)
 class SparseRows:
-    """A gradient that is zero but for some rows: ``rows`` (r,), unique and increasing, ``values`` (r, ...).
+    """A gradient that is zero but for some rows.
 
     On a device, where nobody waits to know how many rows are distinct, the last one may come again at the end. What stands there
     does not count; in gradients it is zeros.
+
+    Parameters
+    ----------
+    rows : (r,) array of int
+        Unique and increasing.
+    values : (r, ...) array
+
+    Examples
+    --------
+    >>> fs.SparseRows(rows=np.array([1, 3]), values=np.array([0.5, 2.0])).dense(5)
+    array([0. , 0.5, 0. , 2. , 0. ])
     """
 
     rows: Any
@@ -99,6 +124,12 @@ def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, 
     Notes
     -----
     Source: Evans and Nair 2018, Theorems 1 and 2, which draw with replacement.
+
+    Examples
+    --------
+    >>> sample = fs.draw_basis_sample(fs.RandomFourier(covariance, 1000), 20, rng=0)
+    >>> sample.i.shape, sample.j.shape
+    ((20,), (20,))
     """
     if not isinstance(scheme, str) or scheme not in SCHEMES:
         raise ValueError(f"draw_basis_sample: `scheme` must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r:.200}")

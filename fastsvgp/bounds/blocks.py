@@ -33,6 +33,13 @@ def elbo_and_grad_from_blocks(
     value : float
     bars : (Blocks, posterior record, likelihood record)
         Gradients of the value; ``Kuu`` symmetric.
+
+    Examples
+    --------
+    >>> blocks = covariance.blocks(Z, X)
+    >>> value, (blocks_bar, q_bar, gaussian_bar) = fs.elbo_and_grad_from_blocks(blocks, model.posterior, gaussian, Y)
+    >>> round(value - fs.elbo(model, X, Y), 9) + 0.0, blocks_bar.Kuf.shape
+    (0.0, (6, 40))
     """
     models.check_options("elbo_and_grad_from_blocks", Blocks, random, OPTIONS, "random")
 
@@ -91,6 +98,12 @@ def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
     Notes
     -----
     2 M^2 N flops for the first output, M^2 N for others, and M^3 / 3.
+
+    Examples
+    --------
+    >>> mean, var = fs.predict_from_blocks(covariance.blocks(Z, X), model.posterior)
+    >>> np.allclose(var, fs.predict_f(model, X)[1])
+    True
     """
     full_cov = check.flag("full_cov", full_cov)
     blocks, given, dtype, _ = _checked(blocks, _Model(posterior), full_cov=full_cov)

@@ -58,6 +58,13 @@ class SGPR:
     inducing : (M, D) array, or a record that the covariance takes
     noise_variance : float
     mean : Mean, optional
+
+    Examples
+    --------
+    >>> sgpr = fs.SGPR(covariance, inducing=Z, noise_variance=0.1)
+    >>> trained, info = fs.fit(sgpr, X, Y, steps=20)
+    >>> trained.noise_variance < 0.1
+    True
     """
 
     covariance: Any
@@ -69,7 +76,27 @@ class SGPR:
 @verdicts.retried
 @models.public(SGPR)
 def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
-    """The collapsed bound, in nats; arguments and errors as in ``collapsed_bound_and_grad``. 2 M^2 N flops."""
+    """The collapsed bound, in nats. 2 M^2 N flops.
+
+    Parameters
+    ----------
+    sgpr, X, Y, jitter, weights, group
+        As in ``collapsed_bound_and_grad``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``collapsed_bound_and_grad``.
+
+    Examples
+    --------
+    >>> round(fs.collapsed_bound(sgpr, X, Y), 3)
+    -4.474
+    """
     if group is not None and not isinstance(group, ranks.Share):
         sums = lambda: [ranks.of_collapsed(sgpr, Y)]  # noqa: E731
         return ranks.bound(group, collapsed_bound, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
@@ -113,6 +140,12 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None,
     4 M^2 N + 10/3 M^3 flops, for ``OrthogonalSGPR`` with M2 = M 14 M^2 N + 29 M^3; two (M, N) arrays beside the covariance
     block. On a device one copy to the host holds the value and
     whether all is well.
+
+    Examples
+    --------
+    >>> value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y)
+    >>> grad.inducing.shape
+    (6, 1)
     """
     if group is not None and not isinstance(group, ranks.Share):
         sums = lambda: [ranks.of_collapsed(sgpr, Y), ranks.of_gradient(sgpr, wrt)]  # noqa: E731
@@ -130,9 +163,12 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None,
 def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
-    Arguments and errors as in ``collapsed_bound_and_grad``.
-
     On a device nothing but the value of the bound, with whether all is well, is copied to the host.
+
+    Parameters
+    ----------
+    sgpr, X, Y, jitter, weights, group
+        As in ``collapsed_bound_and_grad``.
 
     Returns
     -------
@@ -140,6 +176,17 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
         With a ``Whitened`` posterior, of an ``OrthogonalSGPR`` a ``WhitenedOrthogonal`` one, and a ``Gaussian`` likelihood; the
         lower factor of B^-1 comes from B by one reversed
         Cholesky factorisation (appendix VII of the handbook gives an upper one).
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``collapsed_bound_and_grad``.
+
+    Examples
+    --------
+    >>> best = fs.optimal_svgp(sgpr, X, Y)
+    >>> round(fs.elbo(best, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
+    0.0
     """
     if group is not None and not isinstance(group, ranks.Share):
         sums = lambda: [ranks.of_collapsed(sgpr, Y)]  # noqa: E731

@@ -62,6 +62,13 @@ class OrthogonalSGPR:
         Lower factor of the covariance of v, with ``mean_v`` alone. Both given: equation 9 of Shi et al. 2020. ``mean_v`` alone:
         equation 10, v has its prior covariance. Neither: equation 30, q(v) is optimal.
     mean : Mean, optional
+
+    Examples
+    --------
+    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> two = fs.OrthogonalSGPR(covariance, pair, noise_variance=0.1)
+    >>> fs.collapsed_bound(two, X, Y) > fs.collapsed_bound(sgpr, X, Y)
+    True
     """
 
     covariance: Any

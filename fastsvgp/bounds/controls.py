@@ -158,8 +158,22 @@ def _check_kind(control):
 
 @record
 class KrigedControl(Control):
-    """What ``kriged_control`` makes: ``points`` (p, D), ``factor`` chol(K_PP + jitter I), ``values`` (1 + k, p) of the mean and
-    the dense columns there, and the ``basis`` as it was, whose features these are.
+    """What ``kriged_control`` makes: the function at some points, and what carries its errors over to a batch.
+
+    Parameters
+    ----------
+    points : (p, D)
+    factor : (p, p)
+        chol(K_PP + jitter I).
+    values : (1 + k, p)
+        Of the mean and the dense columns at the points.
+    basis : record
+        As it was, whose features these are.
+
+    Examples
+    --------
+    >>> fs.kriged_control(weights, X[::4]).points.shape
+    (10, 1)
     """
 
     serves_all = True
@@ -199,6 +213,14 @@ def kriged_control(model, points, *, jitter=None) -> KrigedControl:
     Notes
     -----
     2 (1 + k) m p flops and the features, once; p^3 / 3.
+
+    Examples
+    --------
+    >>> control = fs.kriged_control(weights, X[::4])
+    >>> sample = fs.draw_basis_sample(weights.basis, 10, rng=0)
+    >>> value, grad, info = fs.sampled_bound_and_grad(weights, X, Y, sample, control=control)
+    >>> control.values.shape
+    (2, 10)
     """
     verdicts.begin(points)
     model, points, dtype = checked_inputs(model, points, "points")
@@ -251,6 +273,13 @@ def advance_control(model, control, change) -> Control:
     2 (1 + k) p s flops for s functions, and their features; on a device, which finds no pairs among the rows, those of both
     functions of each row's unit. There nobody waits: what is not finite the next bound finds. Source: Evans and Nair 2018,
     Proposition 3.
+
+    Examples
+    --------
+    >>> control = fs.kriged_control(weights, X[::4])
+    >>> change = fs.ChevronWeights(fs.SparseRows(np.array([3]), np.array([0.5])), None, None)
+    >>> fs.advance_control(weights, control, change).values.shape
+    (2, 10)
     """
     _check_kind(control)
     checked_parts(model)

@@ -37,6 +37,14 @@ class SVGP:
     likelihood : Likelihood
     mean : Mean, optional
         Added to the latent function; ``None`` is zero.
+
+    Examples
+    --------
+    >>> model = fs.SVGP(covariance=fs.RBF(variance=1.0, lengthscales=np.ones(1)), inducing=Z,
+    ...                 posterior=fs.Whitened(mean=np.zeros(6), scale_tril=np.eye(6)),
+    ...                 likelihood=fs.Gaussian(variance=0.1))
+    >>> model.posterior
+    Whitened(mean=<float64 (6,)>, scale_tril=<float64 (6, 6)>)
     """
 
     covariance: Any
@@ -98,6 +106,13 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     -----
     About (1 + P) M^2 B + M^3 / 3 flops for P outputs; ``Marginal`` takes P M^3 / 3 more. On a device one copy to the host holds
     the value and whether all is well; ``elbo_and_grad`` copies no more.
+
+    Examples
+    --------
+    >>> round(fs.elbo(model, X, Y), 3)
+    -279.181
+    >>> round(fs.elbo(model, X[:10], Y[:10], num_data=40), 3)
+    -247.535
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, **random)
@@ -145,6 +160,15 @@ def elbo_and_grad(
     With ``Whitened``, one output: min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for the value and all
     gradients; with ``LikelihoodForm`` (3 B + 2 M) M^2. A long batch goes through in parts of at least 1024 rows, so memory is
     that of a few (M, M) and (M, part) arrays, however long the batch.
+
+    Examples
+    --------
+    >>> value, grad = fs.elbo_and_grad(model, X, Y)
+    >>> grad.covariance.lengthscales.shape, grad.inducing.shape
+    ((1,), (6, 1))
+    >>> value, grad, X_bar = fs.elbo_and_grad(model, X, Y, wrt=("likelihood",), inputs=True)
+    >>> grad.covariance is None, X_bar.shape
+    (True, (40, 1))
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, inputs=inputs, **random)
@@ -159,7 +183,31 @@ def data_term_and_grad(
 ) -> tuple[float, SVGP]:
     """The data term of the bound, num_data / B sum E log p(y | f), and its gradient: ``elbo`` = data term - KL term.
 
-    Arguments, results and errors as in ``elbo_and_grad``. Data terms of shards add up.
+    Data terms of shards add up.
+
+    Parameters
+    ----------
+    model, X, Y, num_data, jitter, rng, wrt, inputs, weights, **random
+        As in ``elbo_and_grad``.
+
+    Returns
+    -------
+    value : float
+    grad : SVGP
+        As in ``elbo_and_grad``.
+    X_bar : (B, D), only with ``inputs``
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``elbo_and_grad``.
+
+    Examples
+    --------
+    >>> data, data_grad = fs.data_term_and_grad(model, X, Y)
+    >>> kl, kl_grad = fs.kl_term_and_grad(model)
+    >>> round(data - kl - fs.elbo(model, X, Y), 9) + 0.0
+    0.0
     """
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=False)
 
@@ -170,6 +218,28 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
     About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
+
+    Parameters
+    ----------
+    model, jitter, wrt, rng, **random
+        As in ``elbo_and_grad``.
+
+    Returns
+    -------
+    value : float
+    grad : SVGP
+        Uphill of the KL itself; zeros in the likelihood.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``elbo_and_grad``.
+
+    Examples
+    --------
+    >>> kl, grad = fs.kl_term_and_grad(fs.replace_at(model, "posterior.mean", np.ones(6)))
+    >>> round(kl, 6), grad.posterior.mean
+    (3.0, array([1., 1., 1., 1., 1., 1.]))
     """
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
@@ -190,12 +260,32 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
     ``inverse_tril``. Where d is not below 1 the direction is the exact gradient. Measured while training, the two differ by 7e-5
     of their norm at d = 5e-4, and by 0.08 at d = 0.5.
 
-    Arguments, results and errors as in ``elbo_and_grad``, without ``inputs`` and random quantities; also ``TypeError`` where the
-    posterior has no such direction.
+    Parameters
+    ----------
+    model, X, Y, num_data, jitter, rng, wrt, weights
+        As in ``elbo_and_grad``.
+
+    Returns
+    -------
+    value : float
+    direction : SVGP
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``elbo_and_grad``; ``TypeError`` also where the posterior has no such direction.
 
     Notes
     -----
     (3 B + 3 M) M^2 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.
+
+    Examples
+    --------
+    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
+    >>> relaxed, _ = fs.refresh_inverse(fs.replace(model, posterior=q))
+    >>> value, direction = fs.likelihood_direction(relaxed, X, Y)
+    >>> direction.posterior.inverse_tril is None
+    True
     """
     check.parts(model)
     if "likelihood" not in model.posterior.directions:

@@ -39,6 +39,14 @@ def to_joint(model, jitter=None):
     Notes
     -----
     (M + M2)^3 / 3 flops, and P (M + M2)^3 / 3 for ``Orthogonal``.
+
+    Examples
+    --------
+    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> two = fs.SVGP(covariance, pair, fs.at_prior(fs.WhitenedOrthogonal, covariance, pair), gaussian)
+    >>> joint = fs.to_joint(two)
+    >>> joint.inducing.shape, round(fs.elbo(joint, X, Y) - fs.elbo(two, X, Y), 6) + 0.0
+    ((10, 1), 0.0)
     """
     if type(model) is not SVGP:
         raise TypeError(f"to_joint: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
@@ -87,6 +95,12 @@ def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
     ------
     ValueError, TypeError, NotPositiveDefinite
         Another class, inducing inputs in another number of sets, and whatever a bound refuses.
+
+    Examples
+    --------
+    >>> q = fs.at_prior(fs.Whitened, covariance, Z, outputs=2)
+    >>> q.mean.shape, q.scale_tril.shape
+    ((2, 6), (2, 6, 6))
     """
     if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | DualTying | OrthogonalSets)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__

@@ -30,9 +30,27 @@ KEPT = 0.99  # of what earlier steps say of the coefficient
 
 @record
 class PairedControl(Control):
-    """What ``paired_control`` makes: ``points`` (p, D), ``values`` (1 + k, p) there, the ``basis`` as it was, ``coefficient``,
-    (1 + k,) of them where it runs, ``factor`` chol(K_PP + jitter I) for a dense S, ``targets`` (p,), and ``moments`` (2, 1 + k),
-    running sums of <g, h> and |h|^2.
+    """What ``paired_control`` makes: the function at some points, subtracted with a coefficient.
+
+    Parameters
+    ----------
+    points : (p, D)
+    values : (1 + k, p)
+        Of the mean and the dense columns at the points.
+    basis : record
+        As it was.
+    coefficient : () or (1 + k,)
+        One for each row of ``values`` where it runs.
+    factor : (p, p), optional
+        chol(K_PP + jitter I), for a dense S.
+    targets : (p,), optional
+    moments : (2, 1 + k), optional
+        Running sums of <g, h> and ``|h|^2``.
+
+    Examples
+    --------
+    >>> fs.paired_control(weights, X[::4]).coefficient
+    1.0
     """
 
     points: Any = leaf()
@@ -102,6 +120,11 @@ def paired_control(model, points, coefficient=1.0, *, targets=None, jitter=None)
     2 (1 + k) m p flops and the features, once; p^3 / 3 for an ``InducingBasis``, whose prior term it serves too. A step has
     4 (1 + k) p flops more for each function, and its features at the points twice. Source: Evans and Nair 2018, equation 3,
     Proposition 3 and appendix F; ``kriged_control`` leaves less.
+
+    Examples
+    --------
+    >>> fs.paired_control(weights, X[::4], "running").coefficient.shape
+    (2,)
     """
     verdicts.begin(points)
     model, points, dtype = checked_inputs(model, points, "points")

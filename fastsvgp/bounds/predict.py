@@ -40,6 +40,15 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     -----
     2 M^2 N flops an output (the first output; M^2 N each further one), and M^3 / 3. Handbook, appendix II. On a device the
     results stay there, and one copy to the host says whether all is well.
+
+    Examples
+    --------
+    >>> mean, var = fs.predict_f(model, X)
+    >>> mean.shape, var.shape
+    ((40,), (40,))
+    >>> mean, cov = fs.predict_f(model, X[:5], full_cov=True)
+    >>> cov.shape
+    (5, 5)
     """
     if not check.flag("full_cov", full_cov):
         _, _, f = _marginals(model, Xs, jitter, chunk_size)
@@ -53,7 +62,21 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
 def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
 
-    Arguments as in ``predict_f``. Returns (N,) or (N, P) arrays; for classes probabilities (N, C) and p (1 - p).
+    Parameters
+    ----------
+    model, Xs, jitter, chunk_size
+        As in ``predict_f``.
+
+    Returns
+    -------
+    mean, var : (N,) or (N, P)
+        For classes probabilities p (N, C), and p (1 - p).
+
+    Examples
+    --------
+    >>> mean, var = fs.predict_y(fs.optimal_svgp(sgpr, X, Y), X)
+    >>> bool((var > 0.1).all())
+    True
     """
     model, _, f = _marginals(model, Xs, jitter, chunk_size)
     mean, var = model.likelihood.predict_mean_and_var(f)
@@ -63,10 +86,27 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
 @verdicts.retried
 @models.public(SVGP)
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
-    """Log predictive density log E_q(f) p(y | f) of each new target: (N,); its mean, negated, is the NLPD.
+    """Log predictive density log E_q(f) p(y | f) of each new target; its mean, negated, is the NLPD.
 
-    ``Ys`` (N,) or (N, P): for P outputs the sum over outputs. Other arguments as in ``predict_f``. On a device ``StudentT``
+    On a device ``StudentT``
     copies the largest residual to the host beside what ``predict_f`` does, once for every 2^15 targets: it decides on the nodes.
+
+    Parameters
+    ----------
+    model, Xs, jitter, chunk_size
+        As in ``predict_f``.
+    Ys : (N,) or (N, P) array
+
+    Returns
+    -------
+    (N,) array
+        For P outputs the sum over outputs.
+
+    Examples
+    --------
+    >>> best = fs.optimal_svgp(sgpr, X, Y)
+    >>> round(float(-fs.predict_log_density(best, X, Y).mean()), 3)
+    -0.163
     """
     model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
     return model.likelihood.predict_log_density(Ys, f)
@@ -103,6 +143,11 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     Closed forms for Gaussian and Laplace noise; some 60 nodes a target for Student-t (its scale mixture of normals) and Poisson
     (23 or 112, over the rate or over a gamma variable). On a device what decides on the nodes is copied to the host, some numbers
     for each piece of the data.
+
+    Examples
+    --------
+    >>> fs.predict_cdf(fs.optimal_svgp(sgpr, X, Y), X[:1], Y[:1] + 10.0)
+    array([1.])
     """
     model, Ys, f = _marginals(model, Xs, jitter, chunk_size, Ys)
     return trailing(model.likelihood.predict_cdf(Ys, f))
@@ -139,6 +184,11 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     -----
     The level at a quantile is the one asked for to about 1e-12. Some four to eight evaluations of ``predict_cdf`` a level; none
     for Gaussian noise. On a device each evaluation copies a few numbers to the host.
+
+    Examples
+    --------
+    >>> fs.predict_quantiles(model, X[:2], (0.05, 0.5, 0.95)).shape
+    (3, 2)
     """
     levels = levels_of(levels)
     model, _, f = _marginals(model, Xs, jitter, chunk_size)
@@ -180,6 +230,11 @@ def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     Notes
     -----
     N^3 / 3 flops an output for the factor of the predictive covariance.
+
+    Examples
+    --------
+    >>> fs.sample_f(model, X, 3, rng=0).shape
+    (3, 40)
     """
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
     return joint_samples(*_joint(model, Xs, jitter), num_samples, rng)

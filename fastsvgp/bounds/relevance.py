@@ -37,6 +37,13 @@ def optimal_precision(model) -> QSGP:
     -----
     3 m (k + 1) flops. In turns with ``optimal_weights``, or with steps of the posterior, no turn lowers the bound.
     Source: Evans and Nair 2018, section I.3; the expectation-maximisation of Tipping 2001, appendix A.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(np.ones(40), np.eye(40, 1), np.ones(39))
+    >>> sparse = fs.QSGP(fs.RelevanceBasis(covariance, X, np.ones(40)), q, gaussian)
+    >>> fs.optimal_precision(sparse).basis.precision[:2]
+    array([0.5, 0.5])
     """
     model, dtype = _checked("optimal_precision", model)
     q = model.posterior
@@ -65,6 +72,14 @@ def relevance_vectors(model, threshold=1e4) -> np.ndarray:
     ------
     ValueError, TypeError
         As ``optimal_precision``; a threshold that is not positive.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(np.ones(40), np.eye(40, 1), np.ones(39))
+    >>> precision = np.where(np.arange(40) % 10 == 0, 1.0, 1e6)
+    >>> sparse = fs.QSGP(fs.RelevanceBasis(covariance, X, precision), q, gaussian)
+    >>> fs.relevance_vectors(sparse)
+    array([ 0, 10, 20, 30])
     """
     threshold = check.scalar("threshold", threshold)
     check.positive("threshold", threshold, "")
@@ -100,6 +115,13 @@ def prune(model, keep) -> QSGP:
     chevron; it is then the nearest one in KL[marginal || chevron], which has its means, all of its variances, and its covariances
     with the first k of the rows that stay. 2 r k^2 flops. Of an ``InducingBasis``, without some of its inputs, the prior would be
     another: it is refused.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(np.ones(40), np.eye(40, 1), np.ones(39))
+    >>> sparse = fs.QSGP(fs.RelevanceBasis(covariance, X, np.ones(40)), q, gaussian)
+    >>> fs.prune(sparse, np.arange(0, 40, 2)).basis.inducing.shape
+    (20, 1)
     """
     model, _ = _checked("prune", model)
     basis = model.basis

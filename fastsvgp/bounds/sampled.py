@@ -43,11 +43,23 @@ from .weight_space import QSGP, check_columns, checked_parts, lightly_checked
 
 
 class SampledInfo(NamedTuple):
-    """What a sampled bound saw: estimates ``mean`` and ``var`` (n,) at the batch; ``terms``; and the ``control`` as the step
-    leaves it, with what that says of a running coefficient.
+    """What a sampled bound saw.
 
-    The terms are, for Gaussian noise, L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018,
-    equation 2); else the data term and the KL. On a device they are there, 0-d.
+    Parameters
+    ----------
+    mean, var : (n,)
+        Estimates at the batch.
+    terms : tuple of float
+        For Gaussian noise L_mu, L_Sigma and L_const, of which the value is minus half the sum (Evans and Nair 2018, equation 2);
+        else the data term and the KL. On a device they are there, 0-d.
+    control : KrigedControl or PairedControl, optional
+        As the step leaves it, with what that says of a running coefficient.
+
+    Examples
+    --------
+    >>> info = fs.SampledInfo(mean=np.zeros(3), var=np.ones(3), terms=(1.0, 2.0, 0.5))
+    >>> info.control is None
+    True
     """
 
     mean: Any
@@ -111,6 +123,13 @@ def sampled_bound_and_grad(
     goes back through them (``controls``, ``kriged_tangent``), and 4 (k + 1) p^2 for kriging. With columns k is how many distinct
     dense ones were drawn.
     Source: Evans and Nair 2018, Theorems 1, 2 and 3, corrected and reduced as in the derivation above the code.
+
+    Examples
+    --------
+    >>> sample = fs.draw_basis_sample(weights.basis, 10, rng=0)
+    >>> value, grad, info = fs.sampled_bound_and_grad(weights, X[:8], Y[:8], sample, num_data=40)
+    >>> grad.posterior.mean.values.shape
+    (30,)
     """
     _, q = checked_parts(model)
     verdicts.begin(q.mean, X)

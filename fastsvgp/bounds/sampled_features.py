@@ -58,6 +58,15 @@ def sampled_bound_and_grad_from_features(
     Notes
     -----
     4 (k + 2) n s flops for s functions on each side, and with a dense S 4 (k + 1) s s'.
+
+    Examples
+    --------
+    >>> Phi = np.cos(X[:8] * np.arange(1, 6))
+    >>> q = fs.ChevronWeights(np.zeros(5), np.eye(5, 1), np.ones(4))
+    >>> sample = fs.BasisSample(i=np.arange(5), j=np.arange(5))
+    >>> bound = fs.sampled_bound_and_grad_from_features
+    >>> round(bound(Phi, Phi, q, gaussian, Y[:8], sample, precision=np.ones(5))[0], 3)
+    -98.165
     """
     on_host("sampled_bound_and_grad_from_features", Phi_i, Phi_j, Y, precision)
     basis, q, likelihood, Y, dtype = _checked(Phi_i, Phi_j, posterior, likelihood, Y, sample, precision)

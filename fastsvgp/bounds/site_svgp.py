@@ -65,6 +65,12 @@ class SiteSVGP:
         ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros are the prior.
     likelihood : Likelihood
     mean : Mean, optional
+
+    Examples
+    --------
+    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(np.zeros(40), np.ones(40)), gaussian)
+    >>> round(fs.site_bound(untied, X, Y), 2)
+    -100.49
     """
 
     covariance: Any
@@ -77,7 +83,28 @@ class SiteSVGP:
 @verdicts.retried
 @models.public(SiteSVGP)
 def site_bound(model, X, Y, *, jitter=None, rng=None) -> float:
-    """The bound at the q(u) that the sites make, in nats; arguments and errors as in ``site_bound_and_grad``. 4 M^2 N flops."""
+    """The bound at the q(u) that the sites make, in nats. 4 M^2 N flops.
+
+    Parameters
+    ----------
+    model, X, Y, jitter, rng
+        As in ``site_bound_and_grad``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``site_bound_and_grad``.
+
+    Examples
+    --------
+    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
+    >>> round(fs.site_bound(untied, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
+    0.0
+    """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer = site_pass(held_layer(model, X, jitter), jitter)
     data = sum(part.ell for part in sweep(model, layer, X, Y, None, rng, need=False))
@@ -115,6 +142,13 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None) -> tupl
     Notes
     -----
     9 M^2 N flops and some M^3, in runs of rows: memory does not grow with N but for X, Y and the sites.
+
+    Examples
+    --------
+    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
+    >>> value, grad = fs.site_bound_and_grad(untied, X, Y)
+    >>> grad.inducing.shape
+    (6, 1)
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     wrt = check.names(wrt, model)
@@ -159,6 +193,13 @@ def site_bound_terms(model, X, Y, *, jitter=None, rng=None) -> tuple[float, floa
     Notes
     -----
     The flops of ``site_bound``. Source: Adam et al. 2021, equations 16 and 17, with their sites normalised.
+
+    Examples
+    --------
+    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
+    >>> log_Z, c = fs.site_bound_terms(untied, X, Y)
+    >>> round(log_Z + c - fs.site_bound(untied, X, Y), 6) + 0.0
+    0.0
     """
     model, X, Y, jitter = checked(model, X, Y, jitter)
     layer, data, means = site_pass(held_layer(model, X, jitter), jitter), 0.0, []
@@ -200,6 +241,10 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
     jitter : float, optional
         As in ``elbo``.
 
+    Returns
+    -------
+    SVGP
+
     Raises
     ------
     ValueError, TypeError, NotPositiveDefinite
@@ -208,6 +253,13 @@ def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
     Notes
     -----
     2 M^2 N flops.
+
+    Examples
+    --------
+    >>> untied = fs.SiteSVGP(covariance, Z, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
+    >>> mean, var = fs.predict_y(fs.tied(untied, X), X)
+    >>> bool(abs(mean - Y).max() < 0.2)
+    True
     """
     check_kind("tied: `to`", to)
     model, X, _, jitter = checked(model, X, check.ABSENT, jitter)

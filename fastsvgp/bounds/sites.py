@@ -32,6 +32,12 @@ class Sites:
     lambda1 : (..., n)
     lambda2 : (..., n)
         Negative where the likelihood is not log-concave there.
+
+    Examples
+    --------
+    >>> sites = fs.Sites(lambda1=np.zeros(40), lambda2=np.ones(40))
+    >>> fs.SiteSVGP(covariance, Z, sites, gaussian).sites
+    Sites(lambda1=<float64 (40,)>, lambda2=<float64 (40,)>)
     """
 
     lambda1: Any = leaf()
@@ -66,6 +72,13 @@ def dual_parameters(model, X, Y, *, jitter=None, rng=None) -> Sites:
     Notes
     -----
     The flops of ``elbo``.
+
+    Examples
+    --------
+    >>> best = fs.optimal_svgp(sgpr, X, Y)
+    >>> sites = fs.dual_parameters(best, X, Y)
+    >>> np.allclose(sites.lambda2, 1 / 0.1), np.allclose(sites.lambda1, Y / 0.1)
+    (True, True)
     """
     model, X, Y, dtype = check.svgp(model, X, Y)
     sites, _, total = _sites(model, X, Y, check.jitter_amount(jitter, dtype), rng)
@@ -76,7 +89,7 @@ def dual_parameters(model, X, Y, *, jitter=None, rng=None) -> Sites:
 @verdicts.retried
 @models.public(SVGP)
 def leave_one_out(model, X, Y, *, jitter=None, rng=None):
-    """The log density of each datum as predicted without it, from the sites: (N,); its mean, negated, is a held-out NLPD.
+    """The log density of each datum as predicted without it, from the sites; its mean, negated, is a held-out NLPD.
 
     Parameters
     ----------
@@ -85,6 +98,10 @@ def leave_one_out(model, X, Y, *, jitter=None, rng=None):
         ``AbsorbedDualSites`` or ``DualSites`` posterior.
     X, Y, jitter, rng
         As in ``dual_parameters``.
+
+    Returns
+    -------
+    (N,) array
 
     Raises
     ------
@@ -98,6 +115,12 @@ def leave_one_out(model, X, Y, *, jitter=None, rng=None):
     Exact for Gaussian noise at the optimal q(u), inducing inputs and parameters held; else an approximation, as good as the sites
     are. Inducing inputs were chosen, and parameters learnt, with the datum: what it says of them is not taken out. M^2 N flops
     more than ``elbo``.
+
+    Examples
+    --------
+    >>> best = fs.optimal_svgp(sgpr, X, Y)
+    >>> round(float(-fs.leave_one_out(best, X, Y).mean()), 3)
+    -0.151
     """
     check.parts(model)
     if not isinstance(model.posterior, GaussianFactor | DualTying):

@@ -32,8 +32,27 @@ RUN = 1024  # rows of K_ff at a time
 
 @verdicts.retried
 def tighter_bound(sgpr, X, Y, *, jitter=None, max_rows=20_000) -> float:
-    """The tighter bound, in nats; arguments and errors as in ``tighter_bound_and_grad``. 2 (N + 2 M) M N flops,
-    and K_ff once."""
+    """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
+
+    Parameters
+    ----------
+    sgpr, X, Y, jitter, max_rows
+        As in ``tighter_bound_and_grad``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``tighter_bound_and_grad``.
+
+    Examples
+    --------
+    >>> fs.tighter_bound(sgpr, X, Y) >= fs.collapsed_bound(sgpr, X, Y)
+    True
+    """
     sgpr, X, Y, jitter = _checked("tighter_bound", sgpr, X, Y, jitter, max_rows)
     s = forward(sgpr, X, Y, jitter)
     value, _ = _tighter(s, sgpr, X, ())
@@ -74,6 +93,12 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None
     -----
     3 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
     (N, N). The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
+
+    Examples
+    --------
+    >>> value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, wrt=("covariance",))
+    >>> grad.covariance.lengthscales.shape
+    (1,)
     """
     sgpr, X, Y, jitter = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, max_rows)
     wrt = check.names(wrt, sgpr)

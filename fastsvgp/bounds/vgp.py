@@ -58,6 +58,12 @@ class VGP:
         ``lambda1``, ``lambda2`` (N,), or (P, N) for P outputs, in the order of the rows of X. Zeros are the prior.
     likelihood : Likelihood
     mean : Mean, optional
+
+    Examples
+    --------
+    >>> full = fs.VGP(covariance, fs.Sites(Y / 0.1, np.full(40, 10.0)), gaussian)
+    >>> round(fs.site_bound(full, X, Y), 2)
+    -4.39
     """
 
     covariance: Any

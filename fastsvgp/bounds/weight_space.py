@@ -38,6 +38,14 @@ class QSGP:
     Notes
     -----
     Source: Evans and Nair 2018, "Quadruply stochastic Gaussian processes".
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(mean=np.zeros(50), columns=np.eye(50, 1), diagonal=np.ones(49))
+    >>> weights = fs.QSGP(fs.RandomFourier(covariance, 50), q, gaussian)
+    >>> mean, var = fs.predict_f(weights, X)
+    >>> mean.shape
+    (40,)
     """
 
     basis: Any
@@ -73,6 +81,11 @@ def weight_bound(model, X, Y, *, num_data=None, jitter=None) -> float:
     -----
     2 (k + 2) m N flops and the features, which come by parts and are never stored; for an ``InducingBasis`` m^3 / 3 + 2 (k + 1)
     m^2 more. Equation 2 of Evans and Nair 2018; for a Gaussian likelihood and k = m its maximum is the log evidence.
+
+    Examples
+    --------
+    >>> round(fs.weight_bound(weights, X, Y), 2)
+    -279.18
     """
     model, X, Y, dtype = checked(model, X, Y)
     terms = _Terms(model, X, Y, num_data, check.jitter_amount(jitter, dtype), need=False)
@@ -100,6 +113,12 @@ def weight_bound_and_grad(model, X, Y, *, num_data=None, jitter=None, wrt=None) 
     Notes
     -----
     Three times the cost of the value.
+
+    Examples
+    --------
+    >>> value, grad = fs.weight_bound_and_grad(weights, X, Y)
+    >>> grad.posterior.columns.shape
+    (50, 1)
     """
     model, X, Y, dtype = checked(model, X, Y)
     wrt = check.names(wrt, model)

@@ -1,7 +1,7 @@
-"""The ``fastsvgp`` command: fit, predict, demo, info.
+"""The ``fastsvgp`` command: fit, predict, demo, info, completion.
 
-Bad input ends in one message on stderr and exit code 2, without a traceback and without a half-written file; Ctrl-C, SIGTERM and
-SIGHUP during training keep the model so far and end in exit codes 130, 143 and 129.
+Bad input ends in one message on stderr and exit code 2, without a traceback (``--traceback`` shows it) and without a half-written
+file; Ctrl-C, SIGTERM and SIGHUP during training keep the model so far and end in exit codes 130, 143 and 129.
 """
 
 import importlib
@@ -9,6 +9,7 @@ import os
 import signal
 import stat
 import sys
+import traceback
 
 from ..interrupts import remembered
 from .arguments import parser
@@ -34,6 +35,7 @@ def main(argv=None):
     """
     try:
         args = parser().parse_args(argv)
+        args.words = sys.argv[1:] if argv is None else list(argv)
     except UsageError as error:
         return _fail("", error)
     with remembered(ending=True, hung_up=_mute) as asked:
@@ -63,13 +65,19 @@ def _run(args):
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except MemoryError as error:
-        return _fail(args.command, f"out of memory ({error}); try fewer --inducing points or a smaller --batch-size")
-    except OSError as error:
+    except (MemoryError, OSError, ValueError, ArithmeticError) as error:  # NotPositiveDefinite is a ValueError
+        if getattr(args, "traceback", False):
+            traceback.print_exc()
+        return _fail(args.command, _said(error))
+
+
+def _said(error):
+    if isinstance(error, MemoryError):
+        return f"out of memory ({error}); try fewer --inducing points or a smaller --batch-size"
+    if isinstance(error, OSError):
         where = f" {error.filename}" if error.filename else ""
-        return _fail(args.command, f"cannot use{where}: {error.strerror or error}")
-    except (ValueError, ArithmeticError) as error:  # LinAlgError, and so NotPositiveDefinite, is a ValueError
-        return _fail(args.command, error)
+        return f"cannot use{where}: {error.strerror or error}"
+    return error
 
 
 def _fail(command, message):

@@ -5,7 +5,7 @@ import math
 
 from .defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, LAYER, POINTS, SAMPLED, SOME
 from .errors import UsageError
-from .names import COVARIANCES, LIKELIHOODS, METHODS
+from .names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
 MOST = 10**15  # of steps or points: without end in practice, and still an int of C
 
@@ -15,6 +15,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+class _Lines(argparse.HelpFormatter):
+    """Keeps the line breaks of a help text, which are those of its lists."""
+
+    def _split_lines(self, text, width):
+        return [line for part in text.splitlines() for line in super(_Lines, self)._split_lines(part, width)]
 
 
 class _Version(argparse.Action):
@@ -83,6 +90,7 @@ def parser():
     _add_demo(commands)
     info = commands.add_parser("info", help="versions, BLAS, threads, CUDA (and why not)", allow_abbrev=False)
     info.add_argument("--mpi", action="store_true", help="also ranks, hosts and a timed sum: mpiexec -n 4 fastsvgp info --mpi")
+    _add_completion(commands)
     return top
 
 
@@ -91,11 +99,16 @@ def _add_fit(commands):
         "fit",
         help="fit a model to a table of data",
         description="Standardises and splits the data, fits a sparse Gaussian process, reports held-out metrics beside the "
-        "trivial predictor's, and writes the model, metrics.json and plots.",
+        "trivial predictor's, and writes the model, metrics.json, plots, and report.html with all of it on one page.",
         allow_abbrev=False,
+        formatter_class=_Lines,
     )
     fit.add_argument("file", metavar="FILE", help="csv, csv.gz (header detected), npz with X and y, or npy; - is standard input")
-    data = fit.add_argument_group("data")
+    data = fit.add_argument_group(
+        "data",
+        f"Columns of text are inputs too: one input for each of the {LEVELS} most frequent levels of the training rows, and one "
+        "for all other text.",
+    )
     data.add_argument(
         "--target",
         metavar="COLUMN",
@@ -104,6 +117,15 @@ def _add_fit(commands):
     )
     data.add_argument("--target-file", metavar="FILE", help="the target is in this file; all columns of FILE are inputs")
     data.add_argument("--ignore", metavar="COLUMN,...", type=_columns, default=[], help="columns to leave out, names or indices")
+    data.add_argument(
+        "--missing",
+        choices=POLICIES,
+        default=POLICIES[0],
+        metavar="POLICY",
+        help="what becomes of missing values of inputs (a missing target is an error)\n"
+        "error: a message that names the first (default)\n"
+        "median: that of the training rows in their place, and one more input that is 1 where they were; missing text is a level",
+    )
     held_out = data.add_mutually_exclusive_group()
     held_out.add_argument("--test-mask", metavar="FILE:COLUMN", help="hold out the rows where this column is 1 (else 0)")
     held_out.add_argument(
@@ -120,8 +142,9 @@ def _add_fit(commands):
         "--likelihood",
         choices=LIKELIHOODS,
         metavar="NAME",
-        help=f"{', '.join(LIKELIHOODS)} (default by the target: bernoulli-probit for two classes, softmax for more: "
-        "text, or at most five different whole numbers; poisson for whole numbers that look like counts; else gaussian)",
+        help=f"{', '.join(LIKELIHOODS)}\n"
+        "default by the target: bernoulli-probit for two classes, softmax for more (text, or at most five different whole "
+        "numbers); poisson for whole numbers that look like counts; else gaussian",
     )
     model.add_argument(
         "--covariance",
@@ -145,14 +168,18 @@ def _add_fit(commands):
     model.add_argument(
         "--method",
         choices=METHODS,
+        metavar="NAME",
         help="default by the size of the data: sgpr for gaussian noise and up to "
-        f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or another option of minibatches is given; else svgp. "
-        "svgp: minibatches, any likelihood; tsvgp: the same with the posterior held as sites, which leaves the prior free; "
-        "lsvgp: svgp with fewer parameters and the fewest operations a step; rsvgp: lsvgp from matrix products alone, the "
-        "inducing inputs trained gently; solvegp: svgp with a second set of inducing inputs for what the first leaves over; "
-        "odvgp: the same for the mean alone, many of them at little cost; sgpr: the collapsed bound on all data at once, "
-        "gaussian only, by L-BFGS; qsgp: very many random Fourier features, trained on samples of them, with the hyperparameters "
-        "of an exact Gaussian process on some rows",
+        f"{COLLAPSED} training rows, unless --batch-size, --learning-rate or another option of minibatches is given; else svgp\n"
+        "svgp: minibatches, any likelihood\n"
+        "tsvgp: the same with the posterior held as sites, which leaves the prior free\n"
+        "lsvgp: svgp with fewer parameters and the fewest operations a step\n"
+        "rsvgp: lsvgp from matrix products alone, the inducing inputs trained gently\n"
+        "solvegp: svgp with a second set of inducing inputs for what the first leaves over\n"
+        "odvgp: the same for the mean alone, many of them at little cost\n"
+        "sgpr: the collapsed bound on all data at once, gaussian only, by L-BFGS\n"
+        "qsgp: very many random Fourier features, trained on samples of them, with the hyperparameters of an exact Gaussian "
+        "process on some rows",
     )
     model.add_argument(
         "--orthogonal",
@@ -256,16 +283,21 @@ def _add_fit(commands):
         type=_positive,
         help="added to the diagonal of Kuu (default 1e-6, or 1e-7 where all rows are inducing inputs; in float32 1e-4)",
     )
-    training.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="default float64")
+    training.add_argument("--dtype", choices=("float64", "float32"), default="float64", help="of the model (default float64)")
     training.add_argument(
-        "--seed", metavar="N", type=_number(int, 0), default=0, help="of the split, inducing inputs, minibatches"
+        "--seed", metavar="N", type=_number(int, 0), default=0, help="of the split, inducing inputs, minibatches (default 0)"
     )
 
     output = fit.add_argument_group("output")
     output.add_argument("--out", metavar="DIR", help="folder for the results (default: the name of FILE with -fit)")
     output.add_argument("--resume", action="store_true", help="go on from the checkpoint that an interrupted run left in --out")
-    output.add_argument("--quiet", action="store_true", help="no progress bar and no report; only errors")
+    output.add_argument("--quiet", action="store_true", help="no progress bar and no words on the terminal; only errors")
+    _add_traceback(output)
     fit.set_defaults(parser=fit)
+
+
+def _add_traceback(group):
+    group.add_argument("--traceback", action="store_true", help="above the message of an error, where in the program it arose")
 
 
 def _add_text_layout(group):
@@ -296,6 +328,7 @@ def _add_predict(commands):
         "whose mean and sd say all)",
     )
     _add_text_layout(predict)
+    _add_traceback(predict)
 
 
 def _add_demo(commands):
@@ -308,3 +341,15 @@ def _add_demo(commands):
     demo.add_argument("--out", metavar="DIR", default="fastsvgp-demo", help="folder for the results (default fastsvgp-demo)")
     demo.add_argument("--steps", metavar="N", type=_count, help="training steps of each fit")
     demo.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_traceback(demo)
+
+
+def _add_completion(commands):
+    completion = commands.add_parser(
+        "completion",
+        help="a script by which the shell completes commands and options",
+        description='Prints a script for the shell. In bash, for this session: eval "$(fastsvgp completion bash)"; for all: '
+        "put that line into ~/.bashrc. In zsh: fastsvgp completion zsh > ~/.zfunc/_fastsvgp, in a folder of $fpath.",
+        allow_abbrev=False,
+    )
+    completion.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")

@@ -32,6 +32,7 @@ def run(args):
             os.unlink(os.path.join(folder, CHECKPOINT))  # of an interrupted demo: half a minute's work
         given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
         fit = parser().parse_args(["fit", name, *given])
+        fit.words = args.words
         code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)
         print()
         rows.append((title, results))

@@ -1,6 +1,7 @@
-"""``fastsvgp fit``: a table in; a model, its held-out metrics and its plots out."""
+"""``fastsvgp fit``: a table in; a model, its held-out metrics, its plots and a page of all that out."""
 
 import os
+import shlex
 import sys
 import time
 
@@ -39,6 +40,7 @@ def _run(args):
         delimiter=args.delimiter,
         header=args.header,
         images=args.patch_shape is not None,
+        missing=args.missing,
     )
     split(task, fraction=args.test_fraction, mask=args.test_mask, seed=args.seed)
     name = "stdin" if args.file == STANDARD_INPUT else args.file if os.path.isfile(args.file) else "pipe"
@@ -93,7 +95,7 @@ def fit_task(task, args, folder, title, origin=None):
     given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
     if given and args.method == "sgpr":
         raise UsageError(f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would have no effect")
-    say = _silent if args.quiet else print
+    say, said = _silent if args.quiet else print, []
     if args.resume and not os.path.isdir(folder):
         raise UsageError(f"--resume: there is no folder {folder} with a checkpoint to go on from; see --out")
     with output_folder(folder):
@@ -102,7 +104,7 @@ def fit_task(task, args, folder, title, origin=None):
                 f"{folder} holds {CHECKPOINT} of a run that did not end: --resume goes on from it; to start anew delete it, or "
                 "choose another --out"
             )
-        fitted = _prepare(task, args, say, title)
+        fitted = _prepare(task, args, lambda line: said.append(line) or say(line), title)
         started = time.perf_counter()
         trained = train(fitted, task, args, folder)
         seconds = time.perf_counter() - started
@@ -112,7 +114,8 @@ def fit_task(task, args, folder, title, origin=None):
         path = os.path.join(folder, MODEL)
         with writing(path, lambda: _not_lost(fitted, trained)):
             fitted.save(path)
-        say(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
+        said.append(f"  trained    {_steps(trained)} in {_time_words(seconds, trained.first_step)}, ELBO {trained.elbo:.5g}")
+        say(said[-1])
         if trained.interrupted:
             there = "; the same command with --resume goes on from here" if os.path.exists(trained.checkpoint) else ""
             print(f"interrupted: the model after {_steps(trained)} is kept in {path}{there}", file=sys.stderr)
@@ -122,6 +125,7 @@ def fit_task(task, args, folder, title, origin=None):
         results["test"] = report.evaluate(fitted, task)
         written = [path, report.write_metrics(folder, results)]
         plotted, why_not = report.write_plots(folder, fitted, task, trained.values, f"{_model_words(task, args)} on {title}")
+        plotted.append(report.write_page(folder, fitted, results, said, trained.values, plotted, why_not))
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
     if results["test"] and (advice := metrics.advice(results["test"], results["test_rows"])):
@@ -176,10 +180,13 @@ def _prepare(task, args, say, title):
     num_train, num_inputs = int(train_rows.sum()), task.X.shape[1]
     say(f"{title}")
     say(f"  data       {len(task.y)} rows, {num_inputs} input{'s'[: num_inputs != 1]}, target {task.target_name!r}")
+    for line in task.encoding.words() if task.encoding else ():
+        say(f"  inputs     {line}")
     say(f"  target     {_target_words(task)}")
     say(f"  split      {num_train} rows for training, {int(task.test.sum())} for testing ({task.split})")
     scale = Standardisation.of(task.X[train_rows], task.y[train_rows], task.kind == "regression", shared=bool(args.patch_shape))
-    constant = [n for n, c in zip(task.input_names, np.ptp(task.X[train_rows], axis=0) == 0, strict=True) if c]
+    of_no_text = task.encoding.other if task.encoding else ()  # nothing to note: all text is levels
+    constant = [name for name in _constant(task) if name not in of_no_text]
     if constant and not args.patch_shape:
         say(f"  note       constant over the training rows, so without information: {shown(constant)}")
     if args.method != "qsgp" and not args.patch_shape and args.inducing > num_train:
@@ -198,7 +205,13 @@ def _prepare(task, args, say, title):
     if args.method == "qsgp" and not args.resume:
         say(f"  start      hyperparameters of an exact Gaussian process on {min(EXACT, num_train)} of the rows")
     model = build(task, scale, args)
-    return Fitted(model, task.likelihood, task.classes, task.input_names, task.target_name, task.columns, scale, jitter=0.0)
+    names = task.input_names, task.target_name
+    return Fitted(model, task.likelihood, task.classes, *names, task.columns, scale, jitter=0.0, encoding=task.encoding)
+
+
+def _constant(task):
+    """Inputs that do not vary over the training rows."""
+    return [name for name, span in zip(task.input_names, np.ptp(task.X[~task.test], axis=0), strict=True) if span == 0]
 
 
 def _target_words(task):
@@ -219,12 +232,16 @@ def _model_words(task, args):
 def _describe(task, args, trained, seconds, fitted, title):
     return {
         "fastsvgp": version("fastsvgp"),
+        "command": shlex.join(["fastsvgp", *args.words]),
         "data": title,
         "rows": len(task.y),
         "train_rows": int((~task.test).sum()),
         "test_rows": int(task.test.sum()),
         "split": task.split,
         "inputs": task.input_names,
+        "missing": args.missing,
+        "constant_inputs": _constant(task),
+        "encoding": task.encoding and task.encoding.to_json(),
         "target": task.target_name,
         "likelihood": task.likelihood,
         "likelihood_reason": task.reason,

@@ -9,15 +9,18 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import check
+from .. import DataFileError, check, leaves, load_with_extra
 from ..bounds import weight_space
-from ..errors import DataFileError
 from ..inducing import sets_of
 from ..layers.layer import checked
-from ..records import COMMAND_LINE, leaves, load_with_extra
+from ..persistence import COMMAND_LINE
+from .columns import Encoding
 from .errors import UsageError, shown
 from .names import LIKELIHOODS, kind_of
+from .tables import read_table
 from .task import Standardisation, class_name
+
+FORMAT = 2  # of what stands beside a model; files of format 1 do not say so, and have no encoding
 
 
 @dataclass
@@ -44,7 +47,7 @@ class Prediction:
 class Fitted:
     """A model that ``fastsvgp fit`` wrote, with the scaling that it works behind; ``load_fitted`` reads one.
 
-    Attributes
+    Parameters
     ----------
     model : SVGP, DeepGP or QSGP
         On standardised inputs, and for real-valued targets on standardised targets.
@@ -53,7 +56,7 @@ class Fitted:
     classes : list of str or None
         In the order of ``Prediction.probabilities``.
     input_names : list of str
-        The columns of X, in their order.
+        The columns of X, in their order: those of the training file, or what ``encoding`` makes of them.
     target_name : str
     columns : dict
         The layout of the training file: ``named``, ``width``, positions of the ``inputs`` and of the ``target``.
@@ -61,6 +64,13 @@ class Fitted:
         ``scale.inputs(X)`` and ``scale.target(y)`` are what the model wants; ``x_mean``, ``x_scale``, ``y_mean``, ``y_scale``.
     jitter : float
         That training ended with; predictions use the same.
+    encoding : Encoding or None
+        What is made of text columns and missing values; None where inputs are the columns of a file as they stand there.
+
+    Examples
+    --------
+    >>> fitted = fs.load_fitted("DATA-fit")  # doctest: +SKIP
+    >>> fitted.input_names, fitted.target_name  # doctest: +SKIP
     """
 
     model: Any
@@ -71,6 +81,7 @@ class Fitted:
     columns: dict
     scale: Standardisation
     jitter: float
+    encoding: Encoding | None = None
 
     @property
     def kind(self):
@@ -150,6 +161,7 @@ class Fitted:
     def save(self, path):
         """Write the model and everything beside it, atomically."""
         description = {
+            "format": FORMAT,
             "likelihood": self.likelihood,
             "classes": self.classes,
             "input_names": self.input_names,
@@ -157,6 +169,7 @@ class Fitted:
             "columns": self.columns,
             "jitter": self.jitter,
             "standardisation": self.scale.to_json(),
+            "encoding": self.encoding and self.encoding.to_json(),
         }
         fs.save(path, self.model, **{COMMAND_LINE: description})
 
@@ -177,7 +190,9 @@ class Fitted:
                 "scaling and the columns; use fastsvgp.load and fastsvgp.predict_y from Python"
             )
         try:
-            return cls._of(model, extra[COMMAND_LINE])
+            return cls._of(model, _of_this_format(path, extra[COMMAND_LINE]))
+        except _NewerFile:
+            raise
         except (TypeError, KeyError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise DataFileError(
                 f"{path} does not hold what `fastsvgp fit` of this version writes ({_words(error)}); fit again with this one"
@@ -186,13 +201,14 @@ class Fitted:
     @classmethod
     def _of(cls, model, description):
         """From what a file says, which may be anything: whatever is wrong raises here, and not in the middle of a prediction."""
-        _require(isinstance(description, dict), "no description")
         names = {field.name for field in fields(cls)} - {"model", "scale"} | {"standardisation"}
         _require(description.keys() == names, f"the description has {shown(description)}, not {shown(sorted(names))}")
         likelihood, classes, inputs = (description[name] for name in ("likelihood", "classes", "input_names"))
         lacking = [path for path, _, value in leaves(model) if value is None]
         _require(not lacking, f"no {shown(lacking)}")
         D = _num_inputs(model, len(inputs))
+        encoding = description["encoding"]
+        encoding = None if encoding is None else Encoding.from_json(encoding)
         known = isinstance(likelihood, str) and LIKELIHOODS.get(likelihood) == type(model.likelihood).__name__
         _require(known, f"likelihood {likelihood!r} of a {type(model.likelihood).__name__} model")
         count = {"binary": 2, "multiclass": model.likelihood.num_latent}.get(kind_of(likelihood))
@@ -200,7 +216,8 @@ class Fitted:
         _require(_texts(inputs, D), f"input_names {inputs!r:.60} for {D} inputs")
         _require(isinstance(description["target_name"], str), f"target_name {description['target_name']!r:.60}")
         _require(isinstance(description["columns"], dict), "no columns")
-        _check_columns(description["columns"], D)
+        _check_columns(description["columns"], D if encoding is None else len(encoding.columns))
+        _require(encoding is None or encoding.input_names == inputs, f"an encoding for {D} inputs")
         jitter, scale = _real("jitter", description["jitter"]), description["standardisation"]
         _require(jitter >= 0, f"jitter {jitter}")
         _require(isinstance(scale, dict), "no standardisation")
@@ -210,9 +227,43 @@ class Fitted:
         _real("y_mean", scale["y_mean"])
         _require(_real("y_scale", scale["y_scale"]) > 0, "y_scale of the standardisation")
         rest = {name: value for name, value in description.items() if name != "standardisation"}
-        return cls(model, scale=Standardisation.from_json(scale), **rest)
+        return cls(model, scale=Standardisation.from_json(scale), **rest | {"encoding": encoding})
 
     # --- columns of a file -----------------------------------------------------------------------------------------------
+
+    @property
+    def column_names(self):
+        """Of the inputs in a file."""
+        return self.input_names if self.encoding is None else self.encoding.names
+
+    def inputs(self, table, positions):
+        """Inputs (N, D) made of the columns of a table at some ``positions``."""
+        if self.encoding is None:
+            return table.inputs(positions, optional=False, missing="error" if self.image_shape is None else None)
+        return self.encoding.read(table, positions)
+
+    def read(self, path, delimiter="auto", header="auto"):
+        """Inputs of a file, as ``fastsvgp predict`` makes them: text and missing values as in training.
+
+        Parameters
+        ----------
+        path : path-like
+            A table with the columns of the training file; the target may be among them or not.
+        delimiter, header : str
+            As ``--delimiter`` and ``--header`` of the command line.
+
+        Returns
+        -------
+        (N, D) array
+            ``predict`` takes it.
+
+        Raises
+        ------
+        DataFileError, ValueError
+            The file cannot be read, lacks columns, or holds what no input can be made of.
+        """
+        table = read_table(path, delimiter, header, images=self.image_shape is not None)
+        return self.inputs(table, self.find_columns(table)[0])
 
     def find_columns(self, table):
         """Positions of the inputs in a table, and of the target or None.
@@ -224,14 +275,15 @@ class Fitted:
             then, now = (" x ".join(map(str, shape)) for shape in (self.image_shape, table.image_shape))
             raise UsageError(f"{table.path} has images of {now} numbers, but the model was fitted to {then}; give such images")
         if self.columns["named"] and table.named:
-            lacking = [name for name in self.input_names if name not in table.names]
+            names = self.column_names
+            lacking = [name for name in names if name not in table.names]
             if lacking:
                 raise UsageError(
                     f"{table.path} lacks the input column{'s'[: len(lacking) > 1]} {shown(map(repr, lacking))}; it has "
                     f"{shown(table.names)}"
                 )
             target = table.names.index(self.target_name) if self.target_name in table.names else None
-            return [table.names.index(name) for name in self.input_names], target
+            return [table.names.index(name) for name in names], target
         inputs, target, width = self.columns["inputs"], self.columns["target"], self.columns["width"]
         if table.num_columns == width:
             return inputs, target
@@ -241,7 +293,7 @@ class Fitted:
             return list(range(len(inputs))), None
         raise UsageError(
             f"{table.path} has {table.num_columns} column{'s'[: table.num_columns != 1]}, but the model was fitted to "
-            f"{len(inputs)} input{'s'[: len(inputs) != 1]} ({shown(self.input_names)})"
+            f"{len(inputs)} input{'s'[: len(inputs) != 1]} ({shown(self.column_names)})"
             f"{f', in a file of {width} columns' if width != len(inputs) else ''}; give a file with these columns"
         )
 
@@ -263,6 +315,11 @@ def load_fitted(path):
     ------
     DataFileError
         The file cannot be read, is damaged, or is of no model that ``fastsvgp fit`` wrote.
+
+    Examples
+    --------
+    >>> fitted = fs.load_fitted("DATA-fit")  # doctest: +SKIP
+    >>> fitted.predict([[0.5, 1.5]]).mean  # doctest: +SKIP
     """
     return Fitted.load(path)
 
@@ -275,6 +332,24 @@ def bottom(model):
 def jittered(model, jitter):
     """The options of a prediction that is to use this jitter: none where no matrix is factorised."""
     return {} if isinstance(model, fs.QSGP) else {"jitter": jitter}
+
+
+class _NewerFile(DataFileError):
+    """A file of a later version."""
+
+
+def _of_this_format(path, description):
+    """What stands beside a model, in the words of this version."""
+    _require(isinstance(description, dict), "no description")
+    found = description.get("format", 1)
+    _require(type(found) is int and found > 0, f"format {found!r:.60}")
+    if found > FORMAT:
+        raise _NewerFile(
+            f"{path} was written by `fastsvgp fit` of a newer version: it has format {found}, and this one reads up to {FORMAT}; "
+            "update fastsvgp, or fit again with this one"
+        )
+    described = {name: value for name, value in description.items() if name != "format"}
+    return {"encoding": None} | described if found == 1 else described
 
 
 def _words(error):

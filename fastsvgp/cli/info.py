@@ -28,7 +28,12 @@ def rows():
     yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()} ({sys.executable})"
     for package in ("numpy", "scipy", "numba"):
         yield package, version(package)
-    for package, use in (("tqdm", "progress bars"), ("matplotlib", "plots"), ("scikit-learn", "data of the demo")):
+    for package, use in (
+        ("tqdm", "progress bars"),
+        ("matplotlib", "plots"),
+        ("scikit-learn", "data of the demo"),
+        ("shtab", "completion"),
+    ):
         yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint()}"
     yield "BLAS", blas()
     yield "threads", threads()
@@ -65,7 +70,7 @@ def blas():
 
 def threads():
     """How many threads compute, and what limits those of BLAS."""
-    from ..kernels.num_threads import get_num_threads
+    from .. import get_num_threads
 
     count = get_num_threads()
     words = f"{count} for our kernels (fastsvgp.set_num_threads), {os.cpu_count()} cores in the machine"

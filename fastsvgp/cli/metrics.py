@@ -5,6 +5,7 @@ from math import lgamma
 import numpy as np
 
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
+TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}  # by the scale
 LOG_2PI = float(np.log(2 * np.pi))
 
 
@@ -115,7 +116,7 @@ def rms(values):
 def table(result, title="held-out data"):
     """Metrics as lines of text: one row for the model, one for the trivial predictor."""
     names = list(result["model"])
-    trivial = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}[result["scale"]]
+    trivial = TRIVIAL[result["scale"]]
     blocks = [(title, result)]
     if "original_scale" in result:
         blocks = [(f"{title}, standardised", result), (f"{title}, original scale", result["original_scale"])]

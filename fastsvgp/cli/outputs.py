@@ -10,7 +10,8 @@ from .. import files
 from ..train import digests
 from .errors import UsageError
 
-MODEL, METRICS, CHECKPOINT, LOCK = "model.npz", "metrics.json", "checkpoint.npz", ".fastsvgp.lock"
+MODEL, METRICS, REPORT, CHECKPOINT = "model.npz", "metrics.json", "report.html", "checkpoint.npz"
+LOCK = ".fastsvgp.lock"
 PLOTS = ("training.png", "fit.png", "predictions.png", "patches.png")
 SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".data", ".npz", ".npy")
 
@@ -66,7 +67,7 @@ def output_folder(path):
         except files.InUse as error:
             raise UsageError(f"{path} is in use by another fit ({error}); wait for its end, or choose another --out") from None
     try:
-        for name in (MODEL, METRICS, CHECKPOINT, *PLOTS):
+        for name in (MODEL, METRICS, REPORT, CHECKPOINT, *PLOTS):
             files.clear_leftovers(os.path.join(path, name))
         yield path
     except BaseException:

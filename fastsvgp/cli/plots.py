@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 
-from ..records import write_atomically
+from ..files import write_atomically
 from .metrics import coverage
 
 BLUE, ORANGE, GREY = "#2c6fbb", "#d9661f", "#8a8a8a"

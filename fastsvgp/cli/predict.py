@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from ..records import write_atomically
+from ..files import write_atomically
 from . import metrics
 from .errors import UsageError
 from .fitted import Fitted
@@ -19,7 +19,7 @@ def run(args):
     levels = _levels(fitted, args.quantiles)
     table = read_table(args.file, args.delimiter, args.header, images=fitted.image_shape is not None)
     columns, target = fitted.find_columns(table)
-    X = table.inputs(columns, optional=False)
+    X = fitted.inputs(table, columns)
     prediction = fitted.predict(X, levels)
     text = as_csv(fitted, prediction, levels)
     if args.out is None:

@@ -1,4 +1,4 @@
-"""What a fit leaves behind beside the model: held-out metrics, metrics.json, plots."""
+"""What a fit leaves behind beside the model: held-out metrics, metrics.json, plots, and all of it as a page."""
 
 import json
 import os
@@ -8,12 +8,13 @@ import numpy as np
 
 import fastsvgp as fs
 
+from .. import leaves
+from ..files import write_atomically
 from ..inducing import sets_of
-from ..records import leaves, write_atomically
-from . import metrics, plots
+from . import metrics, page, plots
 from .fitted import Fitted, bottom
 from .info import install_hint
-from .outputs import METRICS, MODEL, writing
+from .outputs import METRICS, MODEL, REPORT, writing
 
 GRID = 400
 
@@ -69,6 +70,14 @@ def write_plots(folder, fitted, task, values, title):
             plots.write(path, figure)
         written.append(path)
     return written, None
+
+
+def write_page(folder, fitted, results, said, values, plotted, why_not):
+    """Write report.html; ``said``: the lines that were printed of data and choices."""
+    path, text = os.path.join(folder, REPORT), page.page(fitted, results, said, values, plotted, why_not)
+    with writing(path, lambda: _model_is_there(folder)):
+        write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+    return path
 
 
 def _patches(fitted):

@@ -7,7 +7,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from ..errors import DataFileError
+from .. import DataFileError
 from ..inducing import sets_of
 from ..train import digests
 from .errors import UsageError, shown

@@ -5,7 +5,7 @@ import io
 import os
 import sys
 
-from ..errors import DataFileError
+from .. import DataFileError
 
 STANDARD_INPUT = "-"
 

@@ -9,24 +9,21 @@ import difflib
 import itertools
 import logging
 import os
-import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import DataFileError
-from ..records import DAMAGED
+from .. import DataFileError
+from ..persistence import DAMAGED
+from .cells import commas, is_missing, is_name, is_number
 from .errors import UsageError, shown
 from .source import Source
 
 log = logging.getLogger("fastsvgp")
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
 LARGEST = 1e150  # of a value: its square is still a number
-DECIMAL_COMMAS = "these look like decimal commas: write the numbers with decimal points"
-THOUSANDS = "these look like commas between thousands: write 1012 for 1,012 (or 1.012, where they are decimal commas)"
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-", "."}
 
 
 @dataclass
@@ -84,14 +81,15 @@ class Table:
             return f"line {line}"
         return f"line {self.lines[row]}"
 
-    def inputs(self, columns, optional=True):
+    def inputs(self, columns, optional=True, missing="error"):
         """The given columns as a finite (N, len(columns)) float64 array, or an error that names what stands in the way.
 
-        ``optional``: whether the error may advise to leave a column out.
+        ``optional``: whether the error may advise to leave a column out. ``missing``: "median" where values may be missing, as
+        NaN; None where that cannot be had, and is no advice.
         """
         texts = [i for i in columns if i in self.text]
         if texts:
-            cells = [self._first_text(i) for i in texts]
+            cells = [self.first_text(i) for i in texts]
             pairs = list(zip(texts, cells, strict=True))
             named = ", ".join(f"{self.names[i]!r} ({cell!r}, {place})" for i, (cell, place) in pairs[:6])
             more = f" and {len(texts) - 6} more" if len(texts) > 6 else ""
@@ -103,16 +101,26 @@ class Table:
                 f"{self.path}: inputs must be numbers, but text is in column{'s'[: len(texts) > 1]} {named}{more}; {todo}"
             )
         X = np.ascontiguousarray(self.numbers[:, columns])
-        self._check_finite(X, columns, optional)
+        advice = ", or leave the column out with --ignore" if optional else ""
+        filling = ", or fill them in with --missing median" if optional else ", or fit again with --missing median"
+        self._check_finite(X, columns, advice, filling if missing == "error" else "", holes=missing == "median")
         return X
 
-    def _first_text(self, column):
+    def cells(self, column):
+        """One column as text, cell by cell: of a text file as it stands there."""
+        if column in self.text:
+            return self.text[column]
+        if self.layout is not None:
+            return [cells[column] for _, cells in _rows(self.source, self.layout)]
+        return [np.format_float_positional(value, trim="-") for value in self.numbers[:, column]]
+
+    def first_text(self, column):
         """The first cell of a text column that is no number, and its place."""
-        row = next(r for r, cell in enumerate(self.text[column]) if not is_number(cell) and cell.lower() not in MISSING)
+        row = next(r for r, cell in enumerate(self.text[column]) if is_name(cell))
         return self.text[column][row], self.place(row)
 
-    def _check_finite(self, X, columns, optional):
-        finite = np.abs(X) < LARGEST
+    def _check_finite(self, X, columns, advice="", filling="", holes=False):
+        finite = (np.abs(X) < LARGEST) | (holes & np.isnan(X))
         if finite.all():
             return
         row, j = np.unravel_index(np.argmin(finite), X.shape)
@@ -126,18 +134,18 @@ class Table:
         what = "missing or NaN" if np.isnan(value) else "infinite" if np.isinf(value) else f"{value:g}, too large to be squared"
         raise DataFileError(
             f"{self.path}, {self.place(row)}, column {self.names[columns[j]]!r}: the value is {what}"
-            f"{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells or remove their rows"
-            + (", or leave the column out with --ignore" if optional else "")
+            f"{f' (the first of {bad} such cells)' if bad > 1 else ''}; fill in these cells or remove their rows{advice}"
+            + (filling if np.isnan(value) else "")
         )
 
     def target_column(self, column):
         """One column as it is: float64 numbers, or an array of text."""
         if column not in self.text:
             values = self.numbers[:, column]
-            self._check_finite(values[:, None], [column], optional=False)
+            self._check_finite(values[:, None], [column])
             return values
         cells = self.text[column]
-        missing = next((row for row, cell in enumerate(cells) if cell.strip().lower() in MISSING), None)
+        missing = next((row for row, cell in enumerate(cells) if is_missing(cell)), None)
         if missing is not None:
             raise DataFileError(
                 f"{self.path}, {self.place(missing)}: the target {self.names[column]!r} is missing; fill it in or remove the row"
@@ -334,15 +342,15 @@ def _is_header(path, first, following):
     It does where all cells are text, or some stand where the next row has a number. The counts 0, 1, 2... are names as pandas
     writes them, but a row of data where all that follows is whole as well.
     """
-    if all(map(_is_name, first)):
+    if all(map(is_name, first)):
         return True
     clear = not any(map(is_number, first))  # but some cells are empty, or say that a value is missing
-    above = any(_is_name(cell) and is_number(below) for cell, below in zip(first, *following[:1] or [[]], strict=False))
+    above = any(is_name(cell) and is_number(below) for cell, below in zip(first, *following[:1] or [[]], strict=False))
     if clear and above:
         return True
     counts = len(first) > 2 and first == [str(i) for i in range(len(first))]
-    whole = all(cell.lstrip("+-").isdigit() or _is_missing(cell) for row in following for cell in row)
-    blanks = clear and any(first) and all(_is_name(cell) or not cell for cell in first)
+    whole = all(cell.lstrip("+-").isdigit() or is_missing(cell) for row in following for cell in row)
+    blanks = clear and any(first) and all(is_name(cell) or not cell for cell in first)
     named = above or blanks or counts and not whole
     if named or counts:
         say = "column names; --header no makes it a row of data" if named else "a row of data; --header yes makes it column names"
@@ -350,36 +358,10 @@ def _is_header(path, first, following):
     return named
 
 
-def _is_missing(cell):
-    return cell.lower() in MISSING
-
-
-def _is_name(cell):
-    return not is_number(cell) and not _is_missing(cell)
-
-
 def _commented_header(comments, delimiter, width):
     """Column names in a # line right above the data, as numpy.savetxt writes them."""
     cells = next((cells for _, cells in _split([c.lstrip("# ") for c in comments[-1:]], delimiter)), [])
     return cells if len(cells) == width and not any(map(is_number, cells)) else None
-
-
-def is_number(cell):
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def commas(cells):
-    """What to do about text that would be numbers but for its commas; None where that is not all."""
-    odd = [cell for cell in cells if not is_number(cell) and not _is_missing(cell)]
-    if odd and all(re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell) for cell in odd):
-        return THOUSANDS
-    if odd and all(cell.count(",") == 1 and is_number(cell.replace(",", ".")) for cell in odd):
-        return DECIMAL_COMMAS
-    return None
 
 
 def _rows(source, layout):
@@ -416,7 +398,7 @@ def _read_cells(source, layout):
         try:
             numbers[:, j] = np.array(cells, dtype=np.float64)
         except ValueError:
-            present = [cell.lower() not in MISSING for cell in cells]
+            present = [not is_missing(cell) for cell in cells]
             if all(is_number(cell) for cell, there in zip(cells, present, strict=True) if there):
                 numbers[:, j] = [float(cell) if there else np.nan for cell, there in zip(cells, present, strict=True)]
             else:

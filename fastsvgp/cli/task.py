@@ -1,15 +1,18 @@
 """From tables to a task: which column is the target, what kind of target it is, which rows are held out, and the scaling."""
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DataFileError
+from .. import DataFileError
+from ..recipes import Scale
+from . import columns as encodings
+from .cells import commas, is_number
 from .errors import UsageError, shown
 from .likelihood import choose_likelihood
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
-from .tables import LARGEST, commas, is_number, read_table
+from .tables import LARGEST, read_table
 
 log = logging.getLogger("fastsvgp")
 ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is
@@ -22,9 +25,12 @@ class Task:
     ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test`` (N,) bool marks the rows
     that are held out. ``reason`` says in words why this likelihood was chosen. ``image_shape`` is (H, W, C) where the
     file says so.
+
+    Inputs that hold text or miss values are ``raw`` until ``split`` says which rows are for training; ``X``, ``input_names`` and
+    ``encoding`` are then made of them.
     """
 
-    X: np.ndarray
+    X: np.ndarray | None
     y: np.ndarray
     likelihood: str
     reason: str
@@ -35,13 +41,27 @@ class Task:
     image_shape: tuple | None = None
     test: np.ndarray | None = None
     split: str = ""
+    raw: encodings.Raw | None = None
+    missing: str = "error"
+    encoding: encodings.Encoding | None = None
 
     @property
     def kind(self):
         return kind_of(self.likelihood)
 
 
-def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None, delimiter="auto", header="auto", images=False):
+def load_task(
+    path,
+    *,
+    target=None,
+    target_file=None,
+    ignore=(),
+    likelihood=None,
+    delimiter="auto",
+    header="auto",
+    images=False,
+    missing="error",
+):
     """Read the data and decide what the target is.
 
     Parameters
@@ -55,8 +75,12 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
     likelihood : str, optional
         One of ``names.LIKELIHOODS``; inferred from the target by default.
     images : bool
-        Whether arrays may be of images.
+        Whether arrays may be of images. Their columns are pixels: neither text nor missing.
+    missing : str
+        "error", or "median" for inputs that may miss values.
     """
+    if images and missing != "error":
+        raise UsageError(f"--missing {missing}: with --patch-shape inputs are pixels, none of which may be missing; leave it out")
     table = read_table(path, delimiter, header, images)
     ignored = {table.index_of(column, "--ignore") for column in ignore}
     columns = [i for i in range(table.num_columns) if i not in ignored]
@@ -80,7 +104,12 @@ def load_task(path, *, target=None, target_file=None, ignore=(), likelihood=None
         "target": position,
     }
     names = [table.names[i] for i in columns]
-    return Task(table.inputs(columns), y, chosen, reason, classes, names, name, layout, table.image_shape)
+    text = set() if images else encodings.text_columns(table, columns)
+    if text or missing != "error":
+        raw = encodings.read_raw(table, columns, text, missing)
+        return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, missing=missing)
+    X = table.inputs(columns, missing=None if images else missing)
+    return Task(X, y, chosen, reason, classes, names, name, layout, table.image_shape)
 
 
 def _note_row_names(table, column):
@@ -216,7 +245,10 @@ def class_name(value):
 
 
 def split(task, *, fraction=0.1, mask=None, seed=0):
-    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``."""
+    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``.
+
+    What the inputs are is learnt of the others.
+    """
     num = len(task.y)
     if mask is not None:
         task.test, task.split = _read_mask(mask, num), f"test mask {mask}"
@@ -233,6 +265,9 @@ def split(task, *, fraction=0.1, mask=None, seed=0):
             f"the target {task.target_name!r} is constant over the training rows; choose another split (--seed, "
             "--test-mask) or another --target"
         )
+    if task.raw is not None:
+        task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
+        task.X, task.input_names, task.raw = task.encoding.matrix(task.raw), task.encoding.input_names, None
     return task
 
 
@@ -255,34 +290,11 @@ def _read_mask(argument, num):
 # --- scaling -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Standardisation:
+class Standardisation(Scale):
     """Affine scaling by the training part's mean and standard deviation; a column that never varies keeps scale 1."""
 
-    x_mean: np.ndarray
-    x_scale: np.ndarray
-    y_mean: float = 0.0
-    y_scale: float = 1.0
-
-    @classmethod
-    def of(cls, X, y, scale_target, shared=False):
-        """Of training rows; ``shared``: one mean and one scale for all columns."""
-        x_mean, x_scale = X.mean(axis=0), X.std(axis=0)
-        if shared:
-            x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
-        constant = x_scale <= 1e-12 * np.abs(X).max(axis=0)
-        x_scale = np.where(constant, 1.0, x_scale)
-        return cls(x_mean, x_scale, float(y.mean()), float(y.std())) if scale_target else cls(x_mean, x_scale)
-
     def inputs(self, X):
-        return (X - self.x_mean) / self.x_scale
+        return self.X(X)
 
     def target(self, y):
-        return (y - self.y_mean) / self.y_scale
-
-    def to_json(self):
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, values):
-        return cls(np.asarray(values["x_mean"]), np.asarray(values["x_scale"]), values["y_mean"], values["y_scale"])
+        return self.y(y)

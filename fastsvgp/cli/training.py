@@ -13,8 +13,7 @@ import fastsvgp as fs
 from . import images, layers, qsgp
 from .arguments import MOST
 from .errors import UsageError
-from .fitted import jittered
-from .names import COVARIANCES, LIKELIHOODS, NATURAL, PAIRED
+from .names import NATURAL, PAIRED
 from .outputs import CHECKPOINT
 from .progress import Progress
 from .resuming import check_numbers, described, resumed
@@ -22,17 +21,14 @@ from .settled import Settled
 
 STEPS = {"sgpr": 200}  # of the others
 MINIBATCHES = 2000
-NATURAL_STEP = 0.1
 BATCH_SIZE = 512
 LEARNING_RATE = 0.01
 REST = 1000, 10  # rsvgp: the inducing inputs rest for so many steps, or for one in so many steps of a short training,
 GENTLE = 0.2  # and then move by this part of the learning rate
-AT_PRIOR = {  # what they start from
-    "svgp": fs.Whitened, "tsvgp": fs.AbsorbedDualSites, "solvegp": fs.WhitenedOrthogonal, "odvgp": fs.DecoupledWeights,
+POSTERIORS = {
+    "svgp": "whitened", "tsvgp": "absorbed_dual_sites", "lsvgp": "likelihood_form", "rsvgp": "relaxed",
+    "solvegp": "whitened_orthogonal", "odvgp": "decoupled_weights",
 }  # fmt: skip
-JITTER = {"float64": 1e-6, "float32": 1e-4}
-NOISE = 0.1  # variance at the start, of targets with variance 1
-RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
 
 
 @dataclass
@@ -68,7 +64,7 @@ def build(task, scale, args):
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), args.dtype)
     rng = np.random.default_rng([args.seed, 1])
-    kind = getattr(fs, COVARIANCES[args.covariance])
+    kind = fs.recipes.COVARIANCES[args.covariance]
     sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
     if args.layers:
         return layers.build(X, kind, _likelihood(task), sizes, args, rng)
@@ -87,36 +83,16 @@ def build(task, scale, args):
     else:
         inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
     if args.method == "sgpr":
-        return fs.SGPR(covariance, inducing, noise_variance=NOISE)
+        return fs.SGPR(covariance, inducing, noise_variance=fs.recipes.NOISE)
     outputs = len(task.classes) if task.kind == "multiclass" else None
-    if args.method in AT_PRIOR:
-        posterior = fs.at_prior(AT_PRIOR[args.method], covariance, inducing, outputs=outputs, jitter=args.jitter)
-    else:
-        batch = () if outputs is None else (outputs,)
-        posterior = _pseudo_observations(args.method, np.zeros((*batch, len(inducing)), args.dtype), len(X))
+    kind = fs.recipes.POSTERIORS[POSTERIORS[args.method]]
+    posterior = fs.recipes.posterior_of(kind, covariance, inducing, outputs, len(X), args.jitter)
     return fs.SVGP(covariance=covariance, inducing=inducing, posterior=posterior, likelihood=_likelihood(task))
 
 
-def _pseudo_observations(method, mean, num_data):
-    """The posterior of ``lsvgp`` and ``rsvgp``: each pseudo-observation stands for an equal share of the data."""
-    M, dtype = mean.shape[-1], mean.dtype
-    variance = np.full(M, NOISE * M / num_data, dtype)
-    if method == "lsvgp":
-        return fs.LikelihoodForm(mean=mean, variance=variance)
-    return fs.Relaxed(mean=mean, variance=variance, inverse_tril=np.eye(M, dtype=dtype))  # ``fit`` begins with its inverse
-
-
 def _likelihood(task):
-    kind = getattr(fs, LIKELIHOODS[task.likelihood])
-    if task.kind == "multiclass":
-        return kind(num_classes=len(task.classes))
-    settings = {
-        "gaussian": {"variance": NOISE},
-        "student-t": {"scale": NOISE**0.5},
-        "laplace": {"scale": NOISE**0.5},
-        "poisson": {"exposure": float(task.y[~task.test].mean())},  # f = 0 is then the mean rate
-    }
-    return kind(**settings.get(task.likelihood, {}))
+    classes = task.classes and len(task.classes)
+    return fs.recipes.likelihood_of(task.likelihood, task.y[~task.test], num_classes=classes)
 
 
 def train(fitted, task, args, folder):
@@ -148,7 +124,7 @@ def train(fitted, task, args, folder):
     if args.sampled is not None:
         settings["sampled"] = args.sampled
     if args.method in NATURAL and args.natural_step != 0:
-        natural = _natural_schedule(task, args.natural_step or NATURAL_STEP)
+        natural = fs.recipes.natural_schedule(fitted.model.likelihood, args.natural_step or fs.recipes.NATURAL_STEP)
         settings["natural_step_size"] = images.falling_step(natural, total) if args.patch_shape else natural
     if args.method in NATURAL:
         settings |= {"e_steps": args.e_steps, "m_steps": args.m_steps}
@@ -167,9 +143,8 @@ def train(fitted, task, args, folder):
     alone = args.group is None or args.group.rank == 0  # others tell no progress
     if info.interrupted and alone and not progress.begun:  # perhaps amid the imports of the first step: there is nothing to keep
         raise KeyboardInterrupt
-    trained = _finished(model, info, X, y, args, checkpoint)
-    trained.first_step = progress.first_step
-    return trained
+    model, jitter = fs.recipes.finished(model, X, y, args.jitter, group=args.group)
+    return Trained(model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step)
 
 
 def _total_steps(args, num_data):
@@ -192,28 +167,9 @@ def _optimiser(args, total, model):
     return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * rate, fields=layers.inducing_fields(args))
 
 
-def _natural_schedule(task, size):
-    """Gaussian noise bears the full step at once; elsewhere the first ones, far from the optimum, are kept small."""
-    return size if task.likelihood == "gaussian" else fs.schedules.log_linear(min(1e-3, size), size, RAMP)
-
-
 def holds(trained):
     """Whether the checkpoint of a training holds its end."""
     try:
         return fs.load(trained.checkpoint).step == len(trained.values)
     except (OSError, fs.DataFileError):
         return False
-
-
-def _finished(model, info, X, y, args, checkpoint):
-    """The model in the end, with the smallest jitter of 1, 10, 100 and 1000 times the given one that factorises its Kuu."""
-    jitter = args.jitter or JITTER[args.dtype]
-    for amount in (jitter, 10 * jitter, 100 * jitter, 1000 * jitter):
-        try:
-            svgp = fs.optimal_svgp(model, X, y, jitter=amount, group=args.group) if args.method == "sgpr" else model
-            fs.predict_f(svgp, X[:1], **jittered(svgp, amount))
-            break
-        except fs.NotPositiveDefinite:
-            if amount > 500 * jitter:
-                raise
-    return Trained(svgp, amount, np.asarray(info.values), info.reason, checkpoint)

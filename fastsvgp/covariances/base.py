@@ -65,6 +65,12 @@ class Covariance:
     ``need`` of a reverse rule holds names of inputs, and "covariance" or dotted names of single fields
     ("covariance.variance", "covariance.parts.0"): what is not in it is neither computed nor returned, but None. A field in it
     that a block does not depend on has a cotangent of zeros. docs/covariance.md adds one, step by step.
+
+    Examples
+    --------
+    >>> both = fs.RBF(variance=1.0, lengthscales=0.5) + fs.Linear(variance=0.1)
+    >>> both.matrix(X, Z).shape, isinstance(both, fs.Covariance)
+    ((40, 6), True)
     """
 
     per_feature: ClassVar[tuple[str, ...]] = ()

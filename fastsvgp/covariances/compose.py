@@ -58,7 +58,17 @@ class _Composite(Covariance):
 
 @record
 class Sum(_Composite):
-    """k = sum of the parts: a sum of independent functions. ``a + b`` makes one. parts : tuple of covariances."""
+    """k = sum of the parts: a sum of independent functions. ``a + b`` makes one.
+
+    Parameters
+    ----------
+    parts : tuple of Covariance
+
+    Examples
+    --------
+    >>> fs.RBF(variance=1.0, lengthscales=0.5) + fs.Linear(variance=0.1)
+    Sum(parts=(RBF(variance=1.0, lengthscales=0.5), Linear(variance=0.1)))
+    """
 
     parts: tuple
 
@@ -72,7 +82,17 @@ class Sum(_Composite):
 
 @record
 class Product(_Composite):
-    """k = product of the parts. ``a * b`` makes one. parts : tuple of covariances."""
+    """k = product of the parts. ``a * b`` makes one.
+
+    Parameters
+    ----------
+    parts : tuple of Covariance
+
+    Examples
+    --------
+    >>> fs.RBF(variance=1.0, lengthscales=0.5) * fs.Linear(variance=0.1)
+    Product(parts=(RBF(variance=1.0, lengthscales=0.5), Linear(variance=0.1)))
+    """
 
     parts: tuple
 

@@ -103,6 +103,13 @@ class Convolutional(OnPatches, Covariance):
     -----
     With d = h w C numbers a patch and P patches, (6 d + 55) flops for each of M N P entries of Kuf and N P (P + 1) / 2 of kff,
     value and gradients; the memory of a step does not grow with P. Equal constant patches of an image count once.
+
+    Examples
+    --------
+    >>> images = np.ones((3, 16))
+    >>> of_patches = fs.Convolutional(fs.RBF(1.0, 1.0), 1 / 9, image_shape=(4, 4), patch_shape=(2, 2))
+    >>> of_patches.blocks(np.zeros((5, 4)), images).Kuf.shape
+    (5, 3)
     """
 
     patch_covariance: Any
@@ -359,6 +366,14 @@ def extract_patches(X, image_shape, patch_shape, stride=1):
     ------
     ValueError, TypeError
         Columns that are not H W C, patches larger than the image, a stride below 1; NaN or infinity.
+
+    Examples
+    --------
+    >>> fs.extract_patches(np.arange(9.0)[None], image_shape=(3, 3), patch_shape=(2, 2))[0]
+    array([[0., 1., 3., 4.],
+           [1., 2., 4., 5.],
+           [3., 4., 6., 7.],
+           [4., 5., 7., 8.]])
     """
     X, geometry = check.inputs("X", X), geometry_of(image_shape, patch_shape, stride)
     check_image_columns("extract_patches", X.shape[1], geometry)

@@ -13,7 +13,16 @@ from .base import ALL, Covariance, wanted
 class Linear(Covariance):
     """k(x, x') = sum_d variance_d x_d x'_d: functions w . x with independent w_d of these variances.
 
-    variance : () or (D,), positive.
+    Parameters
+    ----------
+    variance : () or (D,)
+        Positive.
+
+    Examples
+    --------
+    >>> fs.Linear(variance=np.array([1.0, 0.5])).matrix(np.eye(2))
+    array([[1. , 0. ],
+           [0. , 0.5]])
     """
 
     variance: Any = leaf("positive", default=1.0)
@@ -43,7 +52,19 @@ class Linear(Covariance):
 
 @record
 class Constant(Covariance):
-    """k(x, x') = variance: one unknown constant. variance : (), positive."""
+    """k(x, x') = variance: one unknown constant.
+
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+
+    Examples
+    --------
+    >>> fs.Constant(variance=2.0).matrix(np.zeros((2, 3)))
+    array([[2., 2.],
+           [2., 2.]])
+    """
 
     variance: Any = leaf("positive", default=1.0)
 

@@ -42,7 +42,18 @@ class Stationary(Covariance):
 class RBF(Stationary):
     """k = variance exp(-r^2 / 2): infinitely smooth functions.
 
-    variance : (), positive; lengthscales : () or (D,), positive.
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+    lengthscales : () or (D,)
+        Positive; one for all columns, or one each.
+
+    Examples
+    --------
+    >>> fs.RBF(variance=1.0, lengthscales=2.0).matrix(np.array([[0.0], [2.0]])).round(4)
+    array([[1.    , 0.6065],
+           [0.6065, 1.    ]])
     """
 
     family = "rbf"
@@ -54,7 +65,18 @@ class RBF(Stationary):
 class Matern12(Stationary):
     """k = variance exp(-r): continuous functions that are nowhere smooth. Its derivative at r = 0 is taken as 0.
 
-    variance : (), positive; lengthscales : () or (D,), positive.
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+    lengthscales : () or (D,)
+        Positive; one for all columns, or one each.
+
+    Examples
+    --------
+    >>> fs.Matern12(variance=1.0, lengthscales=2.0).matrix(np.array([[0.0], [2.0]])).round(4)
+    array([[1.    , 0.3679],
+           [0.3679, 1.    ]])
     """
 
     family = "matern12"
@@ -66,7 +88,18 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """k = variance (1 + t) exp(-t), t = sqrt(3) r: functions with one derivative.
 
-    variance : (), positive; lengthscales : () or (D,), positive.
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+    lengthscales : () or (D,)
+        Positive; one for all columns, or one each.
+
+    Examples
+    --------
+    >>> fs.Matern32(variance=1.0, lengthscales=2.0).matrix(np.array([[0.0], [2.0]])).round(4)
+    array([[1.    , 0.4834],
+           [0.4834, 1.    ]])
     """
 
     family = "matern32"
@@ -78,7 +111,18 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """k = variance (1 + t + t^2 / 3) exp(-t), t = sqrt(5) r: functions with two derivatives.
 
-    variance : (), positive; lengthscales : () or (D,), positive.
+    Parameters
+    ----------
+    variance : ()
+        Positive.
+    lengthscales : () or (D,)
+        Positive; one for all columns, or one each.
+
+    Examples
+    --------
+    >>> fs.Matern52(variance=1.0, lengthscales=2.0).matrix(np.array([[0.0], [2.0]])).round(4)
+    array([[1.   , 0.524],
+           [0.524, 1.   ]])
     """
 
     family = "matern52"

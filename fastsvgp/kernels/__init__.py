@@ -344,7 +344,7 @@ def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3))
     D : (..., M, M)
         Of the last factor of each item.
     rows : (steps + 1, ..., 6) float64
-        Of each factor, that of the start first: the four of ``newton_schulz_gram``; log|L L'|, or -infinity where a diagonal
+        Of each factor, that of the start first: the four of ``newton_schulz_gram``; ``log|L L'|``, or -infinity where a diagonal
         entry of L is not positive; and the size of the step from there, 0 where none was taken. From there on rows repeat.
     v : (..., M)
 
@@ -456,7 +456,7 @@ def tril_sum_of_squares(L):
 
 
 def kl_from_standard(means, trils):
-    """KL[N(m, W W') || N(0, I)] = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii, summed over leading axes, in float64.
+    """``KL[N(m, W W') || N(0, I)] = (|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``, summed over leading axes, in float64.
 
     means : (..., M); trils : (..., M, M) W, whose upper triangle is never read
     """
@@ -535,7 +535,7 @@ def expectation(function, mean, var, num=20, need=True):
     ----------
     function : str
         "log_ndtr": log Phi(f). "log_sigmoid": -log(1 + exp(-f)). "log1p_square": log(1 + f^2).
-        All are accurate, and raise no floating-point flag, for any |f| up to 1e150.
+        All are accurate, and raise no floating-point flag, for any ``|f|`` up to 1e150.
     mean, var : (..., N)
     num : int
     need : bool
@@ -807,7 +807,7 @@ def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
 
 
 def whitened_kl(mean, tril):
-    """(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii."""
+    """``(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``."""
     return twin("whitened", mean=mean, tril=tril).whitened_kl(mean, tril)
 
 
@@ -1164,11 +1164,15 @@ def fourier_multiply_vjp(
     Notes
     -----
     Let U (R, N) and W (R, 2 n) be out_bar and w, or w and out_bar with ``transpose``: either way sum(out_bar * out) is
-    sum(U * (W Phi')). It changes with the phase of a pair by
+    sum(U * (W Phi')). It changes with the phase of a pair by ::
+
         g[i, p] = sum_r U[r, i] (W[r, 2 p + 1] Phi[i, 2 p] - W[r, 2 p] Phi[i, 2 p + 1]),
-    theta is linear in x / l, and Phi in w and in sqrt(s), hence
+
+    theta is linear in x / l, and Phi in w and in sqrt(s), hence ::
+
         X_bar[i, d] = sum_p g[i, p] omega_p[d] / l_d,         l_bar[d] = -sum_i X_bar[i, d] X[i, d] / l_d,
         w_bar = Phi' out_bar (Phi out_bar with ``transpose``),          s_bar = sum(w * w_bar) / (2 s).
+
     4 R + 2 D flops a pair beyond those of ``fourier_multiply``.
     """
     module = twin("fourier", out_bar=out_bar, X=X, w=w, indices=indices, variance=variance, lengthscales=lengthscales)
@@ -1208,9 +1212,11 @@ def fourier_sweep(
     -----
     A cosine, a sine and 2 D flops a pair of point and frequency; 4 R for each of "out", "W" and, together, "X" and
     "lengthscales", which take 2 D more; 3 for each part of the squares. From 16 right-hand sides on the products are gemm's.
-    With cos^2 as above the reverse rule of the squares is
+    With cos^2 as above the reverse rule of the squares is ::
+
         v_bar[2 p] = s^2 sum_i u[i] cos^2,    v_bar[2 p + 1] = s^2 sum_i u[i] - v_bar[2 p],
         g[i, p] = ... - 2 s^2 u[i] (v[2 p] - v[2 p + 1]) cos sin
+
     beside that of ``fourier_multiply_vjp``. On a device one right-hand side goes with the squares, four others a pass.
     """
     arrays = {"X": X, "indices": indices, "variance": variance, "lengthscales": lengthscales, "W": W, "v": v, "U": U, "u": u}

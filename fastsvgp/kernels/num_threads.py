@@ -14,8 +14,20 @@ _count = None
 
 
 def get_num_threads():
-    """How many threads fastsvgp uses: what ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where
-    set; else the smaller of the cores that this process may use and its CPU quota (of a control group), rounded up."""
+    """How many threads fastsvgp uses.
+
+    Returns
+    -------
+    int
+        What ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where set; else the smaller of the cores
+        that this process may use and its CPU quota (of a control group), rounded up.
+
+    Examples
+    --------
+    >>> with fs.set_num_threads(1):
+    ...     fs.get_num_threads()
+    1
+    """
     if _count is not None:
         return _count
     return _asked() or min(_cores(), _quota() or MOST)
@@ -63,6 +75,11 @@ def set_num_threads(count):
 
     A process that forks while another of its Python threads is inside a product on two or more BLAS threads may hang, parent and
     child, inside OpenBLAS: call ``set_num_threads(1)`` before such threads start, or start processes by "spawn".
+
+    Examples
+    --------
+    >>> with fs.set_num_threads(1):
+    ...     value = fs.elbo(model, X, Y)
     """
     global _count
     before, _count = _count, None if count is None else _checked(count)

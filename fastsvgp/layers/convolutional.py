@@ -48,6 +48,13 @@ class ConvolutionalLayer(OnPatches):
     -----
     The flops of a ``Layer`` with R S rows for each image. Equal constant patches count once where X has no gradient. Source:
     Blomqvist, Kaski & Heinonen, "Deep Convolutional Gaussian Processes" (2018); Dutordoir et al. 2020; Shi et al. 2020, G.2.
+
+    Examples
+    --------
+    >>> q = fs.Whitened(mean=np.zeros((2, 5)), scale_tril=np.stack([np.eye(5)] * 2))
+    >>> layer = fs.ConvolutionalLayer(fs.RBF(), np.zeros((5, 4)), q, image_shape=(3, 3), patch_shape=(2, 2))
+    >>> layer.posterior
+    Whitened(mean=<float64 (2, 5)>, scale_tril=<float64 (2, 5, 5)>)
     """
 
     covariance: Any

@@ -29,6 +29,12 @@ class Layer:
     mean : Mean, optional
         Added to the functions; ``None`` is zero. Hidden layers without one forget their inputs: use ``IdentityMean()`` or
         ``pca_mean(X, P)``.
+
+    Examples
+    --------
+    >>> layer = fs.Layer(covariance, inducing=Z, posterior=model.posterior)
+    >>> fs.DeepGP((layer,), gaussian).likelihood
+    Gaussian(variance=0.1)
     """
 
     covariance: Any
@@ -74,6 +80,14 @@ class DeepGP:
     -----
     All that takes an ``SVGP`` by the kind of a model takes this too; ``deep_gp`` makes one to start from. Source: Salimbeni and
     Deisenroth, "Doubly Stochastic Variational Inference for Deep Gaussian Processes" (2017); Shi et al. 2020, section 6.2.
+
+    Examples
+    --------
+    >>> hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((1, 6)), np.eye(6)[None]), fs.IdentityMean())
+    >>> deep = fs.DeepGP((hidden, fs.Layer(covariance, Z, model.posterior)), gaussian)
+    >>> value, grad = fs.elbo_and_grad(deep, X, Y, num_samples=2, rng=0)
+    >>> grad.layers[0].inducing.shape
+    (6, 1)
     """
 
     layers: Any

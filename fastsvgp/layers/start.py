@@ -62,6 +62,12 @@ def deep_gp(X, likelihood, num_layers, M, *, width=None, covariance=RBF, posteri
     -----
     Factors of hidden layers are 1e-2 of the prior's (S~ = 1e-4 in the form of a likelihood), those of the last one the prior's
     (S~ = 0.1 M / N). Source: Salimbeni and Deisenroth 2017; Cortinovis et al., S5.
+
+    Examples
+    --------
+    >>> deep = fs.deep_gp(X, gaussian, num_layers=2, M=6, rng=0)
+    >>> len(deep.layers)
+    2
     """
     num_layers, rng = check.whole("num_layers", num_layers), check.generator(rng)
     if not (isinstance(posterior, type) and issubclass(posterior, KINDS)):

@@ -30,6 +30,12 @@ class Likelihood:
     Shapes: targets ``Y`` (N,) or (P, N); ``f`` is a ``Marginals`` of the same shape, q(f) = N(mean, var) elementwise. A
     multi-class likelihood has ``f`` (C, N) and integer ``Y`` (N,). Results have the dtype of ``f.mean``; sums over data are
     accumulated in float64. Nothing that comes in is modified. docs/likelihood.md adds one, step by step.
+
+    Examples
+    --------
+    >>> ell, f_bar, likelihood_bar = gaussian.expected_log_prob(Y, fs.Marginals(np.zeros(40), np.ones(40)))
+    >>> f_bar.mean.shape, isinstance(likelihood_bar, fs.Gaussian)
+    ((40,), True)
     """
 
     log_concave: ClassVar[bool] = False  # whether log p(y | f) is concave in f whatever y is: what bounds from samples need

@@ -16,7 +16,16 @@ LOG_2PI = float(np.log(2 * np.pi))
 class Gaussian(Likelihood):
     """y = f + noise, noise ~ N(0, variance); everything in closed form.
 
-    ``variance`` () > 0 is shared by all outputs.
+    Parameters
+    ----------
+    variance : ()
+        Positive, shared by all outputs.
+
+    Examples
+    --------
+    >>> likelihood = fs.Gaussian(variance=0.5)
+    >>> likelihood.predict_mean_and_var(fs.Marginals(np.zeros(2), np.ones(2)))
+    (array([0., 0.]), array([1.5, 1.5]))
     """
 
     log_concave = True

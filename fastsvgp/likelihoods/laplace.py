@@ -14,10 +14,20 @@ SMALLEST = 1e-30  # what a variance of zero is taken for where it is divided by
 
 @record
 class Laplace(Likelihood):
-    """p(y | f) = exp(-|y - f| / scale) / (2 scale). ``scale`` () > 0 is shared by all outputs.
+    """``p(y | f) = exp(-|y - f| / scale) / (2 scale)``.
 
-    Nothing is approximated: E|y - f| is the mean of a folded normal, and y is normal-Laplace under q(f). The derivative in
-    the variance grows like var^(-1/2) at a target that the mean hits exactly.
+    Nothing is approximated: the mean of ``|y - f|`` is that of a folded normal, and y is normal-Laplace under q(f). The
+    derivative in the variance grows like var^(-1/2) at a target that the mean hits exactly.
+
+    Parameters
+    ----------
+    scale : ()
+        Positive, shared by all outputs.
+
+    Examples
+    --------
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.Laplace(scale=0.3)), X, Y), 2)
+    -108.2
     """
 
     log_concave = True

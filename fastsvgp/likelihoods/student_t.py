@@ -33,7 +33,7 @@ NODES_AT_ONCE = 1024  # of the predictive rule
 
 @record
 class StudentT(Likelihood):
-    """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom; ``scale`` () > 0 is shared by all outputs.
+    """y = f + scale t, t ~ Student-t with ``df`` degrees of freedom.
 
     The expected log density is a Gauss-Hermite rule of ``num_nodes``. The density has a feature of width scale: where q(f) is
     wider than that, the default of 20 nodes is coarse (error of the expected log density 3e-3 at marginal variance 1 and
@@ -45,6 +45,20 @@ class StudentT(Likelihood):
     Any ``df`` will do: small differences of large terms, in the normaliser too, are series where ``df`` is large.
 
     The density is not log-concave: derivatives in the variance may be positive.
+
+    Parameters
+    ----------
+    scale : ()
+        Positive, shared by all outputs.
+    df : float
+        Degrees of freedom, positive.
+    num_nodes : int
+        Of the Gauss-Hermite rule.
+
+    Examples
+    --------
+    >>> round(fs.elbo(fs.replace(model, likelihood=fs.StudentT(scale=0.3, df=4.0)), X, Y), 2)
+    -108.59
     """
 
     scale: Any = leaf("positive")

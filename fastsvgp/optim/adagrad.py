@@ -108,6 +108,13 @@ def adagrad(step_size=0.1, epsilon=1e-10, fixed=()):
     Notes
     -----
     O(rows) a step; the first one copies the model. As many numbers of state as there are parameters, in their dtype.
+
+    Examples
+    --------
+    >>> optimiser = fs.adagrad(0.1)
+    >>> trained, info = fs.fit(weights, X, Y, steps=3, optimiser=optimiser, rng=0)
+    >>> info.steps
+    3
     """
     epsilon = check.scalar("epsilon", epsilon)
     if not epsilon > 0:

@@ -125,6 +125,12 @@ def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor
     Notes
     -----
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", section 3.4 and appendix S5.4.
+
+    Examples
+    --------
+    >>> trained, info = fs.fit(model, X, Y, steps=3, optimiser=fs.gentle_inducing(after=1), rng=0)
+    >>> info.steps
+    3
     """
     rest = adam(5e-3) if rest is None else rest
     if check.scalar("step_size", step_size) <= 0:

@@ -46,7 +46,26 @@ class Adam(Optimiser):
 def sgd(step_size, momentum=0.0, step_sizes=None, fixed=(), transform="softplus"):
     """Stochastic gradient ascent: ``velocity <- momentum velocity + g``, ``x <- x + step_size velocity``.
 
-    See ``adam`` for the arguments they share. ``momentum`` in [0, 1); at 0 no velocity is kept.
+    Parameters
+    ----------
+    step_size, step_sizes, fixed, transform
+        As in ``adam``.
+    momentum : float
+        In [0, 1); at 0 no velocity is kept.
+
+    Returns
+    -------
+    SGD
+        As ``adam`` returns an Adam.
+
+    Examples
+    --------
+    >>> optimiser = fs.sgd(1e-4, momentum=0.9)
+    >>> state = optimiser.init(model)
+    >>> value, grad = fs.elbo_and_grad(model, X, Y)
+    >>> moved, state = optimiser.step(model, grad, state)
+    >>> fs.elbo(moved, X, Y) > value
+    True
     """
     momentum = _fraction("sgd", "momentum", momentum)
     return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=momentum)
@@ -78,6 +97,15 @@ def adam(step_size=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, step_sizes=None, 
     Notes
     -----
     A step reads and writes each number a few times: about 2 ms for a 1000 x 1000 triangular factor on two cores.
+
+    Examples
+    --------
+    >>> optimiser = fs.adam(0.05, fixed="inducing")
+    >>> state = optimiser.init(model)
+    >>> value, grad = fs.elbo_and_grad(model, X, Y)
+    >>> moved, state = optimiser.step(model, grad, state)
+    >>> fs.elbo(moved, X, Y) > value
+    True
     """
     beta1, beta2, epsilon = _fraction("adam", "beta1", beta1), _fraction("adam", "beta2", beta2), check.scalar("epsilon", epsilon)
     if not epsilon > 0:

@@ -49,8 +49,10 @@ def ravel(model, unconstrained=True, fixed=(), transform="softplus"):
     >>> def loss(vector):
     ...     value, grad = fs.elbo_and_grad(unravel(vector), X, Y, wrt=unravel.paths)
     ...     return -value, -unravel.pullback(vector, grad)
-    >>> result = scipy.optimize.minimize(loss, vector, jac=True, method="L-BFGS-B")
-    >>> model = unravel(result.x)
+    >>> from scipy.optimize import minimize
+    >>> result = minimize(loss, vector, jac=True, method="L-BFGS-B")
+    >>> fs.elbo(unravel(result.x), X, Y) > fs.elbo(model, X, Y)
+    True
     """
     unravel = Unravel(model, unconstrained=unconstrained, fixed=fixed, transform=transform)
     return unravel.pack(model), unravel

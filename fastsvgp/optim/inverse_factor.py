@@ -75,6 +75,14 @@ def newton_schulz_step(A, L, step_size):
     Notes
     -----
     4/3 M^3 flops. Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (6).
+
+    Examples
+    --------
+    >>> A = np.diag([1.0, 2.0])
+    >>> L = fs.newton_schulz_step(A, 0.8 * np.eye(2), 1.0)
+    >>> L.round(3)
+    array([[0.944, 0.   ],
+           [0.   , 0.688]])
     """
     A, L = checked(A, check.as_array("L", L))
     size = check.scalar("step_size", step_size)
@@ -132,6 +140,13 @@ def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, 
     2 / (lam + sqrt(lam)), which takes lam to 1. Below ||E - I||_F = 0.46 unit steps converge quadratically. The update:
     Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (5), (6) and (8), which do not say when it
     diverges.
+
+    Examples
+    --------
+    >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
+    >>> L, info = fs.inverse_factor(A)
+    >>> np.allclose(L @ L.T @ A, np.eye(6), atol=1e-2)
+    True
     """
     A, L = checked(A, L)
     dtype = A.dtype

@@ -81,6 +81,14 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100,
     -----
     The residual costs M^3 flops a training step, each update that is needed another 4/3 M^3. Source: Cortinovis et al.,
     "Inverse-Free Sparse Variational Gaussian Processes", sections 3.1, 3.3 and 3.4.
+
+    Examples
+    --------
+    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
+    >>> updates = fs.inverse_updates(tolerance=1e-3)
+    >>> trained, info = fs.fit(fs.replace(model, posterior=q), X, Y, steps=3, inverse_updates=updates, rng=0)
+    >>> info.steps
+    3
     """
     if tolerance is not None and nats is not None:
         raise ValueError("inverse_updates: give either `tolerance` or `nats`: each is a rule for when to stop")
@@ -117,6 +125,13 @@ def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jit
     ------
     ValueError, TypeError
         As ``elbo`` and ``inverse_factor``; also where the posterior has no such factor.
+
+    Examples
+    --------
+    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
+    >>> relaxed, info = fs.refresh_inverse(fs.replace(model, posterior=q), tolerance=1e-3)
+    >>> info.residual < 1e-3
+    True
     """
     updates = inverse_updates(tolerance, step_size=step_size, max_steps=max_steps)
     model, _, _, dtype = check.svgp(model)

@@ -70,6 +70,13 @@ def natural_update(posterior, posterior_bar, step_size):
     -----
     It is the step of ``natural_step`` up to second order in the step size, and stays positive definite whatever the gradient
     is: no eigenvalue of the precision falls below half of what it was. 3 M^3 flops an output. Source: Lin, Schmidt and Khan 2020.
+
+    Examples
+    --------
+    >>> _, grad = fs.elbo_and_grad(model, X, Y, wrt=("posterior",))
+    >>> q = fs.natural_update(model.posterior, grad.posterior, step_size=0.1)
+    >>> fs.elbo(fs.replace(model, posterior=q), X, Y) > fs.elbo(model, X, Y)
+    True
     """
     size = check.scalar("step_size", step_size)
     if size <= 0:

@@ -51,6 +51,14 @@ def variance_interval(A, L, Kuf, kff, smallest):
     Notes
     -----
     4 M^2 N flops. Source: proposition 3 of the inverse-free paper.
+
+    Examples
+    --------
+    >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
+    >>> L, _ = fs.inverse_factor(A)
+    >>> lower, upper = fs.variance_interval(A, L, covariance.matrix(Z, X), np.ones(40), smallest=0.1)
+    >>> bool((lower <= upper).all())
+    True
     """
     A, L = checked(A, check.as_array("L", L))
     if A.ndim != 2 or L.ndim != 2:
@@ -97,6 +105,13 @@ def variance_gap(Kuf, smallest, *, noise_variance, tolerance, num_data=None):
     Notes
     -----
     Source: section 3.3 of the inverse-free paper.
+
+    Examples
+    --------
+    >>> A = covariance.matrix(Z) + 0.1 * np.eye(6)
+    >>> L, info = fs.inverse_factor(A, gap=fs.variance_gap(covariance.matrix(Z, X), 0.1, noise_variance=0.1, tolerance=0.01))
+    >>> np.allclose(L @ L.T @ A, np.eye(6), atol=0.1)
+    True
     """
     Kuf = _columns(Kuf, None)
     noise, nats = check.scalar("noise_variance", noise_variance), check.scalar("tolerance", tolerance)

@@ -80,6 +80,14 @@ class Pass:
     once, and before ``finish`` or ``natural_step``; ``kl`` may be called at any time.
 
     clamped : number of marginal variances so far that rounding had driven below eps kff, and that were raised to it
+
+    Examples
+    --------
+    >>> blocks = covariance.blocks(Z, X)
+    >>> work = model.posterior.start(blocks.Kuu, 1e-6)
+    >>> f = work.project(blocks.Kuf, blocks.kff).f
+    >>> f.mean.shape, float(work.kl())
+    ((40,), 0.0)
     """
 
     clamped: Any = 0
@@ -128,6 +136,11 @@ class Posterior:
     """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``start_from``.
 
     docs/posterior.md adds one, step by step.
+
+    Examples
+    --------
+    >>> isinstance(model.posterior, fs.Posterior)
+    True
     """
 
     num_sets: ClassVar[int] = 1  # of inducing inputs: 2 for an ``InducingPair``

@@ -22,9 +22,10 @@ class DecoupledWeights(OrthogonalSets):
 
     Parameters
     ----------
-    mean_u : (..., M);  weights_v : (..., M2)
+    mean_u : (..., M)
     scale_tril_u : (..., M, M)
         Lower triangular, positive diagonal; the strict upper triangle is never read.
+    weights_v : (..., M2)
 
     Notes
     -----
@@ -32,6 +33,13 @@ class DecoupledWeights(OrthogonalSets):
     with Z and with the batch, and for those of O with itself, M2^2 of them, or S M2 with ``sampled=S``: wherever a KL term is
     computed the quadratic form w' K_vv w is then estimated, without bias, from S of its columns. Two (M2, B), (M2, M) and (M2, S)
     arrays at a time. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1 and 5.2.
+
+    Examples
+    --------
+    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 9)[:, None])
+    >>> q = fs.DecoupledWeights(mean_u=np.zeros(6), scale_tril_u=np.eye(6), weights_v=np.zeros(9))
+    >>> round(fs.elbo(fs.SVGP(covariance, pair, q, gaussian), X, Y), 2)
+    -279.18
     """
 
     mean_u: Any = leaf()

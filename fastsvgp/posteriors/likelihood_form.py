@@ -57,6 +57,12 @@ class LikelihoodForm(PseudoData):
     jitter is added to Kuu, as for every posterior; S~ keeps the factorisation safe without it.
 
     Source: Panos, Dellaportas and Titsias 2018; Cortinovis et al., sections 2 and 3.2.
+
+    Examples
+    --------
+    >>> q = fs.LikelihoodForm(mean=np.zeros(6), variance=0.1 * np.ones(6))
+    >>> round(fs.elbo(fs.replace(model, posterior=q), X, Y), 2)
+    -95.88
     """
 
     mean: Any = leaf()

@@ -28,6 +28,12 @@ class Marginal(GaussianFactor):
     Notes
     -----
     Costs 7/3 M^3 flops an output more than ``Whitened``, for the value and all gradients. Source: Hensman et al. 2013, 2015.
+
+    Examples
+    --------
+    >>> q = fs.Marginal(mean=np.zeros(6), scale_tril=np.eye(6))
+    >>> round(fs.elbo(fs.replace(model, posterior=q), X, Y), 2)
+    -294.72
     """
 
     mean: Any = leaf()

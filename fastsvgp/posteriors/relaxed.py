@@ -38,6 +38,13 @@ class Relaxed(PseudoData):
     that is more than ``LikelihoodForm``: it is meant for devices whose products are much faster than factorisations.
 
     Source: Cortinovis et al., "Inverse-Free Sparse Variational Gaussian Processes", eq. (3), (4) and (7).
+
+    Examples
+    --------
+    >>> q = fs.Relaxed(mean=np.zeros(6), variance=np.ones(6), inverse_tril=0.5 * np.eye(6))
+    >>> relaxed = fs.refresh_inverse(fs.replace(model, posterior=q))[0]
+    >>> round(fs.elbo(relaxed, X, Y), 2)
+    -151.55
     """
 
     mean: Any = leaf()

@@ -27,6 +27,12 @@ class ChevronWeights:
     Notes
     -----
     Source: Evans and Nair, "Quadruply stochastic Gaussian processes", section 2.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(mean=np.zeros(5), columns=np.eye(5, 2), diagonal=np.ones(3))
+    >>> [path for path, _, _ in fs.leaves(q)]
+    ['mean', 'columns', 'diagonal']
     """
 
     mean: Any = leaf()

@@ -21,6 +21,12 @@ class Whitened(GaussianFactor):
     Value and all gradients cost min(4 B + 14/3 M, 5 B + 10/3 M, 6 B + 4/3 M) M^2 flops for one output; up to M = 256 another
     4/3 M^3, which products with L^-1 in place of solves win back. Source: Tiao, A Handbook for Sparse Variational Gaussian
     Processes; Hensman et al. 2015.
+
+    Examples
+    --------
+    >>> q = fs.Whitened(mean=np.zeros(6), scale_tril=np.eye(6))
+    >>> fs.kl_term_and_grad(fs.replace(model, posterior=q))[0] + 0.0
+    0.0
     """
 
     mean: Any = leaf()

@@ -6,7 +6,7 @@ from .. import check, files, models, weighing
 from ..bounds.elbo import SVGP
 from ..optim.flat import as_names
 from ..optim.schedules import check_smoothing
-from ..records import as_json
+from ..persistence import as_json
 from . import digests, on_layers, on_ranks, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
 from .arguments import count, rows
 from .batches import whole
@@ -127,8 +127,9 @@ def fit(
     smoothing : float
         Weight of the past in the exponential average of the objective, in [0, 1).
     validate : function ``model -> score``, optional
-        Larger is better. Called every ``validate_every`` steps (default: once an epoch) and at the end; the model with the best
-        score is returned.
+        Larger is better. Called every ``validate_every`` steps and at the end; the model with the best score is returned.
+    validate_every : int, optional
+        Default: once an epoch.
     checkpoint : path, optional
         Written once a minute (or as rarely as that takes 2 % of the time), at the end, and after a first step on Ctrl-C, SIGTERM,
         SIGHUP and errors; each time all of it or nothing. A full disk is logged and does not end the training. A file that is
@@ -197,6 +198,12 @@ def fit(
     factor of an inverse the numbers that decide on each of them. An optimiser that needs the value for its step size makes one
     more. Checkpoints copy all of the state. For an SGPR each evaluation of the
     bound copies its value and its whole gradient to the host, where L-BFGS-B runs.
+
+    Examples
+    --------
+    >>> trained, info = fs.fit(model, X, Y, steps=50, optimiser=fs.adam(0.05), rng=0)
+    >>> info.steps, bool(info.values[-1] > info.values[0])
+    (50, True)
     """
     if group is not None and not isinstance(group, on_ranks.Session):
         mine = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,

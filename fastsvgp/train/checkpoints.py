@@ -5,7 +5,7 @@ import os
 import time
 
 from .. import files
-from ..records import as_npz
+from ..persistence import as_npz
 
 log = logging.getLogger("fastsvgp")
 SECONDS = 60.0  # between checkpoints,

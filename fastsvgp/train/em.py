@@ -111,6 +111,13 @@ def em(
     ------
     ValueError, TypeError, NotPositiveDefinite
         As ``natural_steps`` and ``fit``.
+
+    Examples
+    --------
+    >>> sites = fs.convert(model, fs.AbsorbedDualSites)
+    >>> trained, info = fs.em(sites, X, Y, rounds=2)
+    >>> fs.elbo(trained, X, Y) > fs.elbo(sites, X, Y)
+    True
     """
     X, Y = whole("X", data_rows("X", X)), whole("Y", data_rows("Y", Y))
     rounds, options = check.whole("rounds", rounds, 0), _Options(

@@ -78,6 +78,13 @@ def natural_steps(
     -----
     (1 + 2 P) M^2 B + P M^3 flops a step, M^2 B fewer on all rows after the first, and up to (1/3 + 4 P) M^3 once. On a device
     two copies to the host a step, three with ``monotone``.
+
+    Examples
+    --------
+    >>> sites = fs.convert(model, fs.AbsorbedDualSites)
+    >>> stepped, info = fs.natural_steps(sites, X, Y, steps=5, step_size=0.5)
+    >>> fs.elbo(stepped, X, Y) > fs.elbo(sites, X, Y)
+    True
     """
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     check.parts(model)

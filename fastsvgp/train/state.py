@@ -8,7 +8,8 @@ import numpy as np
 from .. import devices
 from ..errors import DataFileError
 from ..optim.trend import Trend
-from ..records import is_record, leaf, load_with_extra, record, replace, static, tree_map
+from ..persistence import load_with_extra
+from ..records import is_record, leaf, record, replace, static, tree_map
 from . import digests
 
 log = logging.getLogger("fastsvgp")
@@ -20,6 +21,40 @@ class TrainingState:
 
     Shuffling and sampling are functions of (``seed``, step), so the seed and the step stand for all random state and for the
     position in the data.
+
+    Parameters
+    ----------
+    model : record
+    optimiser : record, optional
+        The optimiser's own state.
+    natural : record, optional
+        State of the schedule of natural steps.
+    control : record, optional
+        The control variate of a sampled bound.
+    spread : (N,), optional
+        Running variances of f at the data, 0 where not seen yet.
+    trend, validation : Trend
+        Of the objective, and of the validation score.
+    best : record, optional
+        The model with the best validation score.
+    values : (step,), optional
+        The objective at each step.
+    scores : (k, 2), optional
+        Step and score of each validation.
+    step, seed, seconds, retries, num_data, batch_size, basis_size, e_steps, m_steps, num_samples : int or float
+        Settings and counts of the training.
+    data : dict, optional
+        Digests of X and Y.
+    note : optional
+        The caller's.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "training.npz")
+    >>> trained, info = fs.fit(model, X, Y, steps=3, checkpoint=path, rng=0)
+    >>> fs.load(path).step
+    3
     """
 
     model: Any

@@ -10,7 +10,7 @@ import pytest
 import fastsvgp as fs
 from fastsvgp.cli import main, plots
 from fastsvgp.optim.base import Diverged
-from fastsvgp.records import load_with_extra
+from fastsvgp.persistence import load_with_extra
 from fastsvgp.train import minibatch
 
 FEW = ["--steps", "2", "--inducing", "4", "--batch-size", "16"]
@@ -92,11 +92,11 @@ def test_arguments(here, capsys, argv, said):
     "text, said",
     [
         ("a,b,y\n1,2,3\n4,5\n", ["line 3", "2 cells", "3 columns"]),
-        ("a,b,y\n1,2,3\n4,,6\n7,8,9.5\n", ["line 3", "'b'", "missing"]),
+        ("a,b,y\n1,2,3\n4,,6\n7,8,9.5\n", ["line 3", "'b'", "missing", "--missing median"]),
         ("a,b,y\n1,2,3\n4,5,nan\n7,8,9.5\n", ["line 3", "'y'", "missing or NaN"]),
         ("a,b,y\n1,2,3\n4,inf,3.5\n7,8,9.5\n", ["line 3", "'b'", "infinite"]),
-        ("a,b,y\n1,red,3\n4,blue,5.5\n", ["'b'", "'red'", "--ignore b"]),
-        ("a,b,y\n1,2,3\n4,oops,5.5\n", ["line 3", "'b' ('oops'"]),
+        ("a,b,y\n1,2.5,3\n4,oops,5.5\n7,3.5,4\n", ["line 3", "2 cells of column 'b'", "'oops' (line 3) is not", "--ignore b"]),
+        ("a,b,y\n1,red,3\n4,,5.5\n", ["line 3", "'b'", "missing", "--missing median"]),
         ("a,b,y\n1,2,3\n4,1e200,5.5\n7,8,9\n", ["line 3", "'b'", "1e+200", "too large"]),
         ("a;y\n1;2,5\n2;3,5\n3;4,5\n", ["'y'", "decimal commas"]),
         ("a,y\n1,2.5\n2,oops\n3,4.5\n", ["'y'", "2 cells are numbers, but 'oops' is not"]),
@@ -210,13 +210,13 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, caps
     assert "checkpoint.npz" not in os.listdir("fit")
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [1, 2, 3, 4, 5])
 def test_a_disk_that_fills_up_on_the_way_holds_whole_files_only(here, capsys, monkeypatch, after):
     full_disk(monkeypatch, after)
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 2
     assert "No space left on device; nothing is left half-written" in capsys.readouterr().err
     left = sorted(os.listdir("fit"))
-    results = ["model.npz", "metrics.json", "training.png"]  # as written; the checkpoint goes once the model is there
+    results = ["model.npz", "metrics.json", "training.png", "predictions.png"]  # as written; with the first the checkpoint goes
     assert left == (["checkpoint.npz"] if after == 1 else sorted(results[: after - 1]))
     for name in left:
         if name.endswith("npz"):
@@ -233,3 +233,11 @@ def full_disk(monkeypatch, after=0):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_a_traceback_for_those_who_ask(here, capsys):
+    for argv in (["fit", "none.csv"], ["predict", "none", "good.csv"]):
+        assert main([*argv, "--traceback"]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("Traceback (most recent call last)") and "fastsvgp" in err.splitlines()[-1]
+        assert refused(capsys, *argv) == err.splitlines()[-1]

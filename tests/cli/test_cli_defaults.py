@@ -124,3 +124,17 @@ def test_lbfgs_ends_when_the_bound_no_longer_rises():
 def test_a_constant_bound_needs_more_than_the_window_to_end():
     settled = Settled(lambda *_: None, rows=1)
     assert [settled(step, 1.0, None) for step in range(ITERATIONS + 2)] == [False] * ITERATIONS + [True] * 2
+
+
+def test_the_command_line_and_the_recipes_have_the_same_names():
+    """The command line spells them out, so that --help needs no import."""
+    from fastsvgp import recipes
+    from fastsvgp.cli import names
+
+    for ours, theirs in (
+        (names.COVARIANCES, recipes.COVARIANCES),
+        (names.REGRESSION | names.COUNTS, recipes.REGRESSION),
+        (names.BINARY, recipes.BINARY),
+        (names.MULTICLASS, recipes.MULTICLASS),
+    ):
+        assert ours == {name: kind.__name__ for name, kind in theirs.items()}

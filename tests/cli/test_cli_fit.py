@@ -69,7 +69,7 @@ def test_fit_of_one_input(wave, capsys):
     ):
         assert part in out
     folder = pathlib.Path("wave-fit")
-    assert sorted(p.name for p in folder.iterdir()) == ["fit.png", "metrics.json", "model.npz", "training.png"]
+    assert sorted(p.name for p in folder.iterdir()) == ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
     assert png(folder / "fit.png") and png(folder / "training.png")
     results = json.loads((folder / "metrics.json").read_text())
     assert results["test"]["model"]["rmse"] < 0.5 * results["test"]["trivial"]["rmse"]
@@ -307,7 +307,7 @@ def test_without_matplotlib_the_plots_are_skipped_and_said_so(wave, capsys, monk
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     out, _ = run(capsys, "fit", wave, *FEW, "--steps", "2")
     assert "plots skipped: matplotlib is not installed" in out and "pip install" in out
-    assert sorted(os.listdir("wave-fit")) == ["metrics.json", "model.npz"]
+    assert sorted(os.listdir("wave-fit")) == ["metrics.json", "model.npz", "report.html"]
 
 
 def test_demo(here, unplotted, capsys):
@@ -323,7 +323,7 @@ def test_demo(here, unplotted, capsys):
         "digits": ("softmax", "svgp"),
     }
     for name in found:
-        assert sorted(os.listdir(f"fastsvgp-demo/{name}")) == ["metrics.json", "model.npz"]
+        assert sorted(os.listdir(f"fastsvgp-demo/{name}")) == ["metrics.json", "model.npz", "report.html"]
 
 
 def test_demo_without_scikit_learn(here, capsys, monkeypatch):
@@ -340,7 +340,7 @@ def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, mo
     stop_after(monkeypatch, 20)
     assert main(["fit", wave, *few, "--quiet", "--out", "parts"]) == 130
     assert "after 20 steps is kept in parts/model.npz" in capsys.readouterr().err
-    assert sorted(os.listdir("parts")) == ["checkpoint.npz", "metrics.json", "model.npz"]
+    assert sorted(os.listdir("parts")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
     monkeypatch.setattr(Progress, "__call__", lambda *_: None)
     assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"]) == 2
     assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err

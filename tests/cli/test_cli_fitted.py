@@ -10,6 +10,7 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.cli import main
+from fastsvgp.cli.columns import Column, Encoding
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.task import Standardisation
 from fastsvgp.errors import DataFileError
@@ -147,10 +148,15 @@ def replaced(tree, path, value):
     return copy
 
 
+@pytest.mark.parametrize("encoding", [None, Column("a", None, 5.0, True), Column("b", ["u"], None, False)])
 @pytest.mark.parametrize("name", ["student-t", "softmax"])
-def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name):
+def test_no_crafted_header_ends_in_a_traceback(here, capsys, rng, name, encoding):
     likelihood, classes, _ = CASES[name]
-    a_fit(rng, likelihood(), name, classes).save("model.npz")
+    fitted = a_fit(rng, likelihood(), name, classes)
+    if encoding is not None:  # one column, of which two inputs are made
+        fitted.encoding, fitted.input_names = Encoding([encoding], "median"), encoding.input_names
+        fitted.columns = {"named": True, "width": 2, "inputs": [0], "target": 1}
+    fitted.save("model.npz")
     pathlib.Path("x.csv").write_text("a,b,y\n5,-2,r\n8,-1.5,g\n")
     with np.load("model.npz") as file:
         header = json.loads(str(file["__fastsvgp__"]))

@@ -156,7 +156,7 @@ def test_two_processes_in_one_folder_are_told(table, capsys):
     files.release_lock(f"out/{LOCK}", handle)
     pathlib.Path("out", LOCK).write_text("process 1 on a machine that lost its power")
     fit(capsys, "d.csv", "--out", "out")
-    assert sorted(os.listdir("out")) == ["metrics.json", "model.npz"]
+    assert sorted(os.listdir("out")) == ["metrics.json", "model.npz", "report.html"]
 
 
 def test_what_killed_runs_left_goes(table, capsys):
@@ -164,7 +164,7 @@ def test_what_killed_runs_left_goes(table, capsys):
     for name in ("model.npz", "metrics.json", "checkpoint.npz", "fit.png", "mine.txt"):
         pathlib.Path("out", f".{name}.abcd1234.part").write_text("half")
     fit(capsys, "d.csv", "--out", "out")
-    assert sorted(os.listdir("out")) == [".mine.txt.abcd1234.part", "metrics.json", "model.npz"]
+    assert sorted(os.listdir("out")) == [".mine.txt.abcd1234.part", "metrics.json", "model.npz", "report.html"]
 
 
 # --- a checkpoint that is there -------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def interrupted(table, capsys, monkeypatch):
     """A folder ``out`` with the checkpoint of step 3 of 6."""
     stop_at(monkeypatch, 3, interrupt)
     assert "same command with --resume" in fit(capsys, "d.csv", "--out", "out", code=130)
-    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz"]
+    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
     return table
 
 
@@ -304,7 +304,7 @@ def test_the_model_that_was_safe_is_written_when_there_is_space(table, capsys, m
     steps = []
     monkeypatch.setattr(Progress, "__call__", lambda self, step, value, info: steps.append(step))
     fit(capsys, "d.csv", "--out", "out", "--resume")
-    assert steps == [] and sorted(os.listdir("out")) == ["metrics.json", "model.npz"]
+    assert steps == [] and sorted(os.listdir("out")) == ["metrics.json", "model.npz", "report.html"]
     fit(capsys, "d.csv", "--out", "whole")
     assert predictions(capsys, "out") == predictions(capsys, "whole")
 
@@ -357,7 +357,7 @@ def test_a_signal_keeps_the_model_so_far_and_the_checkpoint(table, capsys, monke
     finally:
         signal.signal(number, before)
     assert "interrupted: the model after 3 steps is kept in out/model.npz" in said
-    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz"]
+    assert sorted(os.listdir("out")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
     assert fs.load("out/checkpoint.npz").step == 3
     fit(capsys, "d.csv", "--out", "out", "--resume")
 

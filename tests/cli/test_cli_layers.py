@@ -33,7 +33,8 @@ def test_fit_predict_and_plots(capsys):
     assert found["test"]["model"]["rmse"] < 0.6 * found["test"]["trivial"]["rmse"]
     assert (found["method"], found["layers"], found["width"], found["inducing"]) == ("svgp", 2, 1, 8)
     assert found["parameters"]["layers.0.covariance.variance"] > 0
-    assert sorted(p.name for p in pathlib.Path("step-fit").iterdir()) == ["fit.png", "metrics.json", "model.npz", "training.png"]
+    files = ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
+    assert sorted(p.name for p in pathlib.Path("step-fit").iterdir()) == files
     fitted = fs.load_fitted("step-fit")
     assert isinstance(fitted.model, fs.DeepGP)
     lines = run(capsys, "predict", "step-fit", "step.csv", "--quantiles", "0.5")[0].splitlines()

@@ -42,7 +42,7 @@ def test_fit_predict_and_plots(capsys):
     found = results("images-fit")
     assert found["test"]["model"]["accuracy"] > 0.85 > found["test"]["trivial"]["accuracy"]
     assert (found["patch_shape"], found["image_shape"], found["stride"], found["ard"]) == ([2, 2], [H, W, 1], 1, False)
-    written = ["metrics.json", "model.npz", "patches.png", "predictions.png", "training.png"]
+    written = ["metrics.json", "model.npz", "patches.png", "predictions.png", "report.html", "training.png"]
     assert sorted(p.name for p in pathlib.Path("images-fit").iterdir()) == written
     fitted = fs.load_fitted("images-fit")
     assert fitted.image_shape == (H, W, 1) and fitted.model.inducing.shape == (6, 4)

@@ -35,7 +35,8 @@ def test_fit_predict_and_plots(capsys):
     assert found["test"]["model"]["rmse"] < 0.6 * found["test"]["trivial"]["rmse"]
     assert (found["features"], found["dense_columns"], found["basis_batch"], found["control_points"]) == (600, 0, 100, 135)
     assert found["inducing"] is None and found["parameters"]["basis.covariance.variance"] > 0
-    assert sorted(p.name for p in pathlib.Path("wave-fit").iterdir()) == ["fit.png", "metrics.json", "model.npz", "training.png"]
+    files = ["fit.png", "metrics.json", "model.npz", "report.html", "training.png"]
+    assert sorted(p.name for p in pathlib.Path("wave-fit").iterdir()) == files
     fitted = fs.load_fitted("wave-fit")
     lines = run(capsys, "predict", "wave-fit", "wave.csv")[0].splitlines()
     X = np.loadtxt("wave.csv", delimiter=",")[:, :1]

@@ -110,7 +110,8 @@ def test_target_file(file, tmp_path):
     [
         ({"target": "cost"}, "--target: no column 'cost'"),
         ({"ignore": ["cost"]}, "--ignore: no column 'cost'"),
-        ({"target": "price"}, "text is in column 'colour'"),
+        ({"target": "price", "images": True}, "text is in column 'colour'"),
+        ({"target": "price", "images": True, "missing": "median"}, "--missing median: with --patch-shape inputs are pixels"),
         ({"target": "price", "ignore": ["price"]}, "'price' is the target"),
         ({"target": "0", "ignore": ["1", "2", "3"]}, "no column left"),
     ],

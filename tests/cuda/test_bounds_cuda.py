@@ -179,6 +179,27 @@ def test_predictions_of_every_posterior(gpu, rng, posterior, outputs):
         assert_same(*(fs.predict_f(*side, full_cov=full_cov, jitter=JITTER) for side in (there, here)), 1e-9)
 
 
+@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize("posterior", ROWS)
+def test_the_way_back_from_predictions(gpu, rng, posterior, outputs):
+    """One copy to the host forward, and one back; a second way back makes the rows again."""
+    here = fs.replace(model_of_row(rng, posterior, outputs)[0], mean=MEANS[0 if outputs else 2]), rng.standard_normal((B, D))
+    there = moved(gpu, *here)
+    *expected, vjp = fs.predict_f_and_vjp(*here, jitter=JITTER)
+    with Copies(gpu, 1):
+        *found, there_vjp = fs.predict_f_and_vjp(*there, jitter=JITTER)
+    assert_same(tuple(found), tuple(expected), 1e-9)
+    bars = [rng.standard_normal((B, *outputs)) for _ in range(2)]
+    for _ in range(2):
+        with Copies(gpu, 1):
+            found = there_vjp(*map(gpu.there, bars))
+        assert_same((found,), (vjp(*bars),), 1e-9)
+    with pytest.raises(TypeError, match="`var_bar` on the CPU, |different devices: `Xs` on the GPU, `var_bar` on the CPU"):
+        there_vjp(None, bars[1])
+    with pytest.raises(ValueError, match="`mean_bar` contains nan"):
+        there_vjp(gpu.there(bars[0] * np.nan), None)
+
+
 def test_chunks_grow_with_the_device(rng, monkeypatch):
     here = small_model(rng), rng.standard_normal((B, D))
     with cupy_on_host.cupy_on_host(multiprocessors=3):

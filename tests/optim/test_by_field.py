@@ -9,7 +9,8 @@ from own_optimiser import SignAscent
 import fastsvgp as fs
 from fastsvgp.optim.by_field import by_field
 from fastsvgp.optim.schedules import plateau
-from fastsvgp.records import leaf, leaves, load, record, replace, save
+from fastsvgp.persistence import load, save
+from fastsvgp.records import leaf, leaves, record, replace
 
 
 @record

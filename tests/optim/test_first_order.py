@@ -9,7 +9,8 @@ from fastsvgp import transforms
 from fastsvgp.optim.first_order import adam, sgd
 from fastsvgp.optim.flat import ravel
 from fastsvgp.optim.schedules import log_linear, plateau
-from fastsvgp.records import leaf, leaves, load, record, replace, save
+from fastsvgp.persistence import load, save
+from fastsvgp.records import leaf, leaves, record, replace
 
 
 @record

@@ -7,7 +7,7 @@ import pytest
 
 from fastsvgp.optim import schedules
 from fastsvgp.optim.trend import Trend
-from fastsvgp.records import load, save
+from fastsvgp.persistence import load, save
 
 
 def sizes(schedule, counts):

@@ -1,0 +1,94 @@
+"""The units of the data and those of a model: affine scaling of inputs and targets, codes of classes."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Scale:
+    """Affine scaling by mean and standard deviation; a column that never varies keeps scale 1.
+
+    Attributes
+    ----------
+    x_mean, x_scale : (D,) arrays
+    y_mean, y_scale : float, or (P,) arrays for P targets
+    """
+
+    x_mean: np.ndarray
+    x_scale: np.ndarray
+    y_mean: Any = 0.0
+    y_scale: Any = 1.0
+
+    @classmethod
+    def of(cls, X, y, scale_target, shared=False, weights=None):
+        """Of training rows X (N, D), y (N,) or (N, P) and weights (N,); ``shared``: one mean and one scale for all columns."""
+        x_mean, x_scale = _moments(X, weights)
+        if shared:
+            x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
+        x_scale = np.where(_constant(x_scale, X), 1.0, x_scale)
+        if not scale_target:
+            return cls(x_mean, x_scale)
+        y_mean, y_scale = _moments(y, weights)
+        y_scale = np.where(_constant(y_scale, y), 1.0, y_scale)
+        return cls(x_mean, x_scale, *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))))
+
+    def X(self, X):
+        """Inputs (N, D) as the model wants them, in their dtype."""
+        return _in_dtype_of(X, (X - self.x_mean) / self.x_scale)
+
+    def X_back(self, X):
+        """Inputs of the model in the units of the data."""
+        return _in_dtype_of(X, X * self.x_scale + self.x_mean)
+
+    def y(self, y):
+        """Targets (N,) or (N, P) as the model wants them, in their dtype."""
+        return _in_dtype_of(y, (y - self.y_mean) / self.y_scale)
+
+    def back(self, mean, var=None):
+        """A mean of y in the units of the data; with its variance, both: (N,) or (N, P)."""
+        mean = _in_dtype_of(mean, mean * self.y_scale + self.y_mean)
+        return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
+
+    def to_json(self):
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values):
+        return cls(*(np.asarray(v) if isinstance(v, list) else v for v in (values[name] for name in cls.__dataclass_fields__)))
+
+
+@dataclass
+class ClassScale(Scale):
+    """That of a classification: ``y`` makes codes 0, 1, ... of labels, and ``back`` labels of codes. classes : (C,) sorted."""
+
+    classes: Any = None
+
+    def y(self, y):
+        codes = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+        unknown = np.asarray(self.classes[codes] != y)
+        if unknown.any():
+            label, known = np.asarray(y)[unknown.argmax()], ", ".join(map(str, self.classes[:12]))
+            raise ValueError(f"`y` holds the class {label!s}, which is none of those of the model: {known}")
+        return codes
+
+    def back(self, codes, var=None):
+        return self.classes[np.asarray(codes, np.intp)]
+
+
+def _moments(values, weights):
+    """Mean and standard deviation of columns, in float64."""
+    if weights is None:
+        return values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
+    mean = np.average(values, axis=0, weights=weights)
+    return mean, np.sqrt(np.average(np.square(values - mean), axis=0, weights=weights))
+
+
+def _constant(scale, values):
+    return scale <= 1e-12 * np.abs(values).max(axis=0)
+
+
+def _in_dtype_of(value, result):
+    """``result`` in the dtype of a value in float32, else as it is."""
+    return result.astype(np.float32) if getattr(value, "dtype", None) == np.float32 else result

@@ -1,0 +1,175 @@
+"""What both estimators share: settings to a start, a training to fitted attributes."""
+
+from contextlib import closing
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.gaussian_process.kernels import Kernel
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from .. import check, distinct, recipes
+from ..inducing import stacked
+from ..likelihoods import Gaussian
+from ..progress import Progress
+from .kernels import from_kernel
+from .training import Stopping, scattered, train
+
+IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
+FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
+SETTINGS_OF_TRAINING = "solver", "max_iter", "batch_size", "learning_rate", "natural_step_size", "jitter"
+
+
+class SVGPEstimator(BaseEstimator):
+    """Base of both."""
+
+    _settings_of_start = ("posterior", "mean", "ard", "normalize_X")
+
+    # --- data ------------------------------------------------------------------------------------------------------------
+
+    def _validated(self, X, y="no_validation", reset=False):
+        """X, or X and y, as scikit-learn checks them, X in float64 or float32."""
+        options = {"dtype": [np.float64, np.float32], "reset": reset}
+        try:
+            both = {} if isinstance(y, str) else {"multi_output": True}
+            return validate_data(self, X, y, **both, **options)
+        except ValueError as error:
+            if "contains NaN" in str(error) and "Input X" in str(error):
+                raise ValueError(f"{error}{IMPUTE}") from None
+            raise
+
+    def _standardised(self, X):
+        return np.ascontiguousarray(self.scale_.X(X), self._dtype)
+
+    @property
+    def _dtype(self):
+        return stacked(self.model_.inducing).dtype
+
+    # --- fit ---------------------------------------------------------------------------------------------------------------
+
+    def _weighted(self, X, y, weights):
+        """The rows of positive weight, equal ones made one whose weight is their sum; None where all count once.
+
+        So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a difference in rounding.
+        """
+        if weights is not None:
+            weights = _check_sample_weight(weights, X, dtype=X.dtype, ensure_non_negative=True)
+            there = weights > 0
+            if not there.any():
+                raise ValueError("`sample_weight` is zero for all rows; at least one must be positive")
+            X, y, weights = X[there], y[there], weights[there]
+        if len(X) > distinct.SORTED:
+            return X, y, weights
+        codes = np.unique(y, return_inverse=True)[1].reshape(len(y), -1)
+        _, first, which = np.unique(np.column_stack([X, codes]), axis=0, return_index=True, return_inverse=True)
+        if weights is None and len(first) == len(X):
+            return X, y, None
+        return X[first], y[first], np.bincount(which.ravel(), weights).astype(X.dtype)
+
+    def _fit(self, X, y, weights, labels=None):
+        """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by."""
+        self._check_settings()
+        restarts, fraction = self.n_restarts_optimizer, self.validation_fraction
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts)
+        held = None
+        if self.early_stopping:
+            rows, others = train_test_split(np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0])
+            held, X, y = (X[others], y[others]), X[rows], y[rows]
+            weights, weights_held = (None, None) if weights is None else (weights[rows], weights[others])
+        start, kind = self._start(X, y, weights, int(seeds[1]))
+        Xs, ys = self._units(start.scale, X, y)
+        if self.early_stopping:
+            held = *self._units(start.scale, *held), weights_held
+        stopping, best = Stopping(held, self.n_iter_no_change, float(self.tol)), None
+        for run, seed in enumerate(seeds[1:]):
+            if run:
+                start = recipes.Start(scattered(start.model, np.random.default_rng(seed)), start.fit, start.scale)
+            total = start.fit.get("steps") or -(-self.max_iter * len(X) // min(self.batch_size, len(X)))
+            with closing(Progress(total, quiet=not self.verbose)) as progress:
+                trained = train(start, Xs, ys, weights, kind, stopping, progress)
+            if best is None or _merit(trained) > _merit(best):
+                best = trained
+            if trained.interrupted:
+                break
+        self.model_, self.jitter_, self.scale_ = best.model, best.jitter, start.scale
+        self.lower_bound_, self.lower_bounds_, self.n_iter_ = best.bound, best.bounds, max(1, len(best.bounds))
+        self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
+        if trained.interrupted:  # all is set, so that the estimator can be used; a search over settings ends here
+            raise KeyboardInterrupt
+        return self
+
+    def _check_settings(self):
+        """Those that no recipe looks at, or that ``fit`` of fastsvgp has by other names."""
+        for name in ("max_iter", "batch_size", "n_iter_no_change"):
+            check.whole(name, getattr(self, name))
+        check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        for name, value in self.get_params(deep=False).items():
+            if name in FLAGS:
+                check.flag(name, value)
+        check.scalar("tol", self.tol)
+        check.positive("learning_rate", check.scalar("learning_rate", self.learning_rate), "; 0.01 is a fair choice")
+        fraction = check.scalar("validation_fraction", self.validation_fraction)
+        if not 0 < fraction < 1:
+            raise ValueError(f"`validation_fraction` must be above 0 and below 1, got {fraction:g}; 0.1 holds a tenth out")
+
+    @staticmethod
+    def _units(scale, X, y):
+        """Data as the model wants them, in the dtype of X."""
+        y = np.asarray(scale.y(y))
+        return np.ascontiguousarray(scale.X(X), X.dtype), y.astype(X.dtype, copy=False) if y.dtype.kind == "f" else y
+
+    def _start(self, X, y, weights, seed):
+        """``(Start, class of the posterior)``: from the recipe or, with ``warm_start``, from the model there is."""
+        training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
+        kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
+        if self.warm_start and hasattr(self, "model_"):
+            return self._going_on(X, weights, training, seed), type(self.model_.posterior)
+        by_name = isinstance(self.inducing, str)
+        if by_name:
+            recipes.named("inducing", self.inducing, recipes.CHOICES)
+        chosen = {"chosen": self.inducing} if by_name else {}
+        settings = {name: getattr(self, name) for name in self._settings_of_start} | training | chosen
+        covariance, likelihood = self._covariance_and_likelihood()
+        start = self._recipe(
+            X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, weights=weights, rng=seed,
+            **settings,
+        )  # fmt: skip
+        return start, kind
+
+    def _covariance_and_likelihood(self):
+        """The settings of these names; a kernel of scikit-learn translated, its noise given to the likelihood."""
+        if not isinstance(self.covariance, Kernel):
+            return self.covariance, self.likelihood
+        covariance, noise = from_kernel(self.covariance)
+        if noise is None:
+            return covariance, self.likelihood
+        if not (isinstance(self.likelihood, str) and self.likelihood == "gaussian"):
+            raise ValueError(
+                f"`covariance` {self.covariance} holds a WhiteKernel, which is Gaussian noise, but `likelihood` is "
+                f"{self.likelihood!r}; leave the WhiteKernel out"
+            )
+        return covariance, Gaussian(noise)
+
+    def _going_on(self, X, weights, training, seed):
+        """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""
+        model = self.model_
+        solver = training["solver"] = recipes.solver_for(self.solver, model.likelihood, type(model.posterior), len(X))
+        if solver == "lbfgs":
+            training["at_rows"] = distinct.are_the_rows(model.inducing, self._standardised(X))
+            kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
+            model = kind(model.covariance, model.inducing, noise, mean=model.mean)
+        fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, rows=len(X), **training)
+        return recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_)
+
+    # --- predictions ---------------------------------------------------------------------------------------------------------
+
+    def _ready(self, X):
+        """Standardised inputs, as the model wants them."""
+        check_is_fitted(self)
+        return self._standardised(self._validated(X))
+
+
+def _merit(trained):
+    """What restarts are compared by: held-out log density where there is one, else the bound."""
+    return trained.bound if trained.score is None else trained.score

@@ -1,0 +1,126 @@
+"""The classifier."""
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted
+
+from .. import recipes
+from ..bounds.predict import predict_log_density, predict_y, sample_f
+from ..likelihoods import BernoulliLogit, BernoulliProbit
+from .base import SVGPEstimator
+from .noise import draw
+
+
+class SVGPClassifier(ClassifierMixin, SVGPEstimator):
+    """Sparse variational Gaussian process classification.
+
+    Parameters
+    ----------
+    likelihood : str or Likelihood
+        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is the first for two classes,
+        and "softmax" for more.
+    covariance, n_inducing, inducing, posterior, mean, ard, solver, max_iter, batch_size, learning_rate, natural_step_size
+        As of ``SVGPRegressor``; there is no collapsed bound, so ``solver`` is "natural", "adam" or "auto".
+    n_restarts_optimizer, normalize_X, jitter, early_stopping, validation_fraction, n_iter_no_change, tol, warm_start
+        As of ``SVGPRegressor``; rows held out are stratified by class.
+    random_state, verbose
+        As of ``SVGPRegressor``.
+
+    Attributes
+    ----------
+    classes_ : (C,) array
+    model_, jitter_, inducing_, lower_bound_, lower_bounds_, n_iter_, scale_, n_features_in_, feature_names_in_
+        As of ``SVGPRegressor``.
+
+    Notes
+    -----
+    One class alone is an error, and there is no ``partial_fit``: see ``SVGPRegressor``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import SVGPClassifier
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = SVGPClassifier(n_inducing=20, random_state=0).fit(X, np.sin(X[:, 0]) > 0)
+    >>> model.predict([[1.5], [4.5]]).tolist()
+    [True, False]
+    """
+
+    def __init__(
+        self, covariance="matern32", *, likelihood="auto", n_inducing=256, inducing="kmeans", posterior="whitened", mean=None,
+        ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto",
+        n_restarts_optimizer=0, normalize_X=True, jitter=None, early_stopping=False, validation_fraction=0.1, n_iter_no_change=10,
+        tol=1e-4, warm_start=False, random_state=None, verbose=0,
+    ):  # fmt: skip
+        self.covariance = covariance
+        self.likelihood = likelihood
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.posterior = posterior
+        self.mean = mean
+        self.ard = ard
+        self.solver = solver
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.natural_step_size = natural_step_size
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.normalize_X = normalize_X
+        self.jitter = jitter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    _recipe = staticmethod(recipes.classification)
+
+    @property
+    def classes_(self):
+        return self.scale_.classes
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        binary = isinstance(self.likelihood, BernoulliProbit | BernoulliLogit)
+        tags.classifier_tags.multi_class = not (binary or isinstance(self.likelihood, str) and self.likelihood in recipes.BINARY)
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit to X (N, D) and labels y (N,), rows weighted by ``sample_weight`` (N,), zero or positive."""
+        X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
+        check_classification_targets(y)
+        if type_of_target(y) == "multiclass" and not self.__sklearn_tags__().classifier_tags.multi_class:
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is multiclass. That is so for the Bernoulli "
+                "likelihoods; likelihood='auto' goes by y, and 'softmax' and 'robustmax' are for more classes"
+            )
+        X, y, weights = self._weighted(X, column_or_1d(y, warn=True), sample_weight)
+        return self._fit(X, y, weights, labels=y)
+
+    def predict_proba(self, X):
+        """Probabilities (N, C) of the classes, in the order of ``classes_``."""
+        Xs = self._ready(X)
+        mean, _ = predict_y(self.model_, Xs, jitter=self.jitter_)
+        return mean if mean.ndim == 2 else np.stack([1 - mean, mean], axis=1)
+
+    def predict(self, X):
+        """The most probable class (N,) of each row."""
+        check_is_fitted(self)
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draws (N, n_samples) of labels at X (N, D), of one function in each."""
+        Xs, rng = self._ready(X), np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
+        return self.classes_[draw(self.model_.likelihood, f, rng).T]
+
+    def log_predictive_density(self, X, y):
+        """Log probability (N,) of labels y."""
+        check_is_fitted(self)
+        X, y = self._validated(X, y)
+        Xs, codes = self._units(self.scale_, X, column_or_1d(y))
+        return predict_log_density(self.model_, Xs.astype(self._dtype, copy=False), codes, jitter=self.jitter_)

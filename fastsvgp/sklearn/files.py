@@ -1,0 +1,159 @@
+"""Fitted estimators as files: the model as ``fastsvgp.save`` writes it; settings and scaling as JSON. No pickle."""
+
+import numpy as np
+from sklearn.gaussian_process import kernels
+from sklearn.utils.validation import check_is_fitted
+
+from .. import check
+from ..errors import DataFileError
+from ..inducing import stacked
+from ..persistence import as_json, from_header, header_of, load_with_extra
+from ..persistence import save as save_record
+from ..records import is_record, leaves
+from ..scales import ClassScale, Scale
+from .classifier import SVGPClassifier
+from .regressor import SVGPRegressor
+
+ESTIMATORS = {kind.__name__: kind for kind in (SVGPRegressor, SVGPClassifier)}
+EXTRA, FORMAT = "estimator", 1
+NUMBERS = "jitter_", "lower_bound_", "n_iter_", "n_features_in_"
+
+
+def save(path, estimator):
+    """Write a fitted estimator to ``path`` as .npz, all of it or nothing.
+
+    Parameters
+    ----------
+    path : path-like
+        Written exactly as given.
+    estimator : SVGPRegressor or SVGPClassifier
+
+    Raises
+    ------
+    NotFittedError
+    TypeError
+        Another estimator (of a class derived from these too), or a setting that is no number, text, array, record or kernel, such
+        as a RandomState or a schedule.
+    OSError
+        As ``fastsvgp.save``.
+    """
+    if type(estimator) not in ESTIMATORS.values():
+        raise TypeError(f"save: `estimator` must be an SVGPRegressor or SVGPClassifier, got {type(estimator).__name__}")
+    check_is_fitted(estimator)
+    about = {
+        "format": FORMAT,
+        "class": type(estimator).__name__,
+        "settings": {name: _plain(f"`{name}`", value) for name, value in estimator.get_params(deep=False).items()},
+        "scale": {name: _plain(f"the scale's {name}", value) for name, value in vars(estimator.scale_).items()},
+        "lower_bounds_": estimator.lower_bounds_.tolist(),
+        "feature_names_in_": getattr(estimator, "feature_names_in_", np.array([])).tolist(),
+        "y_shape": list(getattr(estimator, "_y_shape", ())),
+        **{name: getattr(estimator, name) for name in NUMBERS},
+    }
+    save_record(path, estimator.model_, **{EXTRA: about})
+
+
+def load(path):
+    """Read an estimator that ``save`` wrote.
+
+    Returns
+    -------
+    SVGPRegressor or SVGPClassifier
+        Fitted: it predicts as the one that was saved, to the bit.
+
+    Raises
+    ------
+    OSError
+        No such file, or it cannot be opened.
+    DataFileError
+        Not such a file, damaged, or written by a newer version.
+    """
+    model, extra = load_with_extra(path)
+    if EXTRA not in extra:
+        raise DataFileError(f"{path} holds a {type(model).__name__}, and no estimator; fastsvgp.load reads it")
+    about = extra[EXTRA]
+    try:
+        if about["format"] > FORMAT:
+            raise DataFileError(
+                f"{path} has estimator format {about['format']}, and this version of fastsvgp reads up to {FORMAT}; load it with "
+                "the version that wrote it, or a newer one"
+            )
+        return _estimator(model, about)
+    except DataFileError:
+        raise
+    except (TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise DataFileError(f"{path} does not hold what save writes, or it is damaged ({error})") from error
+
+
+def _estimator(model, about):
+    """From what a file says, which may be anything: whatever is wrong raises here, and not in the middle of a prediction."""
+    kind = ESTIMATORS[about["class"]]
+    check.svgp(model)
+    settings = {name: _rebuilt(value) for name, value in about["settings"].items()}
+    estimator = kind(**settings)
+    scale = {name: _rebuilt(value) for name, value in about["scale"].items()}
+    estimator.model_, estimator.scale_ = model, (ClassScale if kind is SVGPClassifier else Scale)(**scale)
+    estimator.lower_bounds_ = np.array(about["lower_bounds_"], np.float64)
+    estimator.inducing_ = estimator.scale_.X_back(stacked(model.inducing))
+    if about["feature_names_in_"]:
+        estimator.feature_names_in_ = np.array(about["feature_names_in_"], object)
+    if kind is SVGPRegressor:
+        estimator._y_shape = tuple(about["y_shape"])
+    for name in NUMBERS:
+        setattr(estimator, name, about[name])
+    _check(estimator)
+    return estimator
+
+
+def _check(estimator):
+    """That the parts of an estimator go together."""
+    scale, D = estimator.scale_, (estimator.n_features_in_,)
+    if not D == scale.x_mean.shape == scale.x_scale.shape == estimator.inducing_.shape[1:]:
+        raise ValueError("model, scaling and number of features do not go together")
+    numbers = [np.asarray(value, np.float64) for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)]
+    if not all(np.isfinite(value).all() for value in numbers) or not all((numbers[i] > 0).all() for i in (1, 3)):
+        raise ValueError("a scaling must be of finite numbers, and its scales positive")
+    num_latent = estimator.model_.likelihood.num_latent
+    if isinstance(estimator, SVGPClassifier):
+        if len(scale.classes) != (2 if num_latent is None else num_latent):
+            raise ValueError(f"{len(scale.classes)} classes do not go with the likelihood")
+    elif num_latent is not None:
+        raise ValueError("a regressor has a likelihood of classes")
+
+
+# --- settings as JSON ----------------------------------------------------------------------------------------------------------
+
+
+def _plain(name, value):
+    """What JSON holds of a setting: plain values as they are, others as a dict that says what they are."""
+    if isinstance(value, np.ndarray):
+        if value.dtype == object and not all(isinstance(item, str | bool | int | float) for item in value.ravel()):
+            raise TypeError(f"save: {name} holds objects that are no numbers or text")
+        return {"array": value.tolist(), "dtype": value.dtype.str}
+    if is_record(value):
+        arrays = {path: _plain(name, np.asarray(leaf)) for path, _, leaf in leaves(value) if leaf is not None}
+        return {"record": header_of(value), "arrays": arrays}
+    if isinstance(value, kernels.Kernel):
+        if type(value).__module__ != kernels.__name__:
+            raise TypeError(f"save: {name} is a {type(value).__name__}, which is no kernel of scikit-learn's own")
+        return {"kernel": type(value).__name__, "settings": {k: _plain(name, v) for k, v in value.get_params(deep=False).items()}}
+    if isinstance(value, tuple | list):
+        return {"tuple" if isinstance(value, tuple) else "list": [_plain(name, item) for item in value]}
+    return as_json(f"save: the setting {name}", value)
+
+
+def _rebuilt(plain):
+    if not isinstance(plain, dict):
+        return plain
+    if "array" in plain:
+        dtype = np.dtype(plain["dtype"])
+        return np.array(plain["array"], dtype)
+    if "record" in plain:
+        return from_header(plain["record"], {path: _rebuilt(array) for path, array in plain["arrays"].items()})
+    if "kernel" in plain:
+        kind = getattr(kernels, plain["kernel"])
+        if not issubclass(kind, kernels.Kernel):
+            raise ValueError(f"{plain['kernel']} is no kernel")
+        return kind(**{name: _rebuilt(value) for name, value in plain["settings"].items()})
+    items = [_rebuilt(item) for item in plain["tuple" if "tuple" in plain else "list"]]
+    return tuple(items) if "tuple" in plain else items

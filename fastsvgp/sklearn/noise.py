@@ -1,0 +1,31 @@
+"""Draws of targets, given draws of the function."""
+
+import numpy as np
+from scipy import special
+
+from ..likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Poisson, RobustMax, Softmax, StudentT
+
+
+def draw(likelihood, f, rng):
+    """One y for each f: f (S, N) or (S, N, P); class codes (S, N) of f (S, N, C).
+
+    ``TypeError`` where the likelihood is none of the package.
+    """
+    if isinstance(likelihood, Gaussian):
+        return f + np.sqrt(likelihood.variance) * rng.standard_normal(f.shape)
+    if isinstance(likelihood, Laplace):
+        return f + rng.laplace(scale=likelihood.scale, size=f.shape)
+    if isinstance(likelihood, StudentT):
+        return f + likelihood.scale * rng.standard_t(likelihood.df, f.shape)
+    if isinstance(likelihood, Poisson):
+        return rng.poisson(likelihood.exposure * np.exp(f)).astype(f.dtype)
+    if isinstance(likelihood, BernoulliProbit | BernoulliLogit):
+        link = special.ndtr if isinstance(likelihood, BernoulliProbit) else special.expit
+        return (rng.random(f.shape) < link(f)).astype(np.intp)
+    if isinstance(likelihood, Softmax):
+        return np.argmax(f + rng.gumbel(size=f.shape), axis=-1)
+    if isinstance(likelihood, RobustMax):
+        best, C = np.argmax(f, axis=-1), likelihood.num_classes
+        other = (best + rng.integers(1, C, best.shape)) % C
+        return np.where(rng.random(best.shape) < likelihood.epsilon, other, best)
+    raise TypeError(f"sample_y: nothing says how to draw from a {type(likelihood).__name__}; fastsvgp.sample_f draws f")

@@ -1,0 +1,221 @@
+"""The regressor."""
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .. import recipes
+from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
+from ..likelihoods import Gaussian, Laplace, StudentT
+from .base import SVGPEstimator
+from .noise import draw
+
+ADDED = Gaussian, Laplace, StudentT  # noise that is added to the function
+
+
+class SVGPRegressor(RegressorMixin, SVGPEstimator):
+    """Sparse variational Gaussian process regression.
+
+    Parameters
+    ----------
+    covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
+        "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances in the data. A record of
+        fastsvgp, or a kernel of scikit-learn (see ``from_kernel``), is where to start, in standardised units: those of X and y
+        divided by their standard deviations, unless ``normalize_X`` and ``normalize_y`` are False.
+    likelihood : str or Likelihood
+        "gaussian"; "student-t" or "laplace" for outliers; "poisson" for counts. A record is in standardised units.
+    n_inducing : int, or pair of int
+        Inducing inputs, at most the distinct rows of X; a pair for posteriors of two sets, where a number stands for two sets of
+        that many. Time goes with its square, memory too.
+    inducing : str or (M, D) array
+        "kmeans", "greedy" (greedy variance), "random" rows, or the inputs themselves in the units of X.
+    posterior : str
+        "whitened"; "marginal", "likelihood_form", "relaxed", "inverse_free_whitened", "absorbed_dual_sites", "dual_sites",
+        "whitened_orthogonal", "orthogonal", "decoupled" or "decoupled_weights".
+    mean : None, str or Mean
+        None for 0 in standardised units, "constant", "linear", or a record.
+    ard : bool
+        A lengthscale for each column, where ``covariance`` is a name.
+    solver : str
+        "lbfgs": L-BFGS on the collapsed bound of all rows, Gaussian noise alone. "natural": minibatches, natural-gradient steps
+        of the posterior and Adam for all else. "adam": minibatches, Adam for all. "auto": by the likelihood, the posterior and
+        the number of rows, as ``recipes.solver_for`` says.
+    max_iter : int
+        Epochs; iterations of "lbfgs".
+    batch_size, learning_rate : int, float
+        Of minibatches, and of Adam on them.
+    natural_step_size : float, schedule or "auto"
+        In (0, 1].
+    n_restarts_optimizer : int
+        Further trainings, from hyperparameters scattered at random; the best bound, or held-out log density, is kept.
+    normalize_X, normalize_y : bool
+        Standardise; counts never are.
+    jitter : float, optional
+        Added to the diagonal of Kuu; default 1e-6 in float64 (1e-7 where all rows are inducing inputs of "lbfgs"),
+        1e-4 in float32.
+    early_stopping : bool
+        Hold out ``validation_fraction`` of the rows, and end once their mean log density has not improved by ``tol``, relative to
+        its size where that is above 1, for ``n_iter_no_change`` epochs or iterations; the best model is kept.
+    validation_fraction, n_iter_no_change, tol : float, int, float
+        Without ``early_stopping``, "lbfgs" ends when so many iterations have raised the bound by less than ``tol`` a row, and
+        minibatches after ``max_iter`` epochs.
+    warm_start : bool
+        A further ``fit`` goes on from ``model_``, in its units, on the rows that it is given, which may be new ones; covariance,
+        inducing inputs, likelihood and posterior are those of ``model_``.
+    random_state : None, int or RandomState
+    verbose : int
+        A bar of tqdm on a terminal, where tqdm is installed; else lines on stderr.
+
+    Attributes
+    ----------
+    model_ : SVGP
+        On standardised data; ``scale_.X``, ``scale_.y`` and ``scale_.back`` are the way there and back.
+    jitter_ : float
+        That predictions use.
+    inducing_ : (M, D) array
+        In the units of X; two sets one below the other.
+    lower_bound_ : float
+        The bound of all training rows, in nats of standardised targets.
+    lower_bounds_ : (n,) array
+        By epochs (averages over their batches) or iterations.
+    n_iter_ : int
+    scale_ : recipes.Scale
+    n_features_in_, feature_names_in_
+
+    Notes
+    -----
+    There is no ``partial_fit``: the bound is scaled by the size of all data. Data larger than memory go to ``fastsvgp.fit``.
+    Several targets (N, P) share covariance, noise and inducing inputs. Ctrl-C leaves the model so far, and is raised again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import SVGPRegressor
+    >>> X = np.linspace(0, 6, 200)[:, None]
+    >>> model = SVGPRegressor(n_inducing=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = model.predict([[1.5]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.5)) < 0.01)
+    True
+    """
+
+    def __init__(
+        self, covariance="matern32", *, likelihood="gaussian", n_inducing=256, inducing="kmeans", posterior="whitened", mean=None,
+        ard=True, solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto",
+        n_restarts_optimizer=0, normalize_X=True, normalize_y=True, jitter=None, early_stopping=False, validation_fraction=0.1,
+        n_iter_no_change=10, tol=1e-4, warm_start=False, random_state=None, verbose=0,
+    ):  # fmt: skip
+        self.covariance = covariance
+        self.likelihood = likelihood
+        self.n_inducing = n_inducing
+        self.inducing = inducing
+        self.posterior = posterior
+        self.mean = mean
+        self.ard = ard
+        self.solver = solver
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.natural_step_size = natural_step_size
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.normalize_X = normalize_X
+        self.normalize_y = normalize_y
+        self.jitter = jitter
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    _settings_of_start = (*SVGPEstimator._settings_of_start, "normalize_y")
+    _recipe = staticmethod(recipes.regression)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.positive_only = self.likelihood == "poisson"
+        return tags
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit to X (N, D) and targets y (N,) or (N, P), rows weighted by ``sample_weight`` (N,), zero or positive."""
+        X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
+        y = check_numbers(y)
+        if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
+            raise ValueError(f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets {self._y_shape}")
+        self._y_shape = y.shape[1:]
+        return self._fit(*self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight))
+
+    def predict(self, X, return_std=False, return_cov=False, include_noise=True):
+        """Predict y.
+
+        Parameters
+        ----------
+        X : (N, D) array
+        return_std, return_cov : bool
+            Also give standard deviations (N,) or (N, P), or covariances (N, N) or (N, N, P); one of the two.
+        include_noise : bool
+            Whether these are of new y, or of the function below the noise.
+
+        Returns
+        -------
+        mean : (N,) or (N, P)
+        std or cov, if asked for
+        """
+        if return_std and return_cov:
+            raise ValueError("`return_std` and `return_cov` were both asked for; ask for one: the diagonal of cov is std squared")
+        Xs, options = self._ready(X), {"jitter": self.jitter_}
+        added = isinstance(self.model_.likelihood, ADDED)
+        if not added and (return_cov or return_std and not include_noise):
+            raise ValueError(
+                f"a {type(self.model_.likelihood).__name__} likelihood adds no noise to the function: give return_std=True with "
+                "include_noise=True, or use fastsvgp.predict_f(model_, scale_.X(X))"
+            )
+        mean, var = predict_y(self.model_, Xs, **options)
+        if not return_cov:
+            if return_std and not include_noise:
+                var = predict_f(self.model_, Xs, **options)[1]
+            mean, var = self.scale_.back(mean, var)
+            return (self._shaped(mean), self._shaped(np.sqrt(var))) if return_std else self._shaped(mean)
+        _, cov = predict_f(self.model_, Xs, full_cov=True, **options)
+        rows = np.arange(len(Xs))
+        if include_noise:
+            noise = var - predict_f(self.model_, Xs, **options)[1]
+            cov[..., rows, rows] += noise.T
+        cov = np.moveaxis(cov, 0, -1) if cov.ndim == 3 else cov
+        cov = cov * np.square(self.scale_.y_scale)
+        cov = cov[..., None] if self._y_shape == (1,) else cov
+        return self._shaped(self.scale_.back(mean)), cov.astype(mean.dtype, copy=False)
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Joint draws of new y at X (N, D), noise included: (N, n_samples) or (N, P, n_samples)."""
+        Xs, rng = self._ready(X), np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        f = sample_f(self.model_, Xs, n_samples, rng=rng, jitter=self.jitter_)
+        y = self._shaped(self.scale_.back(draw(self.model_.likelihood, f, rng)), lead=2)
+        return np.moveaxis(y, 0, -1)
+
+    def log_predictive_density(self, X, y):
+        """Log predictive density (N,) of targets y, in their units; summed over the targets of a row where there are several."""
+        check_is_fitted(self)
+        X, y = self._validated(X, y)
+        y = check_numbers(y)
+        if y.shape[1:] != self._y_shape:
+            raise ValueError(f"`y` has shape {y.shape}; the model was fitted to targets of shape (N,{'P'[: len(self._y_shape)]})")
+        Xs, ys = self._units(self.scale_, X, y[:, 0] if self._y_shape == (1,) else y)
+        density = predict_log_density(self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_)
+        return density - np.sum(np.log(self.scale_.y_scale))
+
+    def _shaped(self, values, lead=1):
+        """Predictions in the shape of the y of ``fit``, which may have been one column."""
+        return values[..., None] if self._y_shape == (1,) and values.ndim == lead else values
+
+
+def check_numbers(y):
+    """Targets that are numbers, as floats."""
+    if y.dtype.kind not in "fiub":
+        try:
+            return y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(f"`y` of a regressor must be numbers, got {y.dtype} such as {y.flat[0]!r}") from None
+    return y if y.dtype.kind == "f" else y.astype(np.float64)

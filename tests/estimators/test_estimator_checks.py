@@ -1,0 +1,47 @@
+"""scikit-learn's own checks of estimators: no failure is expected, with any solver, likelihood or posterior."""
+
+import numpy as np
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fastsvgp import recipes
+from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
+
+SMALL = {"n_inducing": 16, "max_iter": 30, "learning_rate": 0.05}
+
+
+class Counting(SVGPRegressor):
+    """Of counts, made of whatever numbers come: those of the checks are real."""
+
+    def fit(self, X, y, sample_weight=None):
+        if y is not None and np.asarray(y).dtype.kind in "fiu":
+            y = np.abs(np.round(np.asarray(y)))
+        return super().fit(X, y, sample_weight)
+
+
+REGRESSORS = [
+    *(SVGPRegressor(**SMALL, solver=solver) for solver in ("lbfgs", "adam", "natural")),
+    SVGPRegressor(**SMALL, likelihood="student-t", posterior="marginal"),
+    SVGPRegressor(**SMALL, likelihood="laplace", posterior="absorbed_dual_sites"),
+    Counting(**SMALL, likelihood="poisson", posterior="decoupled_weights"),
+    *(SVGPRegressor(**SMALL, posterior=posterior) for posterior in ("likelihood_form", "relaxed")),
+]
+CLASSIFIERS = [
+    *(SVGPClassifier(**SMALL, solver=solver) for solver in ("adam", "natural")),
+    SVGPClassifier(**SMALL, likelihood="bernoulli-probit", posterior="dual_sites"),
+    SVGPClassifier(**SMALL, likelihood="bernoulli-logit", posterior="orthogonal"),
+    SVGPClassifier(**SMALL, likelihood="softmax", posterior="inverse_free_whitened"),
+    SVGPClassifier(**SMALL, likelihood="robustmax", posterior="decoupled"),
+    SVGPClassifier(**SMALL, posterior="whitened_orthogonal"),
+]
+
+
+@parametrize_with_checks([*REGRESSORS, *CLASSIFIERS])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_no_name_of_a_setting_is_left_out():
+    estimators = REGRESSORS + CLASSIFIERS
+    assert {estimator.posterior for estimator in estimators} == {*recipes.POSTERIORS}
+    assert {e.likelihood for e in estimators} == {*recipes.REGRESSION, *recipes.BINARY, *recipes.MULTICLASS, "auto"}
+    assert {estimator.solver for estimator in estimators} == {*recipes.SOLVERS}

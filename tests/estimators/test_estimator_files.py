@@ -1,0 +1,140 @@
+"""Estimators as files, and scikit-learn's kernels as covariances."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process import kernels as sk
+
+import fastsvgp as fs
+from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, from_kernel, load, save
+
+QUICK = {"n_inducing": 8, "max_iter": 5, "random_state": 0}
+SETTINGS = {
+    "names": {},
+    "records": {"covariance": fs.RBF(0.5, np.array([1.0, 2.0])) + fs.Linear(), "likelihood": fs.StudentT(0.3, df=5.0)},
+    "kernel": {"covariance": sk.ConstantKernel(2.0) * sk.Matern([1.0, 2.0], nu=2.5) + sk.WhiteKernel(0.1)},
+    "arrays": {"inducing": np.linspace(-1, 1, 8).reshape(4, 2), "jitter": 1e-5},
+    "pair": {"n_inducing": (3, 4), "posterior": "whitened_orthogonal"},
+}
+
+
+def data(rng):
+    X = rng.uniform(-2, 2, (40, 2))
+    return X, np.sin(2 * X[:, 0]) + 5 * X[:, 1]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_regressor_comes_back_from_its_file(rng, tmp_path, name):
+    X, y = data(rng)
+    model = SVGPRegressor(**QUICK | SETTINGS[name]).fit(X, np.stack([y, -y], 1) if name == "names" else y)
+    save(tmp_path / "model", model)
+    again = load(tmp_path / "model")
+    for one, other in zip(again.predict(X, return_std=True), model.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(again.inducing_, model.inducing_)
+    np.testing.assert_array_equal(again.lower_bounds_, model.lower_bounds_)
+    assert (again.jitter_, again.n_iter_, again.lower_bound_) == (model.jitter_, model.n_iter_, model.lower_bound_)
+    assert str(again) == str(model)
+    again.fit(X, y)  # with the same settings
+    np.testing.assert_array_equal(again.predict(X), model.fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [3, 7], [True, False], [1.0, 2.0]])
+def test_a_classifier_comes_back_with_its_labels(rng, tmp_path, labels):
+    X, y = data(rng)
+    y = np.array(labels)[(y > 0).astype(int)]
+    for targets in (y, y.astype(object)) if isinstance(labels[0], str) else (y,):
+        model = SVGPClassifier(**QUICK).fit(X, targets)
+        save(tmp_path / "model", model)
+        again = load(tmp_path / "model")
+        np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+        assert again.predict(X).tolist() == model.predict(X).tolist() and again.classes_.dtype == model.classes_.dtype
+
+
+def test_what_cannot_be_stored(rng, tmp_path):
+    X, y = data(rng)
+    with pytest.raises(NotFittedError):
+        save(tmp_path / "model", SVGPRegressor())
+    with pytest.raises(TypeError, match="must be an SVGPRegressor or SVGPClassifier, got dict"):
+        save(tmp_path / "model", {})
+    with pytest.raises(TypeError, match="`random_state`"):
+        save(tmp_path / "model", SVGPRegressor(**QUICK | {"random_state": np.random.RandomState(0)}).fit(X, y))
+    assert not (tmp_path / "model").exists()
+
+
+def changed(path, **changes):
+    """The file with another description of its estimator."""
+    model, extra = fs.load_with_extra(path)
+    fs.save(path, model, estimator=json.loads(json.dumps(extra["estimator"] | changes)))
+
+
+def numbers(*values):
+    return {"array": values, "dtype": "<f8"}
+
+
+@pytest.mark.parametrize(
+    "changes, what",
+    [
+        ({"format": 2}, "estimator format 2, and this version of fastsvgp reads up to 1; load it with the version"),
+        ({"class": "SVC"}, "damaged.*SVC"),
+        ({"settings": {"kernel": 1}}, "damaged.*kernel"),
+        ({"scale": {}}, "damaged"),
+        ({"n_features_in_": 3}, "do not go together"),
+        ({"class": "SVGPClassifier"}, "damaged"),
+        ({"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}}, "its scales positive"),
+        ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
+    ],
+)
+def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, what):
+    X, y = data(rng)
+    save(tmp_path / "model", SVGPRegressor(**QUICK).fit(X, y))
+    changed(tmp_path / "model", **changes)
+    with pytest.raises(fs.DataFileError, match=what):
+        load(tmp_path / "model")
+    fs.save(tmp_path / "model", fs.RBF())
+    with pytest.raises(fs.DataFileError, match="holds a RBF, and no estimator; fastsvgp.load reads it"):
+        load(tmp_path / "model")
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------------------
+
+KERNELS = [
+    sk.RBF(0.7),
+    sk.Matern([0.5, 2.0], nu=0.5),
+    2.0 * sk.Matern(0.8, nu=1.5),
+    sk.Matern(0.8, nu=2.5) * sk.RBF(2.0) * sk.ConstantKernel(3.0),
+    sk.Matern(0.8, nu=np.inf) + sk.ConstantKernel(0.3),
+    sk.DotProduct(0.0),
+    0.5 * sk.DotProduct(2.0) + 0.1 * sk.RBF(),
+    2.0 * (sk.RBF() + sk.DotProduct()) * sk.DotProduct(0.5),
+    sk.ConstantKernel(2.0) * sk.ConstantKernel(3.0),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("noise", [None, 0.25])
+def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
+    X = rng.standard_normal((6, 2))
+    covariance, found = from_kernel(kernel if noise is None else sk.WhiteKernel(0.1) + kernel + 1.5 * sk.WhiteKernel(0.1))
+    np.testing.assert_allclose(covariance.matrix(X), kernel(X), rtol=1e-12)
+    assert found == (noise if noise is None else pytest.approx(noise))
+
+
+@pytest.mark.parametrize(
+    "kernel, what",
+    [
+        (sk.RationalQuadratic(), "RationalQuadratic has no counterpart; those that have are ConstantKernel, RBF"),
+        (sk.RBF() + sk.ExpSineSquared(), "ExpSineSquared has no counterpart"),
+        (sk.RBF() ** 2, "Exponentiation has no counterpart"),
+        (sk.Matern(nu=1.7), "for nu = 0.5, 1.5, 2.5, inf, not for 1.7"),
+        (sk.WhiteKernel() * sk.RBF(), "noise times another kernel"),
+        (sk.RBF() * (sk.RBF() + sk.WhiteKernel()), "multiplies noise"),
+        (sk.WhiteKernel() + sk.WhiteKernel(), "noise alone"),
+        ("rbf", "must be a kernel of sklearn"),
+    ],
+)
+def test_kernels_without_counterpart(kernel, what):
+    with pytest.raises((ValueError, TypeError), match=what):
+        from_kernel(kernel)

@@ -1,0 +1,135 @@
+"""Starts: what they choose, and that they train."""
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+
+
+def data(rng, N=50, D=3):
+    X = 10 * rng.standard_normal((N, D)) + 5
+    return X, np.sin(X[:, 0] / 5) * 40 - 100
+
+
+def test_a_start_trains_and_predicts_in_the_units_of_the_data(rng):
+    X, y = data(rng, 200)
+    for solver in ("lbfgs", "natural"):
+        start = fs.recipes.regression(X, y, inducing=50, solver=solver, rng=0)
+        Xs, ys = start.scale.X(X), start.scale.y(y)
+        model, _ = fs.fit(start.model, Xs, ys, **start.fit)
+        model, jitter = fs.recipes.finished(model, Xs, ys)
+        mean, var = start.scale.back(*fs.predict_y(model, Xs, jitter=jitter))
+        assert np.sqrt(np.mean((mean - y) ** 2)) < 0.2 * y.std()
+        assert 0 < np.sqrt(var.max()) < y.std()
+
+
+def test_a_start_of_classes_trains(rng):
+    X, y = data(rng)
+    labels = np.array(["a", "b", "c"])[np.digitize(y, [-120, -80])]
+    start = fs.recipes.classification(X, labels, inducing=20, rng=0)
+    model, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(labels), **start.fit)
+    p, _ = fs.predict_y(model, start.scale.X(X))
+    assert type(model.likelihood) is fs.Softmax and np.mean(start.scale.back(p.argmax(axis=1)) == labels) > 0.8
+
+
+@pytest.mark.parametrize("inducing", [20, 200])
+@pytest.mark.parametrize("ard", [True, False])
+@pytest.mark.parametrize("N", [40, 400])
+def test_a_weight_is_as_many_rows(rng, inducing, ard, N):
+    X, y = data(rng, N)
+    weights = rng.integers(0, 3, N)
+    weighted = fs.recipes.regression(X, y, inducing, ard=ard, weights=weights, rng=0)
+    repeated = fs.recipes.regression(X.repeat(weights, axis=0), y.repeat(weights), inducing, ard=ard, rng=0)
+    np.testing.assert_allclose(weighted.scale.X(X), repeated.scale.X(X), rtol=1e-12, atol=1e-12)
+    for (path, _, one), (_, _, other) in zip(fs.leaves(weighted.model), fs.leaves(repeated.model), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=path)
+    np.testing.assert_array_equal(weighted.fit["weights"], weights)
+
+
+def test_medians_of_few_rows_are_over_all_pairs(rng):
+    X, y = data(rng, 4, 2)
+    start = fs.recipes.regression(X, y, rng=0)
+    Xs = start.scale.X(X)
+    distances = np.sort(np.abs(Xs[:, None] - Xs)[np.triu_indices(4, 1)], axis=0)
+    np.testing.assert_allclose(start.model.covariance.lengthscales, np.sqrt(2) * distances[2], rtol=1e-12)  # the lower median
+
+
+def test_distinct_rows_are_inducing_inputs_where_there_are_few(rng):
+    X, y = data(rng)
+    start = fs.recipes.regression(np.concatenate([X, X]), np.concatenate([y, y]), inducing=60)
+    np.testing.assert_array_equal(start.model.inducing, np.unique(start.scale.X(X), axis=0))
+    assert start.fit["fixed"] == ("inducing",)
+    pair = fs.recipes.regression(X, y, inducing=60, posterior="whitened_orthogonal").model.inducing
+    together = np.unique(np.concatenate([pair.Z, pair.O]), axis=0)
+    np.testing.assert_allclose(together, np.unique(start.scale.X(X), axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("chosen", fs.recipes.CHOICES)
+def test_inducing_inputs_by_each_choice(rng, chosen):
+    X, y = data(rng)
+    for sizes, posterior in ((7, "whitened"), ((3, 4), "orthogonal")):
+        Z = fs.recipes.regression(X, y, sizes, posterior=posterior, chosen=chosen, solver="natural", rng=1).model.inducing
+        rows = Z if posterior == "whitened" else np.concatenate([Z.Z, Z.O])
+        assert rows.shape == (7, 3) and len(np.unique(rows, axis=0)) == 7
+
+
+@pytest.mark.parametrize("posterior", fs.recipes.POSTERIORS)
+def test_every_posterior_starts_and_takes_a_step(rng, posterior):
+    X, y = data(rng)
+    start = fs.recipes.regression(X, np.stack([y, -y], axis=1), 8, posterior=posterior, likelihood="laplace", max_iter=1, rng=0)
+    assert type(start.model.posterior) is fs.recipes.POSTERIORS[posterior]
+    _, info = fs.fit(start.model, start.scale.X(X), start.scale.y(np.stack([y, -y], axis=1)), **start.fit)
+    assert np.isfinite(info.values).all() and info.steps == 1
+
+
+def test_the_ramp_of_natural_steps_is_a_part_of_a_short_training(rng):
+    X, y = data(rng)
+    labels = y > -100
+    for max_iter, ramp in ((50, 10), (5000, 100)):
+        schedule = fs.recipes.classification(X, labels, 8, max_iter=max_iter).fit["natural_step_size"]
+        assert schedule.size(ramp - 1, None) == 0.1 > schedule.size(ramp - 2, None)
+
+
+def test_scales_survive_json(rng):
+    X, y = data(rng)
+    for targets in (y, np.stack([y, 2 * y], axis=1)):
+        scale = fs.recipes.regression(X, targets).scale
+        again = type(scale).from_json(scale.to_json())
+        np.testing.assert_array_equal(again.y(targets), scale.y(targets))
+        np.testing.assert_allclose(scale.X_back(scale.X(X)), X, rtol=1e-12)
+        mean, var = scale.back(scale.y(targets), np.ones_like(targets))
+        np.testing.assert_allclose(mean, targets, rtol=1e-12)
+        np.testing.assert_allclose(var, np.broadcast_to(targets.var(axis=0), targets.shape), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change, what",
+    [
+        ({"covariance": "rbv"}, "`covariance` must be one of 'rbf', 'matern12', 'matern32', 'matern52', or a Covariance"),
+        ({"likelihood": "softmax"}, "`likelihood` must be one of 'gaussian', 'student-t', 'laplace', 'poisson'"),
+        ({"likelihood": fs.Softmax(3)}, "Softmax is for classes, and here targets are numbers"),
+        ({"covariance": fs.Convolutional(fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1))}, "inputs are patches"),
+        ({"posterior": fs.Whitened}, "`posterior` must be one of 'whitened'"),
+        ({"solver": "sgd"}, "`solver` must be one of 'auto', 'lbfgs', 'adam', 'natural'"),
+        ({"y": np.full(50, np.nan)}, "`y` contains nan"),
+        ({"y": np.ones(49)}, r"`y` must be \(50,\) or \(50, P\), a row for each of `X`, got \(49,\)"),
+        ({"weights": -np.ones(50)}, "`weights` must be zero or more"),
+        ({"weights": np.ones((50, 2)), "y": np.ones((50, 2))}, "one for each row, to start from"),
+        ({"inducing": 2.5}, "`inducing` must be a whole number"),
+        ({"X": np.ones((50, 3)), "posterior": "orthogonal"}, "needs 2 distinct rows"),
+    ],
+)
+def test_bad_arguments(rng, change, what):
+    X, y = data(rng)
+    with pytest.raises((ValueError, TypeError), match=what):
+        fs.recipes.regression(**{"X": X, "y": y} | change)
+
+
+def test_data_on_a_device_are_refused(rng):
+    class Far:
+        __cuda_array_interface__ = {}
+
+    X, y = data(rng)
+    for arguments in ((Far(), y), (X, Far())):
+        with pytest.raises(TypeError, match="is on a device; start from arrays on the host"):
+            fs.recipes.regression(*arguments)

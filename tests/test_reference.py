@@ -1,0 +1,69 @@
+"""The reference: every public name has its parameters, results and an example that runs, and stands on a page of docs/api."""
+
+import doctest
+import functools
+import inspect
+import re
+
+import numpy as np
+import pytest
+from readme import ROOT, snippets
+
+import fastsvgp as fs
+from fastsvgp import records
+
+API = ROOT / "docs" / "api"
+NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
+OF_MODULES = {  # beside them, of modules that are public as a whole
+    "recipes": {"classification", "regression"},
+    "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
+    "models": {"register", "serving", "offers"},
+}
+NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}  # for want of a device, and of a folder that the command line wrote
+
+
+@functools.cache
+def setup():
+    """The names that examples begin with: those of the block on the first page of the reference."""
+    names = {"__name__": "reference"}
+    exec(*snippets(API / "index.md"), names)
+    return names
+
+
+def examples(name):
+    return doctest.DocTestParser().get_doctest(inspect.getdoc(getattr(fs, name)), dict(setup()), name, None, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_run(name):
+    test, said = examples(name), []
+    assert test.examples, f"{name} has no example"
+    skipped = [doctest.SKIP in example.options for example in test.examples]
+    assert all(skipped) if name in NO_EXAMPLE_RUNS else not any(skipped)
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
+    assert not said, "".join(said)
+    for own in [own for own, cls in records.REGISTRY.items() if cls.__module__ == "reference"]:
+        del records.REGISTRY[own]
+
+
+def listed(page):
+    return re.findall(r"^(?:   |\.\. autofunction:: )(\w+)$", page.read_text(encoding="utf-8"), re.M)
+
+
+def test_every_public_name_is_on_one_page():
+    kernels = {n for n, f in vars(fs.kernels).items() if inspect.isfunction(f) and f.__module__ == fs.kernels.__name__}
+    pages = [name for page in sorted(API.glob("*.rst")) if page.stem != "kernels" for name in listed(page)]
+    assert set(OF_MODULES) | {"kernels", "__version__"} == set(fs.__all__) - set(NAMES)
+    assert sorted(pages) == sorted({*NAMES}.union(*OF_MODULES.values())), "a name is on no page, or on two"
+    assert set(listed(API / "kernels.rst")) == {name for name in kernels if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters_and_results_are_described(name):
+    validate = pytest.importorskip("numpydoc.validate")
+    wanted = {"PR01", "PR02", "RT01", "SS03", "GL07", "EX01"}
+    assert not [error for error in validate.validate(f"fastsvgp.{name}")["errors"] if error[0] in wanted]
+
+
+def test_the_first_page_of_the_reference_runs():
+    assert np.isfinite(fs.elbo(setup()["model"], setup()["X"], setup()["Y"]))
