@@ -78,12 +78,25 @@ def _rebuild(args, state):
 class RemoteError(RuntimeError):
     """Another rank of a group failed, and this one ends with it.
 
-    Attributes
+    Parameters
     ----------
     rank : int
         Which; the first of several.
     message : str
-        What it raised.
+        What it raised. Both are attributes too.
+
+    Examples
+    --------
+    >>> def call(group):
+    ...     mine = X if group.rank else np.full_like(X, np.nan)
+    ...     try:
+    ...         fs.elbo(model, mine, Y, group=group)
+    ...     except fs.RemoteError as error:
+    ...         return error.rank
+    ...     except ValueError:
+    ...         return "its own error"
+    >>> fs.distributed.threads(3).run(call)
+    ['its own error', 0, 0]
     """
 
     def __init__(self, rank, message):

@@ -74,6 +74,16 @@ def row_files(paths):
         A file that cannot be opened.
     ValueError
         No paths at all.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for i, part in enumerate(np.array_split(X, 3)):
+    ...     np.save(folder / f"{i}.npy", part)
+    >>> rows = fs.row_files(sorted(folder.glob("*.npy")))
+    >>> rows.shape, bool((rows[10:20] == X[10:20]).all())
+    ((40, 1), True)
     """
     names = [as_path("row_files: `paths`", path) for path in ([paths] if isinstance(paths, str) else paths)]
     if not names:

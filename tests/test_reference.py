@@ -17,6 +17,7 @@ NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
 OF_MODULES = {  # beside them, of modules that are public as a whole
     "recipes": {"classification", "regression"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
+    "distributed": {"mpi", "threads"},
     "models": {"register", "serving", "offers"},
 }
 NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}  # for want of a device, and of a folder that the command line wrote

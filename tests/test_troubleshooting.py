@@ -8,7 +8,7 @@ from readme import ROOT
 
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 FILES = sorted((ROOT / "fastsvgp").rglob("*.py"))
-WITHIN = {"Fault", "Ended"}  # caught where they are raised: nobody meets them
+WITHIN = {"Fault", "Ended", "Stopped"}  # caught where they are raised: nobody meets them
 HEADINGS = set(re.findall(r"^#{2,3} (.+)$", PAGE, re.M))
 QUOTED = re.findall(r"(?<!`)`([^`\n]{11,})`(?!`)", PAGE)
 
