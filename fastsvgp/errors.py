@@ -81,22 +81,26 @@ class RemoteError(RuntimeError):
     Parameters
     ----------
     rank : int
+    message : str
+
+    Attributes
+    ----------
+    rank : int
         Which; the first of several.
     message : str
-        What it raised. Both are attributes too.
+        What it raised.
 
     Examples
     --------
-    >>> def call(group):
-    ...     mine = X if group.rank else np.full_like(X, np.nan)
-    ...     try:
-    ...         fs.elbo(model, mine, Y, group=group)
-    ...     except fs.RemoteError as error:
-    ...         return error.rank
-    ...     except ValueError:
-    ...         return "its own error"
-    >>> fs.distributed.threads(3).run(call)
-    ['its own error', 0, 0]
+    >>> def work(group):
+    ...     if group.rank == 1:
+    ...         raise ValueError("no such rows")
+    ...     group.sum(np.zeros(1))
+    >>> try:
+    ...     fs.distributed.threads(2).run(work)
+    ... except (fs.RemoteError, ValueError) as error:
+    ...     print(error)
+    no such rows
     """
 
     def __init__(self, rank, message):

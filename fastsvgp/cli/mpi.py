@@ -7,8 +7,7 @@ import time
 
 import numpy as np
 
-from .. import distributed, ranks
-from ..errors import RemoteError
+from .. import RemoteError, distributed, ranks
 from ..kernels.num_threads import get_num_threads
 from .errors import UsageError
 from .outputs import CHECKPOINT, default_folder
