@@ -176,6 +176,7 @@ def main():
         "",
         f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}; one thread a rank, all on one host.",
         "Made by `python bench/scaling.py`. More ranks than cores share them, and wait for one another.",
+        f"Load average at the end, these ranks included: {os.getloadavg()[0]:.2f}.",
         "",
         *tables(rows),
     ]

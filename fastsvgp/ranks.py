@@ -78,7 +78,7 @@ class Team:
         lacking = [name for name in ("rank", "size", "rows", "sum", "broadcast") if not hasattr(group, name)]
         if lacking:
             raise TypeError(
-                f"`group` must be one of fs.distributed.mpi(), .nccl() or .threads(n), or offer what they do; this "
+                f"`group` must be one of fs.distributed.mpi() or .threads(n), or offer what they do; this "
                 f"{type(group).__name__} lacks {', '.join(lacking)}"
             )
         if group not in _TEAMS:

@@ -318,15 +318,16 @@ def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None)
 
     Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the smallest
     of 1, 10, 100 and 1000 times the given one (or the default) with which Kuu factorises: training may end where it takes
-    more.
+    more. With a ``group`` all of its ranks are in this call.
     """
     amount = jitter or check.DEFAULT_JITTER[X.dtype]
     if isinstance(model, QSGP):
         return model, amount  # nothing is factorised
+    ranks = {} if group is None else {"group": group}
     for more in (1, 10, 100, 1000):
         try:
             collapsed = isinstance(model, SGPR | OrthogonalSGPR)
-            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights, group=group) if collapsed else model
+            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights, **ranks) if collapsed else model
             if posterior is not None and not isinstance(svgp.posterior, posterior):
                 svgp = convert(svgp, posterior, jitter=more * amount)
             predict_f(svgp, X[:1], jitter=more * amount)

@@ -3,7 +3,7 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
-    distributed: groups of ranks; ranks, packing: what bounds ask of them
+    distributed: groups of ranks; ranks, from_rank_0, packing: what bounds ask of them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
     they import nothing of ours but each other
 """
@@ -48,7 +48,7 @@ MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
 MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
 # public names, and what has none: files, signals, progress on stderr, how records are laid out in files and in memory
 MAY_IMPORT["cli"] = {FRONT_DOOR, "recipes", "progress", "files", "interrupts", "records", "persistence", "inducing", "check"} | {
-    "layers", "bounds", "train", "kernels", "distributed", "ranks",
+    "layers", "bounds", "train", "kernels", "distributed", "ranks", "errors",
 }  # fmt: skip
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
