@@ -10,7 +10,7 @@ What a start depends on is the rows with their weights: a row that comes twice, 
 import logging
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from .initialise import greedy_variance_inducing, kmeans_inducing, median_length
 from .likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Likelihood, Poisson, RobustMax, Softmax, StudentT
 from .means import ConstantMean, LinearMean, Mean
 from .optim.first_order import adam
-from .optim.schedules import log_linear
+from .optim.schedules import Schedule, log_linear
 from .posteriors import (
     AbsorbedDualSites,
     Decoupled,
@@ -45,7 +45,7 @@ from .posteriors import (
     WhitenedOrthogonal,
 )
 from .records import tree_map
-from .scales import ClassScale, Scale
+from .scales import LARGEST, ClassScale, Scale, constant
 
 log = logging.getLogger("fastsvgp")
 
@@ -133,8 +133,8 @@ def regression(
     Raises
     ------
     ValueError, TypeError
-        Unknown names, which are listed with those there are; NaN or infinity; a solver that does not go with the likelihood or
-        posterior.
+        Unknown names, which are listed with those there are; NaN, infinity, or values too large to be squared; a solver that does
+        not go with the likelihood or posterior.
 
     Notes
     -----
@@ -146,7 +146,8 @@ def regression(
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
-    return _start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
+    start = _start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
+    return keeping_noise(start, y)
 
 
 def classification(
@@ -230,17 +231,29 @@ def training(solver, likelihood, *, max_iter, batch_size, learning_rate, natural
         The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for the jitter, then needs no
         gradient in them, and they stay.
     """
+    if isinstance(natural_step_size, str):
+        named("natural_step_size", natural_step_size, ("auto",))
+        natural_step_size = NATURAL_STEP
+    elif not (isinstance(natural_step_size, Schedule) or callable(natural_step_size)):
+        size = check.scalar("natural_step_size", natural_step_size)
+        if not 0 < size <= 1:
+            raise ValueError(f"`natural_step_size` must be above 0 and at most 1, got {size:g}; 'auto' is {NATURAL_STEP}")
     fit = {} if jitter is None else {"jitter": jitter}
     if solver == "lbfgs":
         return fit | {"steps": max_iter} | ({"fixed": ("inducing",)} if at_rows else {})
     fit |= {"epochs": max_iter, "batch_size": batch_size, "optimiser": adam(learning_rate, transform="log"), "rng": seed}
     if solver == "natural":
-        if isinstance(natural_step_size, str):
-            named("natural_step_size", natural_step_size, ("auto",))
-            natural_step_size = NATURAL_STEP
         ramp = min(RAMP, math.ceil(max_iter * max(1.0, rows / batch_size) / SHARE))
         fit["natural_step_size"] = natural_schedule(likelihood, natural_step_size, ramp)
     return fit
+
+
+def keeping_noise(start, y):
+    """The start; that of a collapsed bound has its noise fixed where all targets are equal: it would go to zero without end."""
+    if isinstance(start.model, SVGP) or not constant(np.ptp(y, axis=0), y).all():
+        return start
+    log.warning("all %d targets are equal, which says nothing about their noise: it stays at its start", len(y))
+    return replace(start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")})
 
 
 def solver_for(solver, likelihood, kind, rows):
@@ -316,24 +329,25 @@ def natural_schedule(likelihood, size, ramp=RAMP):
 def finished(model, X, y, jitter=None, posterior=None, weights=None):
     """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
 
-    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the smallest
-    of 1, 10, 100 and 1000 times the given one (or the default) with which Kuu factorises: training may end where it takes
-    more.
+    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the given
+    one (or the default), or the smallest of 10, 100 and 1000 times that with which Kuu factorises: training may end where it
+    takes more. After 0 come the multiples of the default.
     """
-    amount = jitter or check.DEFAULT_JITTER[X.dtype]
+    default = check.DEFAULT_JITTER[X.dtype]
+    amount = default if jitter is None else jitter
     if isinstance(model, QSGP):
         return model, amount  # nothing is factorised
-    for more in (1, 10, 100, 1000):
+    for tried in (amount, *(more * (amount or default) for more in (10, 100, 1000))):
         try:
             collapsed = isinstance(model, SGPR | OrthogonalSGPR)
-            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights) if collapsed else model
+            svgp = optimal_svgp(model, X, y, jitter=tried, weights=weights) if collapsed else model
             if posterior is not None and not isinstance(svgp.posterior, posterior):
-                svgp = convert(svgp, posterior, jitter=more * amount)
-            predict_f(svgp, X[:1], jitter=more * amount)
-            return svgp, more * amount
-        except NotPositiveDefinite:
-            if more == 1000:
-                raise
+                svgp = convert(svgp, posterior, jitter=tried)
+            predict_f(svgp, X[:1], jitter=tried)
+            return svgp, tried
+        except NotPositiveDefinite as error:
+            failed = error
+    raise failed
 
 
 def _data(X, y, weights, labels=False):
@@ -348,7 +362,11 @@ def _data(X, y, weights, labels=False):
         raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
     if not labels:
         check.finite("y", y)
-        y = y.astype(X.dtype, copy=False)
+    for name, array in (("X", X),) if labels else (("X", X), ("y", y)):
+        if float(max(-array.min(initial=0.0), array.max(initial=0.0))) >= LARGEST:
+            largest = array.flat[np.abs(array).argmax()]
+            raise ValueError(f"`{name}` holds {largest:g}, too large to be squared; give it other units")
+    y = y if labels else y.astype(X.dtype, copy=False)
     if weights is None:
         return X, y, None
     weights = weighing.shaped(check.as_array("weights", weights), y)
@@ -420,7 +438,7 @@ def _inducing(inducing, num_sets, X, rows, covariance, chosen, scale, rng):
 def _mean(mean, D, outputs, dtype):
     if mean is None:
         return None
-    named("mean", mean, MEANS, Mean)
+    named("mean", mean, MEANS, Mean, more=(None,))
     if mean == "constant":
         return ConstantMean(np.zeros(outputs, dtype)[()])
     return LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()]) if mean == "linear" else _in(dtype, mean)

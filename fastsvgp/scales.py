@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+LARGEST = 1e150  # of a value: its square is still a number
+
 
 @dataclass
 class Scale:
@@ -27,11 +29,11 @@ class Scale:
         x_mean, x_scale = _moments(X, weights)
         if shared:
             x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
-        x_scale = np.where(_constant(x_scale, X), 1.0, x_scale)
+        x_scale = np.where(constant(x_scale, X), 1.0, x_scale)
         if not scale_target:
             return cls(x_mean, x_scale)
         y_mean, y_scale = _moments(y, weights)
-        y_scale = np.where(_constant(y_scale, y), 1.0, y_scale)
+        y_scale = np.where(constant(y_scale, y), 1.0, y_scale)
         return cls(x_mean, x_scale, *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))))
 
     def X(self, X):
@@ -85,7 +87,8 @@ def _moments(values, weights):
     return mean, np.sqrt(np.average(np.square(values - mean), axis=0, weights=weights))
 
 
-def _constant(scale, values):
+def constant(scale, values):
+    """Which columns never vary, but for rounding, by their standard deviations or ranges."""
     return scale <= 1e-12 * np.abs(values).max(axis=0)
 
 
