@@ -92,9 +92,6 @@ class Start:
     scale: Scale
 
 
-# --- recipes -------------------------------------------------------------------------------------------------------------------
-
-
 def regression(
     X, y, inducing=256, covariance="matern32", *, likelihood="gaussian", normalize_X=True, normalize_y=True, weights=None,
     rng=None, **choices,
@@ -139,6 +136,13 @@ def regression(
     Notes
     -----
     O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``.
+
+    Examples
+    --------
+    >>> start = fs.recipes.regression(X, Y, inducing=10, rng=0)
+    >>> trained, info = fs.fit(start.model, start.scale.X(X), start.scale.y(Y), **start.fit)
+    >>> type(trained).__name__, trained.inducing.shape
+    ('SGPR', (10, 1))
     """
     X, y, w = _data(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
@@ -146,8 +150,7 @@ def regression(
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
-    start = _start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
-    return keeping_noise(start, y)
+    return keeping_noise(_start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices), y)
 
 
 def classification(
@@ -175,6 +178,12 @@ def classification(
     ------
     ValueError, TypeError
         As ``regression``; and one class alone.
+
+    Examples
+    --------
+    >>> start = fs.recipes.classification(X, np.where(Y > 0, "above", "below"), inducing=10, rng=0)
+    >>> start.scale.classes.tolist()
+    ['above', 'below']
     """
     X, y, w = _data(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
@@ -278,9 +287,6 @@ def solver_for(solver, likelihood, kind, rows):
     return solver
 
 
-# --- parts of a start ----------------------------------------------------------------------------------------------------------
-
-
 def named(setting, value, table, record=None, more=()):
     """What a name in a setting stands for, or a record as it is; ``ValueError`` lists the names there are."""
     if record is not None and isinstance(value, record):
@@ -333,11 +339,10 @@ def finished(model, X, y, jitter=None, posterior=None, weights=None):
     one (or the default), or the smallest of 10, 100 and 1000 times that with which Kuu factorises: training may end where it
     takes more. After 0 come the multiples of the default.
     """
-    default = check.DEFAULT_JITTER[X.dtype]
-    amount = default if jitter is None else jitter
+    amount = check.jitter_amount(jitter, X.dtype)
     if isinstance(model, QSGP):
         return model, amount  # nothing is factorised
-    for tried in (amount, *(more * (amount or default) for more in (10, 100, 1000))):
+    for tried in (amount, *(more * (amount or check.DEFAULT_JITTER[X.dtype]) for more in (10, 100, 1000))):
         try:
             collapsed = isinstance(model, SGPR | OrthogonalSGPR)
             svgp = optimal_svgp(model, X, y, jitter=tried, weights=weights) if collapsed else model

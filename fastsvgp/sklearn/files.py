@@ -36,6 +36,17 @@ def save(path, estimator):
         as a RandomState or a schedule.
     OSError
         As ``fastsvgp.save``.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import SVGPRegressor, load, save
+    >>> X = np.linspace(0, 6, 50)[:, None]
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> save(path, SVGPRegressor(max_iter=5).fit(X, np.sin(X[:, 0])))
+    >>> load(path).predict(X).shape
+    (50,)
     """
     if type(estimator) not in ESTIMATORS.values():
         raise TypeError(f"save: `estimator` must be an SVGPRegressor or SVGPClassifier, got {type(estimator).__name__}")
@@ -56,6 +67,10 @@ def save(path, estimator):
 def load(path):
     """Read an estimator that ``save`` wrote.
 
+    Parameters
+    ----------
+    path : path-like
+
     Returns
     -------
     SVGPRegressor or SVGPClassifier
@@ -67,6 +82,17 @@ def load(path):
         No such file, or it cannot be opened.
     DataFileError
         Not such a file, damaged, or written by a newer version.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import SVGPRegressor, load, save
+    >>> X = np.linspace(0, 6, 50)[:, None]
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> save(path, SVGPRegressor(max_iter=5).fit(X, np.sin(X[:, 0])))
+    >>> load(path).predict(X).shape
+    (50,)
     """
     model, extra = load_with_extra(path)
     if EXTRA not in extra:

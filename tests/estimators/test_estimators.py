@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 import fastsvgp as fs
-from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, classifier, regressor
+import fastsvgp.sklearn
+from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, classifier, files, kernels, regressor
 
 QUICK = {"n_inducing": 12, "max_iter": 10, "random_state": 0}
 
@@ -33,9 +34,17 @@ def classes(rng, labels=("no", "yes"), N=60):
     return X, np.array(labels)[np.digitize(y, np.quantile(y, np.arange(1, len(labels)) / len(labels)))]
 
 
-@pytest.mark.parametrize("module", [regressor, classifier])
+@pytest.mark.parametrize("module", [regressor, classifier, files, kernels])
 def test_examples_of_the_documentation(module):
-    assert doctest.testmod(module).failed == 0
+    done = doctest.testmod(module)
+    assert done.attempted and not done.failed
+
+
+@pytest.mark.parametrize("name", fastsvgp.sklearn.__all__)
+def test_parameters_and_results_are_described(name):
+    validate = pytest.importorskip("numpydoc.validate")
+    errors = validate.validate(f"fastsvgp.sklearn.{name}")["errors"]
+    assert not [error for error in errors if error[0] in {"PR01", "PR02", "RT01", "SS03", "EX01"}]
 
 
 def test_it_is_the_exact_gaussian_process_where_all_rows_are_inducing_inputs(rng):
