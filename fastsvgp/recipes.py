@@ -10,12 +10,12 @@ What a start depends on is the rows with their weights: a row that comes twice, 
 import logging
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from . import check, distinct, weighing
+from . import check, distinct
 from .bounds.collapsed import SGPR, optimal_svgp
 from .bounds.collapsed_orthogonal import OrthogonalSGPR
 from .bounds.convert import convert
@@ -30,7 +30,7 @@ from .initialise import greedy_variance_inducing, kmeans_inducing, median_length
 from .likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Likelihood, Poisson, RobustMax, Softmax, StudentT
 from .means import ConstantMean, LinearMean, Mean
 from .optim.first_order import adam
-from .optim.schedules import log_linear
+from .optim.schedules import Schedule, log_linear
 from .posteriors import (
     AbsorbedDualSites,
     Decoupled,
@@ -45,7 +45,7 @@ from .posteriors import (
     WhitenedOrthogonal,
 )
 from .records import tree_map
-from .scales import ClassScale, Scale
+from .scales import ClassScale, Scale, constant, usable_rows
 
 log = logging.getLogger("fastsvgp")
 
@@ -92,9 +92,6 @@ class Start:
     scale: Scale
 
 
-# --- recipes -------------------------------------------------------------------------------------------------------------------
-
-
 def regression(
     X, y, inducing=256, covariance="matern32", *, likelihood="gaussian", normalize_X=True, normalize_y=True, weights=None,
     rng=None, **choices,
@@ -133,20 +130,27 @@ def regression(
     Raises
     ------
     ValueError, TypeError
-        Unknown names, which are listed with those there are; NaN or infinity; a solver that does not go with the likelihood or
-        posterior.
+        Unknown names, which are listed with those there are; NaN, infinity, or values too large to be squared; a solver that does
+        not go with the likelihood or posterior.
 
     Notes
     -----
     O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``.
+
+    Examples
+    --------
+    >>> start = fs.recipes.regression(X, Y, inducing=10, rng=0)
+    >>> trained, info = fs.fit(start.model, start.scale.X(X), start.scale.y(Y), **start.fit)
+    >>> type(trained).__name__, trained.inducing.shape
+    ('SGPR', (10, 1))
     """
-    X, y, w = _data(X, y, weights)
+    X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
-    return _start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices)
+    return keeping_noise(_start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices), y)
 
 
 def classification(
@@ -174,8 +178,14 @@ def classification(
     ------
     ValueError, TypeError
         As ``regression``; and one class alone.
+
+    Examples
+    --------
+    >>> start = fs.recipes.classification(X, np.where(Y > 0, "above", "below"), inducing=10, rng=0)
+    >>> start.scale.classes.tolist()
+    ['above', 'below']
     """
-    X, y, w = _data(X, np.asarray(y), weights, labels=True)
+    X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)
     C = len(scale.classes)
@@ -230,17 +240,29 @@ def training(solver, likelihood, *, max_iter, batch_size, learning_rate, natural
         The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for the jitter, then needs no
         gradient in them, and they stay.
     """
+    if isinstance(natural_step_size, str):
+        named("natural_step_size", natural_step_size, ("auto",))
+        natural_step_size = NATURAL_STEP
+    elif not (isinstance(natural_step_size, Schedule) or callable(natural_step_size)):
+        size = check.scalar("natural_step_size", natural_step_size)
+        if not 0 < size <= 1:
+            raise ValueError(f"`natural_step_size` must be above 0 and at most 1, got {size:g}; 'auto' is {NATURAL_STEP}")
     fit = {} if jitter is None else {"jitter": jitter}
     if solver == "lbfgs":
         return fit | {"steps": max_iter} | ({"fixed": ("inducing",)} if at_rows else {})
     fit |= {"epochs": max_iter, "batch_size": batch_size, "optimiser": adam(learning_rate, transform="log"), "rng": seed}
     if solver == "natural":
-        if isinstance(natural_step_size, str):
-            named("natural_step_size", natural_step_size, ("auto",))
-            natural_step_size = NATURAL_STEP
         ramp = min(RAMP, math.ceil(max_iter * max(1.0, rows / batch_size) / SHARE))
         fit["natural_step_size"] = natural_schedule(likelihood, natural_step_size, ramp)
     return fit
+
+
+def keeping_noise(start, y):
+    """The start; that of a collapsed bound has its noise fixed where all targets are equal: it would go to zero without end."""
+    if isinstance(start.model, SVGP) or not constant(np.ptp(y, axis=0), y).all():
+        return start
+    log.warning("all %d targets are equal, which says nothing about their noise: it stays at its start", len(y))
+    return replace(start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")})
 
 
 def solver_for(solver, likelihood, kind, rows):
@@ -263,9 +285,6 @@ def solver_for(solver, likelihood, kind, rows):
     if solver == "adam" and kind.natural_by_default:
         raise ValueError(f"solver 'adam': a {kind.__name__} posterior is moved by natural-gradient steps alone; use 'natural'")
     return solver
-
-
-# --- parts of a start ----------------------------------------------------------------------------------------------------------
 
 
 def named(setting, value, table, record=None, more=()):
@@ -316,48 +335,25 @@ def natural_schedule(likelihood, size, ramp=RAMP):
 def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
     """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
 
-    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the smallest
-    of 1, 10, 100 and 1000 times the given one (or the default) with which Kuu factorises: training may end where it takes
-    more. With a ``group`` all of its ranks are in this call.
+    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the given
+    one (or the default), or the smallest of 10, 100 and 1000 times that with which Kuu factorises: training may end where it
+    takes more. After 0 come the multiples of the default. With a ``group`` all of its ranks are in this call.
     """
-    amount = jitter or check.DEFAULT_JITTER[X.dtype]
+    amount = check.jitter_amount(jitter, X.dtype)
     if isinstance(model, QSGP):
         return model, amount  # nothing is factorised
     ranks = {} if group is None else {"group": group}
-    for more in (1, 10, 100, 1000):
+    for tried in (amount, *(more * (amount or check.DEFAULT_JITTER[X.dtype]) for more in (10, 100, 1000))):
         try:
             collapsed = isinstance(model, SGPR | OrthogonalSGPR)
-            svgp = optimal_svgp(model, X, y, jitter=more * amount, weights=weights, **ranks) if collapsed else model
+            svgp = optimal_svgp(model, X, y, jitter=tried, weights=weights, **ranks) if collapsed else model
             if posterior is not None and not isinstance(svgp.posterior, posterior):
-                svgp = convert(svgp, posterior, jitter=more * amount)
-            predict_f(svgp, X[:1], jitter=more * amount)
-            return svgp, more * amount
-        except NotPositiveDefinite:
-            if more == 1000:
-                raise
-
-
-def _data(X, y, weights, labels=False):
-    """The rows of positive weight, checked: X, y, and weights or None."""
-    for name, array in (("X", X), ("y", y)):
-        if hasattr(array, "__cuda_array_interface__"):
-            raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
-    X = check.inputs("X", X)
-    X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
-    y = y if labels else check.as_array("y", y)
-    if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
-        raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
-    if not labels:
-        check.finite("y", y)
-        y = y.astype(X.dtype, copy=False)
-    if weights is None:
-        return X, y, None
-    weights = weighing.shaped(check.as_array("weights", weights), y)
-    weighing.check_values(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"`weights` must be ({len(X)},), one for each row, to start from, got {weights.shape}")
-    there = weights > 0
-    return X[there], y[there], weights[there].astype(np.float64)
+                svgp = convert(svgp, posterior, jitter=tried)
+            predict_f(svgp, X[:1], jitter=tried)
+            return svgp, tried
+        except NotPositiveDefinite as error:
+            failed = error
+    raise failed
 
 
 def _refuse(likelihood, kinds, what):
@@ -421,7 +417,7 @@ def _inducing(inducing, num_sets, X, rows, covariance, chosen, scale, rng):
 def _mean(mean, D, outputs, dtype):
     if mean is None:
         return None
-    named("mean", mean, MEANS, Mean)
+    named("mean", mean, MEANS, Mean, more=(None,))
     if mean == "constant":
         return ConstantMean(np.zeros(outputs, dtype)[()])
     return LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()]) if mean == "linear" else _in(dtype, mean)

@@ -5,6 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from . import check, weighing
+
+LARGEST = 1e150  # of a value: its square is still a number
+
 
 @dataclass
 class Scale:
@@ -27,11 +31,11 @@ class Scale:
         x_mean, x_scale = _moments(X, weights)
         if shared:
             x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
-        x_scale = np.where(_constant(x_scale, X), 1.0, x_scale)
+        x_scale = np.where(constant(x_scale, X), 1.0, x_scale)
         if not scale_target:
             return cls(x_mean, x_scale)
         y_mean, y_scale = _moments(y, weights)
-        y_scale = np.where(_constant(y_scale, y), 1.0, y_scale)
+        y_scale = np.where(constant(y_scale, y), 1.0, y_scale)
         return cls(x_mean, x_scale, *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))))
 
     def X(self, X):
@@ -85,10 +89,38 @@ def _moments(values, weights):
     return mean, np.sqrt(np.average(np.square(values - mean), axis=0, weights=weights))
 
 
-def _constant(scale, values):
+def constant(scale, values):
+    """Which columns never vary, but for rounding, by their standard deviations or ranges."""
     return scale <= 1e-12 * np.abs(values).max(axis=0)
 
 
 def _in_dtype_of(value, result):
     """``result`` in the dtype of a value in float32, else as it is."""
     return result.astype(np.float32) if getattr(value, "dtype", None) == np.float32 else result
+
+
+def usable_rows(X, y, weights, labels=False):
+    """The rows of positive weight, checked: X, y, and weights or None."""
+    for name, array in (("X", X), ("y", y)):
+        if hasattr(array, "__cuda_array_interface__"):
+            raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
+    X = check.inputs("X", X)
+    X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
+    y = y if labels else check.as_array("y", y)
+    if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
+        raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
+    if not labels:
+        check.finite("y", y)
+    for name, array in (("X", X),) if labels else (("X", X), ("y", y)):
+        if float(max(-array.min(initial=0.0), array.max(initial=0.0))) >= LARGEST:
+            largest = array.flat[np.abs(array).argmax()]
+            raise ValueError(f"`{name}` holds {largest:g}, too large to be squared; give it other units")
+    y = y if labels else y.astype(X.dtype, copy=False)
+    if weights is None:
+        return X, y, None
+    weights = weighing.shaped(check.as_array("weights", weights), y)
+    weighing.check_values(weights)
+    if weights.ndim != 1:
+        raise ValueError(f"`weights` must be ({len(X)},), one for each row, to start from, got {weights.shape}")
+    there = weights > 0
+    return X[there], y[there], weights[there].astype(np.float64)

@@ -47,8 +47,8 @@ MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
 MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
 MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
 # public names, and what has none: files, signals, progress on stderr, how records are laid out in files and in memory
-MAY_IMPORT["cli"] = {FRONT_DOOR, "recipes", "progress", "files", "interrupts", "records", "persistence", "inducing", "check"} | {
-    "layers", "bounds", "train", "kernels", "distributed", "ranks", "errors",
+MAY_IMPORT["cli"] = {FRONT_DOOR, "recipes", "scales", "progress", "files", "interrupts", "persistence", "records", "inducing"} | {
+    "check", "layers", "bounds", "train", "kernels", "distributed", "ranks",
 }  # fmt: skip
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.

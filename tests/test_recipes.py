@@ -117,12 +117,37 @@ def test_scales_survive_json(rng):
         ({"weights": np.ones((50, 2)), "y": np.ones((50, 2))}, "one for each row, to start from"),
         ({"inducing": 2.5}, "`inducing` must be a whole number"),
         ({"X": np.ones((50, 3)), "posterior": "orthogonal"}, "needs 2 distinct rows"),
+        ({"X": np.full((50, 3), -1e200)}, "`X` holds -1e[+]200, too large to be squared"),
+        ({"y": np.full(50, 1e200)}, "`y` holds 1e[+]200, too large to be squared"),
+        ({"mean": "zero"}, "`mean` must be one of None, 'constant', 'linear'"),
+        ({"solver": "natural", "natural_step_size": 2}, "`natural_step_size` must be above 0 and at most 1, got 2"),
+        ({"solver": "natural", "natural_step_size": 0}, "`natural_step_size` must be above 0 and at most 1, got 0"),
+        ({"solver": "natural", "natural_step_size": None}, "`natural_step_size` must be a number, got None"),
     ],
 )
 def test_bad_arguments(rng, change, what):
     X, y = data(rng)
     with pytest.raises((ValueError, TypeError), match=what):
         fs.recipes.regression(**{"X": X, "y": y} | change)
+
+
+@pytest.mark.parametrize("N", [1, 50])
+@pytest.mark.parametrize("level", [0.0, 3.1])
+@pytest.mark.parametrize("normalize_y", [True, False])
+def test_equal_targets_say_nothing_about_their_noise(rng, caplog, N, level, normalize_y):
+    X, y = data(rng, N)[0], np.full((N, 2), level)
+    start = fs.recipes.regression(X, y, 8, normalize_y=normalize_y)
+    assert "which says nothing about their noise" in caplog.text
+    model, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)
+    assert model.noise_variance == start.model.noise_variance
+
+
+def test_a_jitter_of_zero_is_kept_where_it_can_be(rng):
+    X, y = data(rng)
+    model = fs.recipes.regression(X, y, 8).model
+    assert fs.recipes.finished(model, X, y, 0.0)[1] == 0
+    twice = fs.replace(model, inducing=np.repeat(model.inducing[:4], 2, axis=0))
+    assert fs.recipes.finished(twice, X, y, 0.0)[1] == pytest.approx(1e-5)
 
 
 def test_data_on_a_device_are_refused(rng):

@@ -3,6 +3,7 @@
 import doctest
 import functools
 import inspect
+import operator
 import re
 
 import numpy as np
@@ -14,6 +15,7 @@ from fastsvgp import records
 
 API = ROOT / "docs" / "api"
 NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
+RECIPES = ["recipes.regression", "recipes.classification"]
 OF_MODULES = {  # beside them, of modules that are public as a whole
     "recipes": {"classification", "regression"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
@@ -32,10 +34,10 @@ def setup():
 
 
 def examples(name):
-    return doctest.DocTestParser().get_doctest(inspect.getdoc(getattr(fs, name)), dict(setup()), name, None, 0)
+    return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), dict(setup()), name, None, 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + RECIPES)
 def test_examples_run(name):
     test, said = examples(name), []
     assert test.examples, f"{name} has no example"
@@ -59,7 +61,7 @@ def test_every_public_name_is_on_one_page():
     assert set(listed(API / "kernels.rst")) == {name for name in kernels if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + RECIPES)
 def test_parameters_and_results_are_described(name):
     validate = pytest.importorskip("numpydoc.validate")
     wanted = {"PR01", "PR02", "RT01", "SS03", "GL07", "EX01"}

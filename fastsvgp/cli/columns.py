@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from .. import DataFileError
+from ..scales import LARGEST
 from .cells import commas, is_missing, is_number
 from .errors import UsageError, shown
 from .names import LEVELS, POLICIES
-from .tables import LARGEST
 
 log = logging.getLogger("fastsvgp")
 OTHER, GAP = "(other)", "(missing)"

@@ -17,13 +17,13 @@ import numpy as np
 
 from .. import DataFileError
 from ..persistence import DAMAGED
+from ..scales import LARGEST
 from .cells import commas, is_missing, is_name, is_number
 from .errors import UsageError, shown
 from .source import Source
 
 log = logging.getLogger("fastsvgp")
 DELIMITERS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "space": None}
-LARGEST = 1e150  # of a value: its square is still a number
 
 
 @dataclass

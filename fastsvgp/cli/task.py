@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import DataFileError
-from ..recipes import Scale
+from ..scales import LARGEST, Scale
 from . import columns as encodings
 from .cells import commas, is_number
 from .errors import UsageError, shown
 from .likelihood import choose_likelihood
 from .names import BINARY, MULTICLASS, REGRESSION, kind_of
-from .tables import LARGEST, read_table
+from .tables import read_table
 
 log = logging.getLogger("fastsvgp")
 ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is

@@ -13,6 +13,7 @@ from .. import check, distinct, recipes
 from ..inducing import stacked
 from ..likelihoods import Gaussian
 from ..progress import Progress
+from ..records import is_record
 from .kernels import from_kernel
 from .training import Stopping, scattered, train
 
@@ -74,7 +75,13 @@ class SVGPEstimator(BaseEstimator):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts)
         held = None
         if self.early_stopping:
-            rows, others = train_test_split(np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0])
+            try:
+                rows, others = train_test_split(np.arange(len(X)), test_size=fraction, stratify=labels, random_state=seeds[0])
+            except ValueError as error:
+                raise ValueError(
+                    f"early_stopping=True with validation_fraction={fraction:g} cannot hold rows out of the {len(X)} there are: "
+                    f"{error}"
+                ) from None
             held, X, y = (X[others], y[others]), X[rows], y[rows]
             weights, weights_held = (None, None) if weights is None else (weights[rows], weights[others])
         start, kind = self._start(X, y, weights, int(seeds[1]))
@@ -107,7 +114,14 @@ class SVGPEstimator(BaseEstimator):
         for name, value in self.get_params(deep=False).items():
             if name in FLAGS:
                 check.flag(name, value)
-        check.scalar("tol", self.tol)
+        if isinstance(self.inducing, str):
+            for size in self.n_inducing if isinstance(self.n_inducing, tuple | list) else [self.n_inducing]:
+                check.whole("n_inducing", size)
+        elif np.ndim(self.inducing) != 2 and not is_record(self.inducing):
+            names = ", ".join(map(repr, recipes.CHOICES))
+            raise ValueError(f"`inducing` must be one of {names}, or an (M, D) array; got {self.inducing!r:.200}")
+        if check.scalar("tol", self.tol) < 0:
+            raise ValueError(f"`tol` must be zero or positive, got {self.tol:g}")
         check.positive("learning_rate", check.scalar("learning_rate", self.learning_rate), "; 0.01 is a fair choice")
         fraction = check.scalar("validation_fraction", self.validation_fraction)
         if not 0 < fraction < 1:
@@ -124,7 +138,7 @@ class SVGPEstimator(BaseEstimator):
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._going_on(X, weights, training, seed), type(self.model_.posterior)
+            return self._going_on(X, y, weights, training, seed), type(self.model_.posterior)
         by_name = isinstance(self.inducing, str)
         if by_name:
             recipes.named("inducing", self.inducing, recipes.CHOICES)
@@ -151,7 +165,7 @@ class SVGPEstimator(BaseEstimator):
             )
         return covariance, Gaussian(noise)
 
-    def _going_on(self, X, weights, training, seed):
+    def _going_on(self, X, y, weights, training, seed):
         """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""
         model = self.model_
         solver = training["solver"] = recipes.solver_for(self.solver, model.likelihood, type(model.posterior), len(X))
@@ -160,7 +174,7 @@ class SVGPEstimator(BaseEstimator):
             kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
             model = kind(model.covariance, model.inducing, noise, mean=model.mean)
         fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, rows=len(X), **training)
-        return recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_)
+        return recipes.keeping_noise(recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_), y)
 
     # --- predictions ---------------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,17 @@ def save(path, estimator):
         as a RandomState or a schedule.
     OSError
         As ``fastsvgp.save``.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import SVGPRegressor, load, save
+    >>> X = np.linspace(0, 6, 50)[:, None]
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> save(path, SVGPRegressor(max_iter=5).fit(X, np.sin(X[:, 0])))
+    >>> load(path).predict(X).shape
+    (50,)
     """
     if type(estimator) not in ESTIMATORS.values():
         raise TypeError(f"save: `estimator` must be an SVGPRegressor or SVGPClassifier, got {type(estimator).__name__}")
@@ -56,6 +67,10 @@ def save(path, estimator):
 def load(path):
     """Read an estimator that ``save`` wrote.
 
+    Parameters
+    ----------
+    path : path-like
+
     Returns
     -------
     SVGPRegressor or SVGPClassifier
@@ -67,6 +82,17 @@ def load(path):
         No such file, or it cannot be opened.
     DataFileError
         Not such a file, damaged, or written by a newer version.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from fastsvgp.sklearn import SVGPRegressor, load, save
+    >>> X = np.linspace(0, 6, 50)[:, None]
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> save(path, SVGPRegressor(max_iter=5).fit(X, np.sin(X[:, 0])))
+    >>> load(path).predict(X).shape
+    (50,)
     """
     model, extra = load_with_extra(path)
     if EXTRA not in extra:
@@ -113,12 +139,23 @@ def _check(estimator):
     numbers = [np.asarray(value, np.float64) for value in (scale.x_mean, scale.x_scale, scale.y_mean, scale.y_scale)]
     if not all(np.isfinite(value).all() for value in numbers) or not all((numbers[i] > 0).all() for i in (1, 3)):
         raise ValueError("a scaling must be of finite numbers, and its scales positive")
+    check.jitter_amount(estimator.jitter_, stacked(estimator.model_.inducing).dtype)
+    for name in NUMBERS[1:3]:
+        check.scalar(name, getattr(estimator, name))
     num_latent = estimator.model_.likelihood.num_latent
     if isinstance(estimator, SVGPClassifier):
         if len(scale.classes) != (2 if num_latent is None else num_latent):
             raise ValueError(f"{len(scale.classes)} classes do not go with the likelihood")
+        if not np.array_equal(np.unique(scale.classes), scale.classes):
+            raise ValueError("the classes are not sorted, or not distinct")
     elif num_latent is not None:
         raise ValueError("a regressor has a likelihood of classes")
+    else:
+        posterior = estimator.model_.posterior
+        outputs = posterior.check_size(*posterior.set_sizes(len(estimator.inducing_)))
+        right = outputs == estimator._y_shape or not outputs and estimator._y_shape == (1,)
+        if not right or not all(np.shape(value) in ((), outputs) for value in (scale.y_mean, scale.y_scale)):
+            raise ValueError("model, scaling and number of targets do not go together")
 
 
 # --- settings as JSON ----------------------------------------------------------------------------------------------------------
@@ -147,7 +184,9 @@ def _rebuilt(plain):
         return plain
     if "array" in plain:
         dtype = np.dtype(plain["dtype"])
-        return np.array(plain["array"], dtype)
+        if dtype.kind not in "fiubUO":
+            raise ValueError(f"an array of dtype {dtype}")
+        return np.array(plain["array"], "U" if dtype.kind == "U" else dtype)  # text as wide as it is, whatever the file claims
     if "record" in plain:
         return from_header(plain["record"], {path: _rebuilt(array) for path, array in plain["arrays"].items()})
     if "kernel" in plain:

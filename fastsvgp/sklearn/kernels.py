@@ -32,6 +32,14 @@ def from_kernel(kernel):
     ------
     TypeError, ValueError
         A kernel without counterpart, noise as a factor of a product with something that is no constant, or noise alone.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+    >>> from fastsvgp.sklearn import from_kernel
+    >>> covariance, noise = from_kernel(2.0 * RBF(0.5) + WhiteKernel(0.1))
+    >>> covariance, noise
+    (RBF(variance=2.0, lengthscales=0.5), 0.1)
     """
     if not isinstance(kernel, kernels.Kernel):
         raise TypeError(f"from_kernel: `kernel` must be a kernel of sklearn.gaussian_process.kernels, got {kernel!r:.200}")

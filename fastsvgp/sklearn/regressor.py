@@ -143,7 +143,7 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         X, y = self._validated(X, y, reset=not (self.warm_start and hasattr(self, "model_")))
         y = check_numbers(y)
         if self.warm_start and hasattr(self, "model_") and y.shape[1:] != self._y_shape:
-            raise ValueError(f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets {self._y_shape}")
+            raise ValueError(f"`y` has shape {y.shape}, but `model_`, which warm_start goes on from, has targets {self._targets}")
         self._y_shape = y.shape[1:]
         return self._fit(*self._weighted(X, y[:, 0] if self._y_shape == (1,) else y, sample_weight))
 
@@ -176,8 +176,9 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         if not return_cov:
             if return_std and not include_noise:
                 var = predict_f(self.model_, Xs, **options)[1]
-            mean, var = self.scale_.back(mean, var)
-            return (self._shaped(mean), self._shaped(np.sqrt(var))) if return_std else self._shaped(mean)
+            mean = self._shaped(self.scale_.back(mean))
+            std = (np.sqrt(var) * self.scale_.y_scale).astype(var.dtype, copy=False)  # its square may be no number of float32
+            return (mean, self._shaped(std)) if return_std else mean
         _, cov = predict_f(self.model_, Xs, full_cov=True, **options)
         rows = np.arange(len(Xs))
         if include_noise:
@@ -201,10 +202,15 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         X, y = self._validated(X, y)
         y = check_numbers(y)
         if y.shape[1:] != self._y_shape:
-            raise ValueError(f"`y` has shape {y.shape}; the model was fitted to targets of shape (N,{'P'[: len(self._y_shape)]})")
+            raise ValueError(f"`y` has shape {y.shape}; the model was fitted to targets of shape {self._targets}")
         Xs, ys = self._units(self.scale_, X, y[:, 0] if self._y_shape == (1,) else y)
         density = predict_log_density(self.model_, Xs.astype(self._dtype, copy=False), ys, jitter=self.jitter_)
         return density - np.sum(np.log(self.scale_.y_scale))
+
+    @property
+    def _targets(self):
+        """The shape of y, for messages."""
+        return f"(N, {self._y_shape[0]})" if self._y_shape else "(N,)"
 
     def _shaped(self, values, lead=1):
         """Predictions in the shape of the y of ``fit``, which may have been one column."""
@@ -217,5 +223,5 @@ def check_numbers(y):
         try:
             return y.astype(np.float64)
         except (TypeError, ValueError):
-            raise ValueError(f"`y` of a regressor must be numbers, got {y.dtype} such as {y.flat[0]!r}") from None
+            raise ValueError(f"`y` of a regressor must be numbers, got {y.dtype} such as {str(y.flat[0])!r}") from None
     return y if y.dtype.kind == "f" else y.astype(np.float64)

@@ -1,6 +1,7 @@
 """Estimators as files, and scikit-learn's kernels as covariances."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import kernels as sk
 
 import fastsvgp as fs
+from fastsvgp import recipes
 from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, from_kernel, load, save
 
 QUICK = {"n_inducing": 8, "max_iter": 5, "random_state": 0}
@@ -39,6 +41,15 @@ def test_a_regressor_comes_back_from_its_file(rng, tmp_path, name):
     assert str(again) == str(model)
     again.fit(X, y)  # with the same settings
     np.testing.assert_array_equal(again.predict(X), model.fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("posterior", recipes.POSTERIORS)
+def test_every_posterior_comes_back(rng, tmp_path, posterior):
+    X, y = data(rng)
+    for targets in (y, y[:, None], np.stack([y, -y], 1)):
+        model = SVGPRegressor(posterior=posterior, **QUICK | {"max_iter": 1}).fit(X, targets)
+        save(tmp_path / "model", model)
+        np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], [3, 7], [True, False], [1.0, 2.0]])
@@ -85,6 +96,11 @@ def numbers(*values):
         ({"class": "SVGPClassifier"}, "damaged"),
         ({"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 0.0)}}, "its scales positive"),
         ({"settings": {"covariance": {"kernel": "sqrt", "settings": {}}}}, "damaged"),
+        ({"settings": {"inducing": {"array": [1.0], "dtype": "<V99999999"}}}, "damaged"),
+        ({"jitter_": "small"}, "damaged.*`jitter` must be a number"),
+        ({"n_iter_": []}, "damaged.*`n_iter_` must be a number"),
+        ({"y_shape": [3]}, "number of targets do not go together"),
+        ({"scale": {"x_mean": numbers(0.0, 0.0), "x_scale": numbers(1.0, 1.0), "y_mean": numbers(0.0, 1.0)}}, "targets do not"),
     ],
 )
 def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, what):
@@ -96,6 +112,16 @@ def test_files_that_are_no_estimators_of_this_version(rng, tmp_path, changes, wh
     fs.save(tmp_path / "model", fs.RBF())
     with pytest.raises(fs.DataFileError, match="holds a RBF, and no estimator; fastsvgp.load reads it"):
         load(tmp_path / "model")
+
+
+def test_no_file_takes_more_memory_than_it_says(rng, tmp_path):
+    X, y = data(rng)
+    save(tmp_path / "model", SVGPRegressor(**QUICK).fit(X, y))
+    changed(tmp_path / "model", settings={"inducing": {"array": ["a"] * 1000, "dtype": "<U99999999"}})
+    tracemalloc.start()
+    assert load(tmp_path / "model").inducing.shape == (1000,)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 # --- kernels -------------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 import fastsvgp as fs
-from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, classifier, regressor
+import fastsvgp.sklearn
+from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, classifier, files, kernels, regressor
 
 QUICK = {"n_inducing": 12, "max_iter": 10, "random_state": 0}
 
@@ -33,9 +34,17 @@ def classes(rng, labels=("no", "yes"), N=60):
     return X, np.array(labels)[np.digitize(y, np.quantile(y, np.arange(1, len(labels)) / len(labels)))]
 
 
-@pytest.mark.parametrize("module", [regressor, classifier])
+@pytest.mark.parametrize("module", [regressor, classifier, files, kernels])
 def test_examples_of_the_documentation(module):
-    assert doctest.testmod(module).failed == 0
+    done = doctest.testmod(module)
+    assert done.attempted and not done.failed
+
+
+@pytest.mark.parametrize("name", fastsvgp.sklearn.__all__)
+def test_parameters_and_results_are_described(name):
+    validate = pytest.importorskip("numpydoc.validate")
+    errors = validate.validate(f"fastsvgp.sklearn.{name}")["errors"]
+    assert not [error for error in errors if error[0] in {"PR01", "PR02", "RT01", "SS03", "EX01"}]
 
 
 def test_it_is_the_exact_gaussian_process_where_all_rows_are_inducing_inputs(rng):
@@ -156,7 +165,7 @@ def test_a_warm_start_goes_on_from_the_model(rng, solver):
     more, targets = real(rng, 30)
     model.fit(np.concatenate([X, more]), np.concatenate([y, targets]))
     assert model.scale_ is scale and model.score(more, targets) > 0.3
-    with pytest.raises(ValueError, match="which warm_start goes on from"):
+    with pytest.raises(ValueError, match="which warm_start goes on from, has targets .N,."):
         model.fit(X, np.stack([y, y], axis=1))
 
 
@@ -225,6 +234,19 @@ def test_float32_stays_float32(rng):
         mean, std = model.predict(X.astype(np.float32), return_std=True)
         assert mean.dtype == std.dtype == model.inducing_.dtype == np.float32 and model.score(X, y) > 0.5
         assert model.jitter_ >= 1e-4
+        for scale in (np.float32(1e-25), np.float32(1e25)):  # whose squares float32 has not
+            again = SVGPRegressor(solver=solver, **QUICK).fit(X.astype(np.float32), scale * y.astype(np.float32))
+            np.testing.assert_allclose(again.predict(X, return_std=True)[1], scale * std, rtol=0.01)
+
+
+@pytest.mark.parametrize("N", [1, 40])
+def test_targets_without_difference_are_no_certainty(rng, N):
+    """The bound would rise without end as the noise goes to zero; a warm start knows that too."""
+    X, y = real(rng, N)
+    model = SVGPRegressor(warm_start=True, **QUICK)
+    for _ in range(2):
+        std = model.fit(X, np.full(N, 3.0)).predict(X, return_std=True)[1]
+        assert (std > 0.1).all()
 
 
 # --- among scikit-learn's tools ------------------------------------------------------------------------------------------------
@@ -277,7 +299,7 @@ def test_names_of_features_are_kept(rng, monkeypatch):
 @pytest.mark.parametrize("kind", [SVGPRegressor, SVGPClassifier])
 def test_unknown_names_are_answered_by_those_there_are(rng, kind, name):
     X, y = classes(rng)
-    settings = {"solver": "natural"} | {name: "Adam's"}
+    settings = {name: "Adam's"}
     with pytest.raises(ValueError, match=f"`{name}` must be one of .*'.*got \"Adam's\""):
         kind(**settings).fit(X, np.arange(60.0) if kind is SVGPRegressor else y)
 
@@ -317,12 +339,26 @@ def test_more_inducing_inputs_than_rows_are_capped(rng, caplog):
         ({"covariance": sk.RBF() + sk.WhiteKernel(), "likelihood": "laplace"}, "holds a WhiteKernel, which is Gaussian noise"),
         ({"inducing": np.ones((3, 5))}, "`inducing` has 5 columns where `X` has 2"),
         ({"n_inducing": (3, 4)}, "`inducing` has 2 sizes, but the posterior has 1"),
+        ({"n_inducing": 0}, "`n_inducing` must be a whole number of at least 1, got 0"),
+        ({"n_inducing": (3, "4")}, "`n_inducing` must be a whole number of at least 1, got '4'"),
+        ({"inducing": 20}, "`inducing` must be one of 'kmeans', 'greedy', 'random', or an .M, D. array; got 20"),
+        ({"tol": -1}, "`tol` must be zero or positive, got -1"),
+        ({"early_stopping": True, "validation_fraction": 0.999}, "=0.999 cannot hold rows out of the 60 there are"),
     ],
 )
 def test_settings_that_do_not_go_together(rng, settings, what):
     X, y = real(rng)
     with pytest.raises((ValueError, TypeError), match=what):
         SVGPRegressor(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "weights, what", [(-1.0, "[Nn]egative values"), (np.nan, "NaN"), (0.0, "zero"), ([1.0] * 59, "[Ss]ample_?.?weight")]
+)
+def test_weights_that_are_none(rng, weights, what):
+    X, y = real(rng)
+    with pytest.raises(ValueError, match=what):
+        SVGPRegressor(**QUICK).fit(X, y, sample_weight=np.full(60, weights) if np.ndim(weights) == 0 else weights)
 
 
 def test_standard_deviations_or_covariances(rng):
@@ -341,5 +377,7 @@ def test_one_class_and_classes_of_a_bernoulli_likelihood(rng):
         SVGPClassifier(likelihood=fs.Softmax(2), **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Gaussian is for numbers, and here targets are classes"):
         SVGPClassifier(likelihood=fs.Gaussian(0.1), **QUICK).fit(X, y)
-    with pytest.raises(ValueError, match="must be numbers"):
+    with pytest.raises(ValueError, match="early_stopping=True.*=0.1 cannot hold rows out of the 10 there are"):
+        SVGPClassifier(early_stopping=True, **QUICK).fit(X[:10], y[:10] != "a")
+    with pytest.raises(ValueError, match="must be numbers, got <U1 such as '[abc]'"):
         SVGPRegressor(**QUICK).fit(X, y)
