@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 
+import estimator_format_1
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -164,3 +165,15 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
 def test_kernels_without_counterpart(kernel, what):
     with pytest.raises((ValueError, TypeError), match=what):
         from_kernel(kernel)
+
+
+def test_estimators_of_format_1(tmp_path):
+    for name in estimator_format_1.PACKED:
+        (tmp_path / name).write_bytes(estimator_format_1.content(name))
+    X = np.array(estimator_format_1.X)
+    mean, std = load(tmp_path / "regressor").predict(X, return_std=True)
+    np.testing.assert_allclose(mean, estimator_format_1.MEAN, rtol=1e-10)
+    np.testing.assert_allclose(std, estimator_format_1.SD, rtol=1e-10)
+    classifier = load(tmp_path / "classifier")
+    assert classifier.classes_.tolist() == ["down", "up"]
+    np.testing.assert_allclose(classifier.predict_proba(X), estimator_format_1.PROBABILITIES, rtol=1e-10)
