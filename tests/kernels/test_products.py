@@ -92,7 +92,8 @@ def test_fused_passes(rng, M, N, dtype):
         factor = w if scale else np.ones_like(w)
         truth = T.astype(float) * factor + outer - wide * w
         size = np.abs(T * factor) + np.abs(outer) + np.abs(A * w)  # before cancellation
-        assert (np.abs(out - truth) <= 2 * np.finfo(dtype).eps * size).all()
+        # on either side three products and two sums are rounded: by eps / 2 of their parts, and of at most the size
+        assert (np.abs(out - truth) <= 3 * np.finfo(dtype).eps * size).all()
 
 
 @pytest.mark.parametrize("M", [1, 3, 65, 200])
