@@ -41,7 +41,7 @@ def work(steps):
     import numpy as np
 
     import fastsvgp as fs
-    from fastsvgp import packing, ranks
+    from fastsvgp import packing, ranks, team
 
     group = fs.distributed.mpi()
     spent = dict.fromkeys(("pack", "wait", "sum"), 0.0)
@@ -65,7 +65,7 @@ def work(steps):
 
     packing.Packing.unpack = timed("pack", packing.Packing.unpack)
     plain, ranks.fingerprint = packing.Packing.pack, timed("pack", ranks.fingerprint)
-    exchange = ranks.Share.exchange
+    exchange = team.Share.exchange
 
     def exchanged(self, *arguments):
         packing.Packing.pack = timed("pack", plain)  # in a fingerprint it is counted already
@@ -74,7 +74,7 @@ def work(steps):
         finally:
             packing.Packing.pack = plain
 
-    ranks.Share.exchange = exchanged
+    team.Share.exchange = exchanged
     mine = Timed()
     for M, B in SIZES:
         rng = np.random.default_rng(0)

@@ -5,11 +5,12 @@ import numpy as np
 from . import ranks
 from .packing import Packing
 from .records import is_record, leaves
+from .team import Team
 
 
 def chosen(group, choose, X, rng, rows):
     """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks."""
-    team, found, error = ranks.Team.of(group), None, None
+    team, found, error = Team.of(group), None, None
     seed = ranks.common_seed(team, rng)
     own, sizes, share = None, np.zeros(group.size), None
     if group.rows == "own":

@@ -1,249 +1,26 @@
 """A bound on several ranks: each takes its rows, and one sum over all of them makes value and gradient whole.
 
 A rank runs the pass of one process on its rows, with 1 / R of the KL term, and its data term scaled as that of the whole batch;
-so value and gradient of the bound are the sums of those of the ranks. They travel in one flat buffer, triangular factors packed,
-behind five words: how many ranks failed, how many of them for want of positive definiteness, how many want to stop, and a 16-bit
-fingerprint c of parameters and arguments with c^2: sum c^2 = (sum c)^2 / R says, exactly, that all agree.
-
-A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know, tell each other what it was,
-and raise: nobody is left waiting.
+so value and gradient of the bound are the sums of those of the ranks.
 """
 
 import functools
-import json
 import numbers
-import weakref
 import zlib
 
 import numpy as np
 
 from . import check
-from .errors import BadEntry, InvalidSites, NotPositiveDefinite, RemoteError
+from .errors import BadEntry
 from .kernels.verdicts import on_device
 from .packing import Packing
 from .records import is_record, leaves, restricted
-
-WORDS = 5
-LONGEST = 4000  # bytes of a message that others are told
-NUMBER = Packing([("real", ())])
-_TEAMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-class Stopped(Exception):
-    """Some rank wants the training to end; ``words`` is the sum of what they said."""
-
-    def __init__(self, words):
-        super().__init__(words)
-        self.words = words
-
-
-class Disagreement(ValueError):
-    """The ranks hold different parameters, or gave different arguments."""
-
-
-class RemoteNotPositiveDefinite(RemoteError, NotPositiveDefinite):
-    """All ranks that failed met a matrix that is not positive definite, and this one did not: it has to try again with them."""
-
-    batch, pivot, jitter, size = (), -1, float("nan"), 0
-
-
-def told(error):
-    """Whether all ranks know of an error, or of what caused it."""
-    while error is not None and not getattr(error, "_told_to_all_ranks", False):
-        error = error.__cause__
-    return error is not None
-
-
-def known(error):
-    """The error, marked as one that all ranks know of."""
-    error._told_to_all_ranks = True
-    return error
+from .team import NUMBER, Share, Team, told
 
 
 def bounds(count, rank, size):
     """Which of ``count`` rows are those of a rank: ``(start, stop)``."""
     return count * rank // size, count * (rank + 1) // size
-
-
-class Team:
-    """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
-
-    def __init__(self, group):
-        self.group, self.rank, self.size = group, group.rank, group.size
-        self._agreed, self._lengths, self._buffers = None, [], {}
-
-    @classmethod
-    def of(cls, group):
-        """The team of a group, whose ``sum`` and ``broadcast`` are tried the first time."""
-        lacking = [name for name in ("rank", "size", "rows", "sum", "broadcast") if not hasattr(group, name)]
-        if lacking:
-            raise TypeError(
-                f"`group` must be one of fs.distributed.mpi() or .threads(n), or offer what they do; this "
-                f"{type(group).__name__} lacks {', '.join(lacking)}"
-            )
-        if group not in _TEAMS:
-            if group.rows not in ("all", "own"):
-                raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
-            team = cls(group)
-            team._try_out()
-            _TEAMS[group] = team
-        return _TEAMS[group]
-
-    def _try_out(self):
-        """Refuse a group whose ``sum`` does not sum, or whose ``broadcast`` is not of rank 0: numbers of the ranks tell."""
-        n, r = self.size, self.rank
-        found = np.array([1.0, r, r * r, 0.0])
-        self.group.sum(found)
-        due = [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
-        if not np.array_equal(found[:3], due):
-            raise ValueError(
-                f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it made {found[:3].tolist()}, "
-                f"where {due} is right. It must add float64 buffers in place, on every rank"
-            )
-        found = np.array([r + 1.0])
-        self.group.broadcast(found)
-        if found[0] != 1:
-            raise ValueError(f"`group.broadcast` must give each rank the buffer of rank 0; rank {r} has {found[0]:g}, not 1")
-
-    def texts(self, own):
-        """What all ranks say, in their order."""
-        own = own.encode("utf-8", "replace")[:LONGEST]
-        lengths = np.zeros(self.size)
-        lengths[self.rank] = len(own)
-        self.group.sum(lengths)
-        ends = np.cumsum(lengths).astype(int)
-        letters = np.zeros(ends[-1])
-        letters[ends[self.rank] - len(own) : ends[self.rank]] = np.frombuffer(own, np.uint8)
-        if len(letters):
-            self.group.sum(letters)
-        parts = np.split(letters.astype(np.uint8), ends[:-1])
-        return [part.tobytes().decode("utf-8", "replace") for part in parts]
-
-    def agree(self, facts, error=None):
-        """Compare facts by name, which JSON can hold: all raise where some rank has an ``error``, or other facts than rank 0.
-
-        Returns the facts of all ranks.
-        """
-        said = self.texts(json.dumps({"error": described(error)} if error is not None else {"facts": facts}))
-        said = [json.loads(text) for text in said]
-        failed = [(rank, one["error"]) for rank, one in enumerate(said) if "error" in one]
-        if failed:
-            raise known(error if error is not None else RemoteError(*failed[0])) from None
-        first, everyone = said[0]["facts"], [one["facts"] for one in said]
-        for rank, facts in enumerate(everyone):
-            for name in [*first, *(name for name in facts if name not in first)]:
-                if facts.get(name) != first.get(name) and not name.startswith("_"):
-                    raise known(
-                        Disagreement(
-                            f"rank {rank} has other arguments than rank 0: `{name}` is {facts.get(name)!r} there, and "
-                            f"{first.get(name)!r} on rank 0. All ranks must make the same call"
-                        )
-                    )
-        return everyone
-
-    def call(self, facts, packings, compute, pending=None):
-        """``compute(share)`` on each rank, where ``share`` is a ``Share``.
-
-        facts, packings : functions without arguments: what all ranks must have alike, and the ``Packing`` of each sum that is due
-        pending : what this rank has to tell the others in place of computing: an error, or a ``Stopped``
-        """
-        signature, due, error = None, [], None
-        try:
-            signature, due = facts(), packings()
-        except Exception as failure:
-            error = failure
-        if error is not None and self._agreed is not None:
-            due = [Packing([("real", (length,))]) for length in self._lengths]  # the others do what they did before
-        elif signature != self._agreed:
-            self.agree(signature, error)
-        if error is None:
-            self._agreed, self._lengths = signature, [packing.size for packing in due]
-        share = Share(self, due)
-        try:
-            if pending is not None:
-                raise pending
-            if error is not None:
-                raise error
-            return compute(share)
-        except BaseException as failure:
-            if not told(failure) and share.due and not isinstance(failure, KeyboardInterrupt):
-                share.exchange(None, failure)
-            raise
-
-    def buffer(self, size):
-        """One to send, whose memory stays for the next call."""
-        if size not in self._buffers:
-            if len(self._buffers) > 3:
-                self._buffers.clear()
-            self._buffers[size] = np.empty(size)
-        return self._buffers[size]
-
-    def judge(self, words, error=None):
-        """Raise, on every rank, what the words of a sum say."""
-        failed, indefinite, stop, c, squares = words
-        if failed:
-            said = self.texts("" if error is None or isinstance(error, Stopped) else described(error))
-            rank, message = next((rank, text) for rank, text in enumerate(said) if text)
-            again = failed == indefinite
-            if isinstance(error, NotPositiveDefinite) and not again:
-                raise known(RemoteError(rank, message)) from error
-            if error is not None and not isinstance(error, Stopped):
-                raise known(error)
-            raise known((RemoteNotPositiveDefinite if again else RemoteError)(rank, message))
-        if stop:
-            raise known(Stopped(int(stop)))
-        if self.size * squares != c * c:
-            raise known(
-                Disagreement(
-                    "the ranks hold different parameters, or gave different arguments: each must have the same model, and the "
-                    "same jitter, rng, num_data and step size. Send those of rank 0 to all with group.broadcast"
-                )
-            )
-
-
-def described(error):
-    """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip()
-
-
-class Share:
-    """The part that a rank has in a call: stands where ``num_data`` does.
-
-    scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; fingerprint : of
-    what all ranks must have alike
-    """
-
-    def __init__(self, team, due):
-        self.team, self.due, self.scale, self.kl, self.fingerprint = team, due, 1.0, 1.0 / team.size, 0
-
-    def exchange(self, values, error=None):
-        """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them; with an ``error`` zeros, and what it says."""
-        packing = self.due.pop(0)
-        buffer = self.team.buffer(WORDS + packing.size)
-        words, numbers_ = buffer[:WORDS], buffer[WORDS:]
-        if error is None:
-            try:
-                words[:] = 0, 0, 0, self.fingerprint, self.fingerprint**2
-                packing.pack(values, numbers_)
-            except Exception as failure:
-                error = failure
-        if error is not None:
-            stop = error.words if isinstance(error, Stopped) else 0
-            indefinite = isinstance(error, NotPositiveDefinite) and not isinstance(error, InvalidSites)
-            words[:] = not stop, indefinite, stop, 0, 0
-            numbers_[:] = 0
-        self.team.group.sum(buffer)
-        self.team.judge(words.copy(), error)
-        return packing.unpack(numbers_, values)
-
-    def together(self, *arrays):
-        """Sums over the ranks; ``Packing`` as announced."""
-        return self.exchange(list(arrays))
-
-    def total(self, value):
-        """The sum of one number, announced here."""
-        self.due.insert(0, NUMBER)
-        return self.exchange([value])[0]
 
 
 # --- what bounds ask ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
-    distributed: groups of ranks; ranks, from_rank_0, packing: what bounds ask of them
+    distributed: groups of ranks; packing, team, ranks, from_rank_0: what they tell each other, and what bounds ask of them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
     they import nothing of ours but each other
 """
@@ -34,21 +34,22 @@ MAY_IMPORT = {
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
 MAY_IMPORT["row_files"] = FLOOR
 MAY_IMPORT["packing"] = FLOOR | {"kernels"}
-MAY_IMPORT["ranks"] = FLOOR | {"kernels", "packing"}
+MAY_IMPORT["team"] = FLOOR | {"packing"}
+MAY_IMPORT["ranks"] = FLOOR | {"kernels", "packing", "team"}
 MAY_IMPORT["from_rank_0"] = MAY_IMPORT["ranks"] | {"ranks"}
-MAY_IMPORT["distributed"] = FLOOR | {"kernels", "ranks"}
+MAY_IMPORT["distributed"] = FLOOR | {"kernels", "packing", "team"}
 MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
-MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "bases", "covariances", "likelihoods", "posteriors", "means"}
+MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "packing", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "packing", "from_rank_0", "initialise", "devices"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "from_rank_0", "initialise", "devices"}
 MAY_IMPORT["interop"] = MAY_IMPORT["train"]
 MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
 MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
 MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
 # public names, and what has none: files, signals, progress on stderr, how records are laid out in files and in memory
 MAY_IMPORT["cli"] = {FRONT_DOOR, "recipes", "scales", "progress", "files", "interrupts", "persistence", "records", "inducing"} | {
-    "check", "layers", "bounds", "train", "kernels", "distributed", "ranks",
+    "check", "layers", "bounds", "train", "kernels", "distributed", "team",
 }  # fmt: skip
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.

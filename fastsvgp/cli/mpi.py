@@ -7,8 +7,9 @@ import time
 
 import numpy as np
 
-from .. import RemoteError, distributed, ranks
+from .. import RemoteError, distributed
 from ..kernels.num_threads import get_num_threads
+from ..team import Team, told
 from .errors import UsageError
 from .outputs import CHECKPOINT, default_folder
 from .source import STANDARD_INPUT
@@ -45,9 +46,9 @@ def on_ranks(run, args):
                 _give_folders(stack, group, args)
             return run(args)
         except Exception as error:
-            if not args.trained and not ranks.told(error):
+            if not args.trained and not told(error):
                 try:
-                    ranks.Team.of(group).agree(None, error)
+                    Team.of(group).agree(None, error)
                 except RemoteError as other:
                     error = other
                 except Exception as own:

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 from ..errors import RemoteError
-from ..ranks import told
+from ..team import told
 
 
 class _Shared:

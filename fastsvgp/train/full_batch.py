@@ -5,12 +5,13 @@ import math
 
 import numpy as np
 
-from .. import devices, ranks
+from .. import devices
 from ..bounds.collapsed import collapsed_bound_and_grad
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
+from ..team import known, told
 from .jitter import with_more_jitter
 from .steps import Snapshot, Steps
 
@@ -39,7 +40,7 @@ class CollapsedSteps(Steps):
         try:
             self._minimise(count, record)
         except BaseException as error:
-            if not ranks.told(error):
+            if not told(error):
                 self._say(END)
             raise
         self._say(END)
@@ -90,7 +91,7 @@ class CollapsedSteps(Steps):
         try:
             return self._loss(vector)
         except Exception as error:
-            raise ranks.known(error) from None
+            raise known(error) from None
 
     def _follow(self, record):
         """What other ranks than 0 do: as it says."""

@@ -20,6 +20,7 @@ from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..packing import Packing
 from ..records import leaves, replace
+from ..team import Disagreement, Share, Stopped, Team, told
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .recorder import Ended, Recorder
@@ -55,7 +56,7 @@ class Session(ranks.Placed):
 
 def fitted(fit, group, model, X, Y, options):
     """``fit(model, X, Y, **options, group=Session)`` on all ranks of a group."""
-    team, facts, error = ranks.Team.of(group), None, None
+    team, facts, error = Team.of(group), None, None
     try:
         facts = _facts(group, model, X, Y, options)
     except Exception as failure:
@@ -74,7 +75,7 @@ def fitted(fit, group, model, X, Y, options):
         try:
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
-            if not session.met and not ranks.told(failure):
+            if not session.met and not told(failure):
                 team.agree(None, failure)
             raise
 
@@ -209,11 +210,11 @@ class RankRecorder(Recorder):
                 break
             except Ended as end:
                 return str(end)
-            except ranks.Stopped as stop:
+            except Stopped as stop:
                 session.pending = None
                 return _reason(stop.words)
-            except ranks.Disagreement as error:
-                if not ranks.told(error):
+            except Disagreement as error:
+                if not told(error):
                     raise
                 warn(
                     f"step {self._state.step + 1}: the ranks hold different parameters, as rounding on different processors "
@@ -227,14 +228,14 @@ class RankRecorder(Recorder):
     def _shared(self, error):
         """The error of this rank, when all know of it: it is told in place of the next step."""
         session = self._session
-        if ranks.told(error):
+        if told(error):
             return error
         session.pending = error
         try:
             if self._steps.tells:
                 self._steps.run(1, self._record)
             else:  # the others have been told to end
-                ranks.Share(session.team, [Packing([])]).exchange([], error)
+                Share(session.team, [Packing([])]).exchange([], error)
         except BaseException as shared:
             return shared
         return error
@@ -251,7 +252,7 @@ class RankRecorder(Recorder):
         try:
             super()._record(value, retried, **told)
         except Ended as end:
-            session.pending = ranks.Stopped(REASONS[str(end)])
+            session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
             session.pending = error
         state, plan = self._state, self._plan
@@ -272,11 +273,11 @@ class RankRecorder(Recorder):
         session = self._session
         pending = error or session.pending
         if pending is None and self._asked:
-            pending = ranks.Stopped(REASONS["interrupted"])
-        share, session.pending = ranks.Share(session.team, [Packing([])]), None
+            pending = Stopped(REASONS["interrupted"])
+        share, session.pending = Share(session.team, [Packing([])]), None
         try:
             share.exchange([], pending)
-        except ranks.Stopped as stop:
+        except Stopped as stop:
             return _reason(stop.words)
         except BaseException as failure:
             raise self._after(failure) from None

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.ranks import Placed, Team
+from fastsvgp.ranks import Placed
+from fastsvgp.team import Team
 from fastsvgp.train import checkpoints
 
 N, D, M = 53, 2, 6
