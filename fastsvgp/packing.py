@@ -19,10 +19,19 @@ class Packing:
             self._items.append((kind, tuple(shape), slice(self.size, self.size + count)))
             self.size += count
 
+    @property
+    def single(self):
+        """Whether it is of single numbers alone."""
+        return all(shape == () for _, shape, _ in self._items)
+
+    def end_on_host(self, values):
+        """How many of the numbers lie before the end of the last one that is on the host."""
+        return max((at.stop for (_, _, at), value in zip(self._items, values, strict=True) if not on_device(value)), default=0)
+
     def pack(self, values, out):
-        """Write ``values`` to ``out`` (size,), on the host. Those on a device are packed there: one copy for all of them."""
+        """Write ``values`` to ``out`` (size,). Those on a device are packed there: one copy for all, where ``out`` is elsewhere."""
         home = next((value for value in values if on_device(value)), None)
-        there = out if home is None else np.empty(self.size, like=home)
+        there = out if home is None or on_device(out) else np.empty(self.size, like=home)
         for (kind, shape, at), value in zip(self._items, values, strict=True):
             if np.shape(value) != shape:
                 raise ValueError(f"a leaf of shape {np.shape(value)} came where one of shape {shape} is due")
@@ -31,14 +40,18 @@ class Packing:
                 kernels.pack_tril(value if on_device(value) else np.asarray(value), packed)
             else:
                 there[at].reshape(shape)[...] = value
-        if home is not None:
+        if there is not out:
             out[:] = there.get()
 
-    def unpack(self, buffer, like):
-        """New leaves from ``buffer``, each of the type, the dtype and the place of its fellow in ``like``."""
+    def unpack(self, buffer, like, near=None):
+        """New leaves from ``buffer``, each of the type, the dtype and the place of its fellow in ``like``.
+
+        near : a copy on the host of the first numbers of a buffer on a device, ``end_on_host`` of them
+        """
         home = next((value for value in like if on_device(value)), None)
-        there = buffer if home is None else np.asarray(buffer, like=home)
-        return [_as(value, kind, there[at] if on_device(value) else buffer[at], shape)
+        there = buffer if home is None or on_device(buffer) else np.asarray(buffer, like=home)
+        near = buffer if near is None else near
+        return [_as(value, kind, (there if on_device(value) else near)[at], shape)
                 for (kind, shape, at), value in zip(self._items, like, strict=True)]  # fmt: skip
 
 

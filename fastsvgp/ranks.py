@@ -10,7 +10,8 @@ import zlib
 
 import numpy as np
 
-from . import check
+from . import check, kernels
+from .devices import home_of
 from .errors import BadEntry
 from .kernels.verdicts import on_device
 from .packing import Packing
@@ -116,6 +117,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
+        found["place of the model"] = place(model)
         return found | ({} if placed else _of_data(group, X, Y, weights) | {"counts": own})
 
     def compute(share):
@@ -145,7 +147,8 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         random = {"rng": seed} if role == "num_data" else {}
         return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
 
-    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute, group.pending if placed else None)
+    pending = group.pending if placed else None
+    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute, pending, lambda: home_of(model))
 
 
 def common_seed(team, rng):
@@ -213,10 +216,15 @@ def fingerprint(model):
     """16 bits of all numbers of a record that count: those above the diagonals of factors do not."""
     found = [(kind, value) for _, kind, value in leaves(model) if value is not None]
     packing = _packing_of(tuple((kind, np.shape(value)) for kind, value in found))
-    buffer = np.empty(packing.size)
+    home = home_of(model)
+    buffer = np.empty(packing.size) if home is None else np.empty(packing.size, like=home)
     packing.pack([value for _, value in found], buffer)
-    bits = buffer.view(np.uint64)
-    return zlib.crc32(np.bitwise_xor.reduce(bits).tobytes() + np.add.reduce(bits).tobytes()) & 0xFFFF
+    return zlib.crc32(kernels.fold_bits(buffer).tobytes()) & 0xFFFF
+
+
+def place(model):
+    """Where the numbers of a record are: ranks must have them alike, for the sum is made there."""
+    return "the host" if home_of(model) is None else "a device"
 
 
 @functools.cache

@@ -13,10 +13,10 @@ import weakref
 
 import numpy as np
 
+from .buffers import buffer_of, on_current_device, sums_on_device
 from .errors import InvalidSites, NotPositiveDefinite, RemoteError
 from .packing import Packing
 
-WORDS = 5
 LONGEST = 4000  # bytes of a message that others are told
 NUMBER = Packing([("real", ())])
 _TEAMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -58,7 +58,7 @@ class Team:
 
     def __init__(self, group):
         self.group, self.rank, self.size = group, group.rank, group.size
-        self._agreed, self._lengths, self._buffers = None, [], {}
+        self._agreed, self._due, self._home, self._buffers = None, [], None, {}
 
     @classmethod
     def of(cls, group):
@@ -73,25 +73,30 @@ class Team:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
             team = cls(group)
-            team._try_out()
+            team._try_out(np.array)
+            if sums_on_device(group):
+                team._try_out(on_current_device)
             _TEAMS[group] = team
         return _TEAMS[group]
 
-    def _try_out(self):
-        """Refuse a group whose ``sum`` does not sum, or whose ``broadcast`` is not of rank 0: numbers of the ranks tell."""
+    def _try_out(self, made):
+        """Refuse a group whose ``sum`` does not sum, or whose ``broadcast`` is not of rank 0: numbers of the ranks tell.
+
+        made : function of a list, which makes the buffers
+        """
         n, r = self.size, self.rank
-        found = np.array([1.0, r, r * r, 0.0])
-        self.group.sum(found)
-        due = [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
-        if not np.array_equal(found[:3], due):
+        buffer = made([1.0, r, r * r, 0.0])
+        self.group.sum(buffer)
+        found, due = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
+        if found != due:
             raise ValueError(
-                f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it made {found[:3].tolist()}, "
+                f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it made {found}, "
                 f"where {due} is right. It must add float64 buffers in place, on every rank"
             )
-        found = np.array([r + 1.0])
-        self.group.broadcast(found)
-        if found[0] != 1:
-            raise ValueError(f"`group.broadcast` must give each rank the buffer of rank 0; rank {r} has {found[0]:g}, not 1")
+        buffer = made([r + 1.0])
+        self.group.broadcast(buffer)
+        if buffer.tolist() != [1]:
+            raise ValueError(f"`group.broadcast` must give each rank the buffer of rank 0; rank {r} has {buffer.tolist()}, not 1")
 
     def texts(self, own):
         """What all ranks say, in their order."""
@@ -129,24 +134,27 @@ class Team:
                     )
         return everyone
 
-    def call(self, facts, packings, compute, pending=None):
+    def call(self, facts, packings, compute, pending=None, home=lambda: None):
         """``compute(share)`` on each rank, where ``share`` is a ``Share``.
 
         facts, packings : functions without arguments: what all ranks must have alike, and the ``Packing`` of each sum that is due
         pending : what this rank has to tell the others in place of computing: an error, or a ``Stopped``
+        home : function without arguments: an array on the device where the sums are packed, or None
         """
-        signature, due, error = None, [], None
+        signature, due, error, there = None, [], None, self._home
         try:
-            signature, due = facts(), packings()
+            signature, due, there = facts(), packings(), home()
+            for packing in due:  # memory for what a failing rank sends, too
+                self.buffer(packing, there).reserve(packing.size)
         except Exception as failure:
-            error = failure
+            error, there = failure, self._home
         if error is not None and self._agreed is not None:
-            due = [Packing([("real", (length,))]) for length in self._lengths]  # the others do what they did before
+            due = list(self._due)  # the others do what they did before
         elif signature != self._agreed:
             self.agree(signature, error)
         if error is None:
-            self._agreed, self._lengths = signature, [packing.size for packing in due]
-        share = Share(self, due)
+            self._agreed, self._due, self._home = signature, list(due), there
+        share = Share(self, due, there)
         try:
             if pending is not None:
                 raise pending
@@ -158,13 +166,16 @@ class Team:
                 share.exchange(None, failure)
             raise
 
-    def buffer(self, size):
-        """One to send, whose memory stays for the next call."""
-        if size not in self._buffers:
-            if len(self._buffers) > 3:
-                self._buffers.clear()
-            self._buffers[size] = np.empty(size)
-        return self._buffers[size]
+    def buffer(self, packing, home):
+        """What to send numbers in that live where ``home`` does; its memory stays for the next call.
+
+        Single numbers are on the host, wherever the model is: alone they are not worth a copy.
+        """
+        home = None if packing.single else home
+        place = None if home is None else home.device.id
+        if place not in self._buffers:
+            self._buffers[place] = buffer_of(self.group, home)
+        return self._buffers[place]
 
     def judge(self, words, error=None):
         """Raise, on every rank, what the words of a sum say."""
@@ -197,32 +208,28 @@ def described(error):
 class Share:
     """The part that a rank has in a call: stands where ``num_data`` does.
 
-    scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; fingerprint : of
-    what all ranks must have alike
+    scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; home : an array
+    on the device where they are packed, or None; fingerprint : of what all ranks must have alike
     """
 
-    def __init__(self, team, due):
-        self.team, self.due, self.scale, self.kl, self.fingerprint = team, due, 1.0, 1.0 / team.size, 0
+    def __init__(self, team, due, home=None):
+        self.team, self.due, self.home, self.scale, self.kl, self.fingerprint = team, due, home, 1.0, 1.0 / team.size, 0
 
     def exchange(self, values, error=None):
         """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them; with an ``error`` zeros, and what it says."""
         packing = self.due.pop(0)
-        buffer = self.team.buffer(WORDS + packing.size)
-        words, numbers_ = buffer[:WORDS], buffer[WORDS:]
+        buffer = self.team.buffer(packing, self.home)
         if error is None:
             try:
-                words[:] = 0, 0, 0, self.fingerprint, self.fingerprint**2
-                packing.pack(values, numbers_)
+                buffer.write(packing, (0, 0, 0, self.fingerprint, self.fingerprint**2), values)
             except Exception as failure:
                 error = failure
         if error is not None:
             stop = error.words if isinstance(error, Stopped) else 0
             indefinite = isinstance(error, NotPositiveDefinite) and not isinstance(error, InvalidSites)
-            words[:] = not stop, indefinite, stop, 0, 0
-            numbers_[:] = 0
-        self.team.group.sum(buffer)
-        self.team.judge(words.copy(), error)
-        return packing.unpack(numbers_, values)
+            buffer.fail(packing, (not stop, indefinite, stop, 0, 0))
+        self.team.judge(buffer.sum(self.team.group), error)
+        return buffer.read(packing, values)
 
     def together(self, *arrays):
         """Sums over the ranks; ``Packing`` as announced."""

@@ -3,7 +3,9 @@
 Each check calls the front door with NumPy arrays and with their copies on the device: both must be as accurate as plain NumPy.
 """
 
+import functools
 import itertools
+import operator
 import types
 
 import numpy as np
@@ -182,6 +184,12 @@ def check_packing(rng, gpu, M, dtype):
     np.testing.assert_array_equal(gpu.back(there), packed)
     np.testing.assert_array_equal(packed, A[:, *np.tril_indices(M)])
     np.testing.assert_array_equal(gpu.back(kernels.unpack_tril(there, M, dtype)), np.tril(A))
+    for part in (slice(None), slice(1, None), slice(0)):  # of the flat numbers
+        here = packed.reshape(-1)[part]
+        folded = kernels.fold_bits(here)
+        np.testing.assert_array_equal(kernels.fold_bits(there.reshape(-1)[part]), folded)
+        bits = [int(one) for one in here.view(np.uint64)]
+        assert folded.tolist() == [functools.reduce(operator.xor, bits, 0), sum(bits) % 2**64]
 
 
 def check_updates(rng, gpu, n):
@@ -297,6 +305,7 @@ def small_run(gpu):
     packed = gpu.there(np.empty(6))
     kernels.pack_tril(L, packed)
     kernels.unpack_tril(packed, 3, np.float32)
+    kernels.fold_bits(gpu.there(np.arange(600.0)))
     kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
                  step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip
     assert not verdicts.within(A, 0) and verdicts.within(A)

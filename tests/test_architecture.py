@@ -3,7 +3,8 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
-    distributed: groups of ranks; packing, team, ranks, from_rank_0: what they tell each other, and what bounds ask of them
+    distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
+    them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
     they import nothing of ours but each other
 """
@@ -34,8 +35,9 @@ MAY_IMPORT = {
 MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
 MAY_IMPORT["row_files"] = FLOOR
 MAY_IMPORT["packing"] = FLOOR | {"kernels"}
-MAY_IMPORT["team"] = FLOOR | {"packing"}
-MAY_IMPORT["ranks"] = FLOOR | {"kernels", "packing", "team"}
+MAY_IMPORT["buffers"] = FLOOR | {"kernels"}
+MAY_IMPORT["team"] = FLOOR | {"packing", "buffers"}
+MAY_IMPORT["ranks"] = FLOOR | {"kernels", "devices", "packing", "team"}
 MAY_IMPORT["from_rank_0"] = MAY_IMPORT["ranks"] | {"ranks"}
 MAY_IMPORT["distributed"] = FLOOR | {"kernels", "packing", "team"}
 MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}

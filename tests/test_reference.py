@@ -19,7 +19,7 @@ RECIPES = ["recipes.regression", "recipes.classification"]
 OF_MODULES = {  # beside them, of modules that are public as a whole
     "recipes": {"classification", "regression"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
-    "distributed": {"mpi", "threads"},
+    "distributed": {"mpi", "nccl", "threads"},
     "models": {"register", "serving", "offers"},
 }
 NO_EXAMPLE_RUNS = {"to_device", "load_fitted", "Fitted"}  # for want of a device, and of a folder that the command line wrote

@@ -1,6 +1,11 @@
 """Ranks that are processes, on one machine or several, by MPI."""
 
-from .hosts import affinity, share_cores
+from .. import check
+from ..errors import RemoteError
+from ..kernels.cuda import loader
+from ..kernels.verdicts import on_device
+from ..team import described, known
+from .hosts import affinity, share_cores, use_device
 from .one_process import checked_rows
 
 PIP = 'pip install "fastsvgp[mpi]"'
@@ -11,9 +16,10 @@ class MPIGroup:
 
     comm : a duplicate of the communicator that was given, so that no message meets another's
     local_rank, local_size : among the ranks of this host, of which the first compiles before the others begin
+    sums_on_device : whether ``sum`` and ``broadcast`` take arrays on devices; device : then the number of this rank's
     """
 
-    def __init__(self, MPI, comm, rows):
+    def __init__(self, MPI, comm, rows, device_pointers=False):
         self._MPI, self.rows = MPI, checked_rows(rows)
         self.comm = comm.Dup()
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
@@ -22,14 +28,28 @@ class MPIGroup:
         self._host = host
         own = affinity()
         share_cores(self.on_host(own), own)
+        self.sums_on_device = device_pointers
+        if device_pointers:
+            self.device = use_device(self)
 
     def sum(self, buffer):
         """The sum over the ranks, in place."""
+        _wait_for(buffer)
         self.comm.Allreduce(self._MPI.IN_PLACE, buffer)
 
     def broadcast(self, buffer):
         """The buffer of rank 0, in place."""
+        _wait_for(buffer)
         self.comm.Bcast(buffer, root=0)
+
+    def all_well(self, error):
+        """Raise on all ranks where some rank has an error: there its own, and ``RemoteError`` elsewhere."""
+        said = self.comm.allgather(None if error is None else described(error))
+        if error is not None:
+            raise known(error)
+        for rank, text in enumerate(said):
+            if text is not None:
+                raise known(RemoteError(rank, text))
 
     def on_host(self, value):
         """The values of all ranks of this host, in their order."""
@@ -40,7 +60,13 @@ class MPIGroup:
         self.comm.Abort(code)
 
 
-def mpi(comm=None, rows="all"):
+def _wait_for(buffer):
+    """Let what writes to a buffer on a device end: MPI knows of no streams."""
+    if on_device(buffer):
+        loader.cupy().cuda.get_current_stream().synchronize()
+
+
+def mpi(comm=None, rows="all", device_pointers=False):
     """The ranks of an MPI program: ``mpiexec -n 4 python -m mpi4py script.py``.
 
     Parameters
@@ -49,6 +75,9 @@ def mpi(comm=None, rows="all"):
         Default ``MPI.COMM_WORLD``. All of its ranks must call this.
     rows : {"all", "own"}
         Whether X and Y of a call are all rows, on every rank, or this rank's.
+    device_pointers : bool
+        Whether this MPI sums arrays on devices ("CUDA-aware"). Nobody asks it, and one that cannot crashes. Each rank then uses a
+        device of its own, as with ``nccl``. Otherwise the numbers of a model on a device go through pinned memory.
 
     Returns
     -------
@@ -57,7 +86,9 @@ def mpi(comm=None, rows="all"):
     Raises
     ------
     ImportError
-        No mpi4py, or no MPI library: says what to install.
+        No mpi4py, or no MPI library: says what to install. With ``device_pointers`` no CuPy.
+    RuntimeError
+        With ``device_pointers`` no device, or more ranks on a host than devices: on all ranks.
 
     Notes
     -----
@@ -68,20 +99,21 @@ def mpi(comm=None, rows="all"):
     waiting for ever.
     """
     MPI = library()
-    return MPIGroup(MPI, MPI.COMM_WORLD if comm is None else comm, rows)
+    return MPIGroup(MPI, MPI.COMM_WORLD if comm is None else comm, rows, check.flag("device_pointers", device_pointers))
 
 
-def library():
-    """``mpi4py.MPI``, which starts MPI when it is first imported."""
+def library(asked="mpi"):
+    """``mpi4py.MPI``, which starts MPI when it is first imported; ``asked`` is who wants it."""
     try:
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError(
-            f"mpi: mpi4py could not be loaded ({error}). Install it beside an MPI library: {PIP}, and the MPI of your cluster, "
-            "or the wheel `pip install mpich`"
+            f"{asked}: mpi4py could not be loaded ({error}). Install it beside an MPI library: {PIP}, and the MPI of your "
+            "cluster, or the wheel `pip install mpich`"
         ) from error
     except RuntimeError as error:  # mpi4py is there, and finds no libmpi
         raise ImportError(
-            f"mpi: mpi4py found no MPI library ({error}). Load the MPI module of your cluster, or install one: pip install mpich"
+            f"{asked}: mpi4py found no MPI library ({error}). Load the MPI module of your cluster, or install one: "
+            "pip install mpich"
         ) from error
     return MPI

@@ -674,6 +674,14 @@ def unpack_tril(packed, size, dtype):
     return twin("packing", packed=packed).unpack_tril(packed, size, dtype)
 
 
+def fold_bits(numbers):
+    """(2,) uint64 on the host of ``numbers`` (n,), contiguous float64: exclusive or, and sum modulo 2^64, of their bits.
+
+    The same wherever they live, and in any order. From a device a few hundred numbers are copied. One pass.
+    """
+    return twin("packing", numbers=numbers).fold_bits(numbers)
+
+
 def deflate(factor, j, pivot, column, variance):
     """Step ``j`` of a pivoted Cholesky factorisation ``K ~ F F'`` of a covariance K (N, N), ``F = factor[:, :j + 1]``.
 

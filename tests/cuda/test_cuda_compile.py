@@ -12,7 +12,7 @@ from fastsvgp.kernels.cuda import loader
 BUDGET = {
     "checks": {"find_outside": 40, "report": 40},
     "cholesky": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
-    "packing": {"pack": 40, "unpack": 40},
+    "packing": {"pack": 40, "unpack": 40, "fold_bits": 40},
     "products": {
         "column_moments": 64,
         "scale_columns": 40,

@@ -14,17 +14,25 @@ from unittest import mock
 
 import numpy as np
 import scipy.special
-from cuda_host import libraries_on_host
+from cuda_host import libraries_on_host, nccl_on_host
 from cuda_host.emulated import CUDA, module_of
 
 from fastsvgp.kernels.cuda import graphs, libraries, loader, tiled
 
 
 class Copies:
-    """How many copies there were, from the device to the host and back."""
+    """How many copies there were, from the device to the host and back, and of how many bytes."""
 
     def __init__(self):
-        self.to_host = self.to_device = 0
+        self.to_host = self.to_device = self.bytes_to_host = self.bytes_to_device = 0
+
+    def down(self, array):
+        self.to_host += 1
+        self.bytes_to_host += array.nbytes
+
+    def up(self, array):
+        self.to_device += 1
+        self.bytes_to_device += array.nbytes
 
 
 copies = Copies()
@@ -134,7 +142,7 @@ def _method(name):
 
 def _to_host(name):
     def method(self, *args):
-        copies.to_host += 1
+        copies.down(self)
         return getattr(self._host, name)(*args)
 
     return method
@@ -180,9 +188,18 @@ class ndarray:
     data = property(lambda self: Pointer(self._host))
     device = types.SimpleNamespace(id=0)
 
-    def get(self, order="C"):
-        copies.to_host += 1
-        return self._host.copy(order)
+    def get(self, stream=None, order="C", out=None, blocking=True):
+        copies.down(self)
+        if out is None:
+            return self._host.copy(order)
+        assert type(out) is np.ndarray and out.flags.c_contiguous and (out.shape, out.dtype) == (self.shape, self.dtype)
+        out[...] = self._host
+        return out
+
+    def set(self, arr, stream=None):
+        copies.up(arr)
+        assert type(arr) is np.ndarray and (arr.shape, arr.dtype) == (self.shape, self.dtype)
+        self._host[...] = arr
 
     item, tolist, __float__, __int__, __bool__, __index__ = map(
         _to_host, ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
@@ -275,8 +292,10 @@ def _plain(a):
 
 
 def _array(a, dtype=None, order="K"):
-    copies.to_device += not isinstance(a, ndarray)
-    return ndarray(np.array(_plain(a), dtype, order=order))
+    made = ndarray(np.array(_plain(a), dtype, order=order))
+    if not isinstance(a, ndarray):
+        copies.up(made)
+    return made
 
 
 def _asarray(a, dtype=None, blocking=False):
@@ -328,7 +347,7 @@ special = types.SimpleNamespace(**{name: Ufunc(getattr(scipy.special, name)) for
 
 
 @contextlib.contextmanager
-def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
+def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
     """While this lasts, the CUDA twins run on the arrays of this module. Gives the module."""
 
     def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
@@ -338,7 +357,9 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2):
         module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], shared_memory, order)
 
     replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
-                "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024}  # fmt: skip
+                "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024,
+                "nccl": lambda: nccl_on_host,
+                "device_names": lambda: [CUDA.Device(i).pci_bus_id for i in range(devices)]}  # fmt: skip
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(loader, **replaced))
         stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import pathlib
+import threading
 import types
 from unittest import mock
 
@@ -21,14 +22,32 @@ def _empty(shape, dtype=float):
 class Stream(contextlib.nullcontext):
     """The only one there is: what is launched is done."""
 
+    ptr = 0
+
     def __init__(self, non_blocking=False):
         super().__init__(self)
 
     def synchronize(self):
         pass
 
+    def record(self):
+        return self  # in the place of an event: to wait for it is all that we do with one
 
-CUDA = types.SimpleNamespace(Stream=Stream, get_current_stream=lambda: types.SimpleNamespace(ptr=0), get_device_id=lambda: 0)
+
+class Device:
+    """One of several; which one a thread uses makes no difference to what it does."""
+
+    used = threading.local()
+
+    def __init__(self, device):
+        self.id, self.pci_bus_id = device, f"0000:{device:02X}:00.0"
+
+    def use(self):
+        self.used.id = self.id
+
+
+CUDA = types.SimpleNamespace(Stream=Stream, get_current_stream=Stream, get_device_id=lambda: 0, Device=Device)
+CUDA.alloc_pinned_memory = lambda size: bytearray(size)
 OTHERS = {"empty": _empty, "cuda": CUDA, "lib": np.lib}
 ARRAYS = types.SimpleNamespace(**{name: getattr(np, name) for name in np.__all__} | OTHERS)
 

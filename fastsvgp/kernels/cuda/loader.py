@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import tempfile
+import warnings
 from importlib import resources
 
 ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
@@ -49,6 +50,17 @@ def cupy():
         import cupy as module
     except ImportError as error:
         raise ImportError(f'CuPy cannot be imported ({error}); python -m pip install "fastsvgp[cuda13]" (or cuda12)') from error
+    return module
+
+
+def nccl():
+    """CuPy's NCCL module. ``ImportError``, with what to do, where it has none."""
+    cupy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy warns where it finds no library
+        from cupy.cuda import nccl as module
+    if not module.available:
+        raise ImportError("CuPy finds no NCCL library; python -m pip install nvidia-nccl-cu13 (or nvidia-nccl-cu12)")
     return module
 
 
@@ -105,6 +117,11 @@ def device(number):
     """The context in which a device is the current one."""
     _require_device()
     return cupy().cuda.Device(number)
+
+
+def device_names():
+    """Where on the buses of this host each device is that this process sees: its name there for every process."""
+    return [cupy().cuda.Device(number).pci_bus_id for number in range(_require_device())]
 
 
 def multiprocessors():

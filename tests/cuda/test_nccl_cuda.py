@@ -1,0 +1,318 @@
+"""Ranks with a device each: sums on the devices, by NCCL or an MPI that takes their pointers, and through pinned memory."""
+
+import sys
+import types
+from unittest import mock
+
+import mpi_on_threads
+import numpy as np
+import pytest
+from cuda_host import cupy_on_host, nccl_on_host
+
+import fastsvgp as fs
+from fastsvgp.distributed import message_passing
+from fastsvgp.kernels.cuda import loader
+from fastsvgp.team import Team
+
+N, D, M = 47, 2, 7
+WAYS = {
+    "nccl": lambda comm: fs.distributed.nccl(comm),
+    "device pointers": lambda comm: fs.distributed.mpi(comm, device_pointers=True),
+    "pinned": lambda comm: fs.distributed.mpi(comm),
+}
+every_way = pytest.mark.parametrize("way", WAYS)
+emulated = pytest.mark.parametrize("gpu", ["emulated"], indirect=True)
+
+
+def problem(gpu, M=M):
+    """``(model, X, Y)`` on the device."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (N, D))
+    q = fs.Whitened(0.2 * rng.standard_normal(M), np.tril(0.1 * rng.standard_normal((M, M))) + np.eye(M))
+    model = fs.SVGP(fs.RBF(1.2, np.array([0.8, 1.1])), X[:M].copy(), q, fs.Gaussian(0.1))
+    return fs.to_device(model), gpu.there(X), gpu.there(np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N))
+
+
+def on_ranks(gpu, way, size, function):
+    """``function(group)`` on so many ranks, each of a host of its own; the first error that is no ``RemoteError`` is raised."""
+    results = mpi_on_threads.run(list(range(size)), lambda comm: function(WAYS[way](comm)))
+    errors = [result for result in results if isinstance(result, Exception)]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, fs.RemoteError))
+    return results
+
+
+def numbers(gpu, found):
+    """Records, tuples and numbers as one list of NumPy arrays."""
+    if isinstance(found, tuple):
+        return [array for part in found for array in numbers(gpu, part)]
+    if hasattr(found, "_record_fields"):
+        return [np.asarray(gpu.back(value)) for _, _, value in fs.leaves(found) if value is not None]
+    return [np.asarray(gpu.back(found))]
+
+
+def assert_same_on_all_and_close(gpu, results, expected, rtol):
+    results, expected = [numbers(gpu, one) for one in results], numbers(gpu, expected)
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+    size = max(np.max(np.abs(due)) for due in expected[1:])
+    for found, due in zip(results[0], expected, strict=True):
+        np.testing.assert_allclose(found, due, rtol=rtol, atol=rtol * size)
+
+
+CALLS = {
+    "elbo_and_grad": (lambda model, X, Y, **g: fs.elbo_and_grad(model, X, Y, num_data=99.0, jitter=1e-6, **g), 1e-12),
+    "natural_step_and_grad": (
+        lambda model, X, Y, **g: [fs.natural_step_and_grad(model, X, Y, jitter=1e-6, **g)[i] for i in (2, 0, 3)], 1e-12
+    ),
+    "collapsed_bound_and_grad": (
+        lambda model, X, Y, **g: fs.collapsed_bound_and_grad(sgpr_of(model), X, Y, jitter=1e-6, **g), 1e-10
+    ),
+    "fit": (
+        lambda model, X, Y, **g: (0.0, fs.fit(model, X, Y, steps=8, batch_size=11, rng=3, natural_step_size=0.1, **g)[0]), 1e-11
+    ),
+    "fit of an SGPR": (lambda model, X, Y, **g: (0.0, fs.fit(sgpr_of(model), X, Y, steps=2, **g)[0]), 1e-7),
+}  # fmt: skip
+
+
+def sgpr_of(model):
+    return fs.SGPR(model.covariance, model.inducing, model.likelihood.variance)
+
+
+@every_way
+@pytest.mark.parametrize("name", CALLS)
+@emulated
+def test_numbers_are_those_of_one_process(gpu, way, name):
+    here = problem(gpu)
+    call, rtol = CALLS[name]
+    expected = tuple(call(*here))
+    for size in (1, 3):
+        results = on_ranks(gpu, way, size, lambda group: tuple(call(*here, group=group)))
+        assert_same_on_all_and_close(gpu, results, expected, rtol)
+
+
+class Counted:
+    """The copies of a block: how many, and how many bytes."""
+
+    def __enter__(self):
+        self._before = dict(vars(cupy_on_host.copies))
+        return self
+
+    def __exit__(self, *_):
+        for name, value in vars(cupy_on_host.copies).items():
+            setattr(self, name, value - self._before[name])
+
+
+@every_way
+@emulated
+def test_copies_of_a_bound(gpu, way):
+    """To the host: value and verdicts, the folded bits of the parameters, then the words and the value, or all numbers."""
+    here = problem(gpu)
+
+    def work(group):
+        fs.elbo_and_grad(*here, group=group)
+        with Counted() as counted:
+            fs.elbo_and_grad(*here, group=group)
+        return counted
+
+    (counted,) = on_ranks(gpu, way, 1, work)
+    numbers = 1 + M * (M + 1) // 2 + M + M * D + 1 + D + 1  # the value, q(u), Z, variance and lengthscales, noise
+    assert (counted.to_host, counted.to_device) == (3, 1)
+    assert counted.bytes_to_host == 24 + 16 + 8 * (numbers if way == "pinned" else 5 + 1)
+    assert counted.bytes_to_device == 8 * (numbers if way == "pinned" else 5)
+
+
+def steps_of_training(problem, **group):
+    """The copies of each step of a short training but the first."""
+    counts = []
+    options = {"steps": 5, "batch_size": 11, "rng": 3, "natural_step_size": 0.1}
+    fs.fit(*problem, callback=lambda *_: counts.append(dict(vars(cupy_on_host.copies))), **options, **group)
+    return [{name: after[name] - before[name] for name in after} for before, after in zip(counts, counts[1:], strict=False)]
+
+
+@every_way
+@emulated
+def test_copies_of_a_step_of_training(gpu, way):
+    """Two sums, of a natural step and of the gradient after it: with sums on the device as few bytes whatever M is."""
+    found = {}
+    for M in (7, 12):
+        here = problem(gpu, M)
+        (steps,) = on_ranks(gpu, way, 1, lambda group, here=here: steps_of_training(here, group=group))
+        assert {one["to_host"] for one in steps} == {8}
+        rows = [one["bytes_to_device"] for one in steps_of_training(here)]  # numbers of rows in the batches
+        sent = {one["bytes_to_device"] - other for one, other in zip(steps, rows, strict=True)}
+        found[M] = {one["bytes_to_host"] for one in steps}, sent
+    # value and verdicts of two bounds and a check, a verdict, a count, folded bits; then two sums: words, and 2 and 1 numbers
+    beside = 72 + 1 + 8 + 16
+    natural, gradient = (lambda M: 2 + M + M * (M + 1) // 2), (lambda M: 1 + M * D + 1 + D + 1)
+    for M, (to_host, to_device) in found.items():
+        numbers = natural(M) + gradient(M)
+        assert to_host == {beside + 8 * (numbers if way == "pinned" else 10 + 3)}
+        assert to_device == {8 * numbers if way == "pinned" else 8 * 10}
+
+
+@every_way
+@pytest.mark.parametrize("name", ["nan", "memory", "indefinite"])
+@emulated
+def test_a_rank_that_fails(gpu, way, name):
+    """It sends zeros where the others send numbers; all end, or try again, and the group goes on to be used."""
+    model, X, Y = problem(gpu)
+    hole = gpu.back(X)
+    hole[-1] = np.nan
+    options = {"steps": 5, "batch_size": N, "rng": 3, "natural_step_size": 0.1}
+
+    def work(group):
+        team, plain, count = Team.of(group), Team.call, [0]
+
+        def call(facts, packings, compute, *more):
+            count[0] += 1
+            if name != "nan" and group.rank == 1 and count[0] == 3:
+                return plain(team, facts, packings, lambda share: broken(), *more)
+            return plain(team, facts, packings, compute, *more)
+
+        def broken():
+            raise MemoryError("8 GiB") if name == "memory" else fs.NotPositiveDefinite((), 3, 1e-6, M, float)
+
+        team.call = call
+        try:
+            end = fs.fit(model, gpu.there(hole) if name == "nan" and group.rank else X, Y, group=group, **options)[1].retries
+        except Exception as error:
+            end = error
+        del team.call
+        return end, fs.elbo(model, X, Y, group=group)
+
+    (first, value), (second, same) = on_ranks(gpu, way, 2, work)
+    assert value == same == pytest.approx(fs.elbo(model, X, Y), rel=1e-12)
+    said = "8 GiB" if name == "memory" else "`X` contains nan at index (46, 0)"
+    if name == "indefinite":
+        assert first == second == 1
+    else:
+        assert isinstance(first, fs.RemoteError) and first.rank == 1
+        assert isinstance(second, MemoryError if name == "memory" else ValueError)
+        assert said in str(second) and said in first.message
+
+
+@emulated
+def test_calls_of_nccl(gpu):
+    """One for each sum, on the device; words alone, at the start and the end of a training, go by MPI."""
+    here = problem(gpu)
+    del nccl_on_host.calls[:]
+    on_ranks(gpu, "nccl", 1, lambda group: fs.fit(*here, steps=3, batch_size=11, rng=0, natural_step_size=0.1, group=group))
+    natural, gradient = 2 + M + M * (M + 1) // 2, 1 + M * D + D + 2
+    assert nccl_on_host.calls == [
+        ("allReduce", 0, 4), ("bcast", 0, 1),  # tried once
+        *[("allReduce", 0, 5 + natural), ("allReduce", 0, 5 + gradient)] * 3,
+    ]  # fmt: skip
+
+
+@emulated
+def test_mpi_waits_for_what_writes_the_buffer(gpu, monkeypatch):
+    here, waited = problem(gpu), []
+    monkeypatch.setattr(cupy_on_host.CUDA.Stream, "synchronize", lambda stream: waited.append(stream))
+    on_ranks(gpu, "device pointers", 1, lambda group: fs.elbo_and_grad(*here, group=group))
+    assert len(waited) == 3  # the sum and the broadcast that are tried, and the one that counts
+
+
+@emulated
+def test_models_in_different_places(gpu):
+    model, X, Y = problem(gpu)
+    on_host = fs.to_host(model), gpu.back(X), gpu.back(Y)
+
+    def work(group):
+        with pytest.raises(ValueError, match="`place of the model` is 'the host' there, and 'a device' on rank 0"):
+            fs.elbo(*(on_host if group.rank else (model, X, Y)), group=group)
+        with pytest.raises(ValueError, match="`place of the model` is 'the host' there, and 'a device' on rank 0"):
+            fs.fit(*(on_host if group.rank else (model, X, Y)), steps=2, group=group)
+
+    on_ranks(gpu, "nccl", 2, work)
+
+
+@emulated
+def test_a_group_that_does_not_sum_on_devices(gpu):
+    class Forgetful:
+        rank, size, rows, sums_on_device = 0, 2, "all", True
+
+        def sum(self, buffer):
+            if not hasattr(buffer, "get"):
+                buffer[:] = [2, 1, 1, 0]
+
+        def broadcast(self, buffer):
+            pass
+
+    with pytest.raises(ValueError, match=r"`group.sum` does not sum over the ranks.* it made \[1.0, 0.0, 0.0\]"):
+        fs.elbo(*problem(gpu), group=Forgetful())
+
+
+# --- which device a rank uses -----------------------------------------------------------------------------------------------
+
+
+def placed(hosts, seen=None, make=WAYS["nccl"]):
+    """What ranks on these hosts end in: the device that each uses, or its error."""
+
+    def work(comm):
+        names.here = None if seen is None else seen[comm.Get_rank()]
+        group = make(comm)
+        assert cupy_on_host.CUDA.Device.used.id == group.device
+        return group.device
+
+    names = mpi_on_threads.threading.local()
+    with cupy_on_host.cupy_on_host(devices=2):
+        plain = loader.device_names
+        with mock.patch.object(loader, "device_names", lambda: plain() if names.here is None else names.here):
+            return mpi_on_threads.run(hosts, work)
+
+
+@pytest.mark.parametrize("way", ["nccl", "device pointers"])
+def test_each_rank_of_a_host_has_a_device(way):
+    assert placed(["a", "a", "b", "b"], make=WAYS[way]) == [0, 1, 0, 1]
+    assert placed(["a", "b", "a", "b"], make=WAYS[way]) == [0, 0, 1, 1]
+
+
+def test_devices_that_a_launcher_shows_to_single_ranks():
+    assert placed(["a"] * 3, [["A"], ["B"], ["C"]]) == [0, 0, 0]
+    assert placed(["a"] * 4, [["A", "B"], ["C", "D"]] * 2) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("way", ["nccl", "device pointers"])
+def test_more_ranks_than_devices(way):
+    *full, other = placed(["a"] * 3 + ["b"], make=WAYS[way])
+    for error in full:
+        assert type(error) is RuntimeError and "3 ranks on this host, and they see 2 of its devices" in str(error)
+    assert isinstance(other, fs.RemoteError) and other.rank == 0 and "3 ranks on this host" in other.message
+
+
+def test_what_is_missing(monkeypatch):
+    first, second = missing(ImportError("CuPy cannot be imported; pip install it"))
+    assert isinstance(first, fs.RemoteError) and "CuPy cannot be imported" in first.message
+    assert type(second) is ImportError
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    monkeypatch.setitem(sys.modules, "cupy.cuda", types.SimpleNamespace(nccl=types.SimpleNamespace(available=False)))
+    monkeypatch.setattr(loader, "cupy", lambda: sys.modules["cupy"])
+    with pytest.raises(ImportError, match="CuPy finds no NCCL library; python -m pip install nvidia-nccl-cu13"):
+        loader.nccl()
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(ImportError, match="nccl: mpi4py could not be loaded.*pip install"):
+        fs.distributed.nccl()
+
+
+def missing(error):
+    """What two ranks end in, where the second lacks something."""
+
+    def work(comm):
+        raises.here = comm.Get_rank() == 1
+        return fs.distributed.nccl(comm)
+
+    def nccl():
+        if raises.here:
+            raise error
+        return nccl_on_host
+
+    raises = mpi_on_threads.threading.local()
+    with cupy_on_host.cupy_on_host(devices=2), mock.patch.object(loader, "nccl", nccl):
+        return mpi_on_threads.run(["a", "a"], work)
+
+
+def test_bad_arguments():
+    with mock.patch.object(message_passing, "library", mock.Mock()), pytest.raises(TypeError, match="`device_pointers` must be"):
+        fs.distributed.mpi(device_pointers=1)

@@ -1,0 +1,85 @@
+"""An MPI whose ranks are threads: what ``MPIGroup`` asks of mpi4py, for tests that need ranks on hosts of their making."""
+
+import contextlib
+import threading
+import types
+from unittest import mock
+
+from fastsvgp.distributed import message_passing, on_devices
+from fastsvgp.team import told
+
+MPI = types.SimpleNamespace(COMM_TYPE_SHARED=1, IN_PLACE=object())
+
+
+class Comm:
+    """A communicator, as one of its ranks has it. ``hosts``: the name of each rank's."""
+
+    def __init__(self, meeting, rank):
+        self._meeting, self._rank = meeting, rank
+
+    def Get_rank(self):
+        return self._rank
+
+    def Get_size(self):
+        return len(self._meeting.hosts)
+
+    def allgather(self, value):
+        self._meeting.values[self._rank] = value
+        self._meeting.barrier.wait()
+        found = list(self._meeting.values)
+        self._meeting.barrier.wait()
+        return found
+
+    def bcast(self, value, root=0):
+        return self.allgather(value)[root]
+
+    def Dup(self):
+        return Comm(self.bcast(Meeting(self._meeting.hosts)), self._rank)
+
+    def Split_type(self, kind, key):
+        assert kind == MPI.COMM_TYPE_SHARED and key == self._rank
+        hosts = self._meeting.hosts
+        mine = [rank for rank, host in enumerate(hosts) if host == hosts[self._rank]]
+        return Comm(self.allgather(Meeting([hosts[self._rank]] * len(mine)))[mine[0]], mine.index(self._rank))
+
+    def Allreduce(self, in_place, buffer):
+        assert in_place is MPI.IN_PLACE
+        first, *others = self.allgather(buffer.copy())
+        total = first.copy()
+        for other in others:
+            total += other
+        buffer[...] = total
+
+    def Bcast(self, buffer, root):
+        buffer[...] = self.bcast(buffer.copy(), root)
+
+
+class Meeting:
+    """What the ranks of a communicator have together."""
+
+    def __init__(self, hosts):
+        self.hosts, self.values, self.barrier = hosts, [None] * len(hosts), threading.Barrier(len(hosts), timeout=60)
+
+
+def run(hosts, function):
+    """``function(comm)`` on ranks of these hosts, each in a thread: results, or the errors in their places."""
+    world, results = Meeting(hosts), [None] * len(hosts)
+
+    def work(rank):
+        try:
+            results[rank] = function(Comm(world, rank))
+        except Exception as error:
+            results[rank] = error
+            if not told(error):
+                world.barrier.abort()
+
+    with contextlib.ExitStack() as stack:
+        for module in (message_passing, on_devices):
+            stack.enter_context(mock.patch.object(module, "library", lambda *_: MPI))
+        stack.enter_context(mock.patch.object(message_passing, "share_cores", lambda *_: None))
+        workers = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(len(hosts))]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    return results
