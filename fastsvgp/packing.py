@@ -29,7 +29,7 @@ class Packing:
         return max((at.stop for (_, _, at), value in zip(self._items, values, strict=True) if not on_device(value)), default=0)
 
     def pack(self, values, out):
-        """Write ``values`` to ``out`` (size,). Those on a device are packed there: one copy for all, where ``out`` is elsewhere."""
+        """Write ``values`` to ``out`` (size,). Those on a device are packed there; to the host is one copy for all of them."""
         home = next((value for value in values if on_device(value)), None)
         there = out if home is None or on_device(out) else np.empty(self.size, like=home)
         for (kind, shape, at), value in zip(self._items, values, strict=True):

@@ -70,9 +70,12 @@ def of_gradient(model, wrt):
 
 
 def of_collapsed(sgpr, Y):
-    """That of the first sum of a collapsed bound: beta Lam Lam' (M, M), Lam y (M, P), |y|^2, sum kff and N."""
+    """That of the first sum of a collapsed bound: N, beta Lam Lam' (M, M), Lam y (M, P), |y|^2 and sum kff.
+
+    Numbers of the host come first, so that they are copied there with the words, and nothing else is.
+    """
     M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
-    return Packing([("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 3])
+    return Packing([("real", ()), ("tril", (M, M)), ("real", (M, P)), *[("real", ())] * 2])
 
 
 def of_natural_step(q):
@@ -147,8 +150,10 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         random = {"rng": seed} if role == "num_data" else {}
         return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
 
-    pending = group.pending if placed else None
-    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute, pending, lambda: home_of(model))
+    def sums():
+        return ([NUMBER] if own else []) + packings(), home_of(model)
+
+    return team.call(facts, sums, compute, group.pending if placed else None)
 
 
 def common_seed(team, rng):

@@ -134,16 +134,16 @@ class Team:
                     )
         return everyone
 
-    def call(self, facts, packings, compute, pending=None, home=lambda: None):
+    def call(self, facts, packings, compute, pending=None):
         """``compute(share)`` on each rank, where ``share`` is a ``Share``.
 
-        facts, packings : functions without arguments: what all ranks must have alike, and the ``Packing`` of each sum that is due
+        facts, packings : functions without arguments: what all ranks must have alike; the ``Packing`` of each sum that is due,
+            and an array on the device where these are packed, or None
         pending : what this rank has to tell the others in place of computing: an error, or a ``Stopped``
-        home : function without arguments: an array on the device where the sums are packed, or None
         """
         signature, due, error, there = None, [], None, self._home
         try:
-            signature, due, there = facts(), packings(), home()
+            signature, (due, there) = facts(), packings()
             for packing in due:  # memory for what a failing rank sends, too
                 self.buffer(packing, there).reserve(packing.size)
         except Exception as failure:

@@ -226,7 +226,7 @@ def forward(sgpr, X, Y, jitter, weights=None, share=None):
     P, N = s.y.shape
     s.count = N if weights is None else total(weights)
     if share is not None:
-        gram, Lam_y, squares, prior, s.count = share.together(gram, Lam_y, squares, prior, float(s.count))
+        s.count, gram, Lam_y, squares, prior = share.together(float(s.count), gram, Lam_y, squares, prior)
     s.B = kernels.symmetrise(gram)
     s.t = prior - np.trace(s.B, dtype=float) / s.beta
     add_to_diagonals(s.B, 1)

@@ -41,8 +41,8 @@ def use_device(group):
     taken = {seen[number] for number, seen in zip(numbers, everyone, strict=True) if number < len(seen)}
     if len(taken) < group.local_size:
         error = RuntimeError(
-            f"{group.local_size} ranks on this host, and they see {len(set().union(*everyone))} of its devices: each needs one of "
-            "its own; start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES"
+            f"{group.local_size} ranks on this host, and they see {len(set().union(*everyone))} of its devices: each needs one "
+            "of its own; start fewer ranks a host, or look at CUDA_VISIBLE_DEVICES"
         )
     group.all_well(error)
     number = numbers[group.local_rank]

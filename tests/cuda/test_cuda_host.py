@@ -3,11 +3,12 @@
 import ast
 import inspect
 import pathlib
+import re
 import shutil
 
 import numpy as np
 import pytest
-from cuda_host import planted, sanitized
+from cuda_host import nccl_on_host, planted, sanitized
 from cuda_host.cupy_on_host import FUNCTIONS
 from cuda_host.cupy_on_host import cupy as emulated_cupy
 from cuda_host.host_module import HostModule, translate
@@ -117,3 +118,27 @@ def test_parameters_are_those_of_cupy():
         if name != "matmul":  # CuPy's takes any
             ours, real = (list(inspect.signature(f).parameters) for f in (eval(f"lambda {ours}: None"), getattr(cupy, name)))
             assert set(ours) <= set(real), name
+
+
+def test_parameters_are_those_of_nccl():
+    """Those of its calls stand in CuPy's extension as text, which without the library of NCCL cannot be loaded."""
+    backends = pytest.importorskip("cupy_backends", reason="CuPy is not installed")
+    (extension,) = pathlib.Path(backends.__file__).parent.glob("cuda/libs/nccl*.so")
+    text = extension.read_bytes().decode("latin-1")
+    for name in ("allReduce", "bcast"):
+        (real,) = set(re.findall(rf"NcclCommunicator\.{name}\(self, ([^)]*)\)", text))
+        _, *ours = inspect.signature(getattr(nccl_on_host.NcclCommunicator, name)).parameters
+        assert [one.split()[-1] for one in real.split(", ")] == ours
+        assert {one.split()[0] for one in real.split(", ")} <= {"int", "intptr_t", "size_t"}
+    assert list(inspect.signature(nccl_on_host.NcclCommunicator).parameters) == ["ndev", "commId", "rank"]
+    assert re.search(r"NcclCommunicator\(int ndev, \w+ commId, int rank", text)
+    for name in ("get_unique_id", "NCCL_DOUBLE", "NCCL_SUM"):
+        assert hasattr(nccl_on_host, name) and name in text
+
+
+@pytest.mark.parametrize("name", ["get", "set"])
+def test_parameters_of_copies_are_those_of_cupy(name):
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    (real,) = re.findall(rf"{name}\((self, [^)]*)\)", getattr(cupy.ndarray, name).__doc__.splitlines()[0])
+    ours = inspect.signature(getattr(emulated_cupy.ndarray, name))
+    assert [one.replace(" ", "") for one in real.split(", ")] == [str(one).replace(" ", "") for one in ours.parameters.values()]

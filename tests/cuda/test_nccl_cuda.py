@@ -104,6 +104,26 @@ class Counted:
             setattr(self, name, value - self._before[name])
 
 
+@emulated
+def test_copies_of_a_collapsed_bound(gpu):
+    """Two sums on the device: of each the words, and one number, whatever M is."""
+
+    def work(group):
+        found = []
+        for M in (7, 12):
+            model, X, Y = problem(gpu, M)
+            fs.collapsed_bound_and_grad(sgpr_of(model), X, Y, group=group)
+            with Counted() as counted:
+                fs.collapsed_bound_and_grad(sgpr_of(model), X, Y, group=group)
+            found.append(counted)
+        return found
+
+    (found,) = on_ranks(gpu, "nccl", 1, work)
+    for counted in found:
+        assert (counted.to_host, counted.bytes_to_host) == (4, 24 + 16 + 2 * 8 * (5 + 1))
+        assert (counted.to_device, counted.bytes_to_device) == (2, 2 * 8 * 5)
+
+
 @every_way
 @emulated
 def test_copies_of_a_bound(gpu, way):
@@ -165,11 +185,10 @@ def test_a_rank_that_fails(gpu, way, name):
     def work(group):
         team, plain, count = Team.of(group), Team.call, [0]
 
-        def call(facts, packings, compute, *more):
+        def call(facts, packings, compute, pending):
             count[0] += 1
-            if name != "nan" and group.rank == 1 and count[0] == 3:
-                return plain(team, facts, packings, lambda share: broken(), *more)
-            return plain(team, facts, packings, compute, *more)
+            fails = name != "nan" and group.rank == 1 and count[0] == 3
+            return plain(team, facts, packings, (lambda share: broken()) if fails else compute, pending)
 
         def broken():
             raise MemoryError("8 GiB") if name == "memory" else fs.NotPositiveDefinite((), 3, 1e-6, M, float)

@@ -1,23 +1,40 @@
-"""Groups and device arrays: the numbers of one process; the buffer is packed on the device, and copied once each way."""
+"""Groups and device arrays: the numbers of one process; the buffer is packed on the device, and summed there or copied once each way.
 
+What is emulated alone, such as several devices, is in ``test_nccl_cuda``.
+"""
+
+import sys
+
+import mpi_on_threads
 import numpy as np
 import pytest
+from cuda_host import nccl_on_host
 from test_bounds_cuda import B, Copies, D, assert_same, moved, small_model
 
 import fastsvgp as fs
+from fastsvgp.kernels.cuda import loader
 
 
 def problem(rng):
     return small_model(rng), rng.standard_normal((B, D)), rng.standard_normal(B)
 
 
+def threads(size, on_device):
+    """Ranks of one process and of one device, which sum on the host, or there."""
+    groups = fs.distributed.threads(size)
+    for group in groups:
+        group.sums_on_device = on_device
+    return groups
+
+
+@pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("size", [1, 2])
-def test_bounds_and_steps(gpu, rng, size):
+def test_bounds_and_steps(gpu, rng, size, on_device):
     here = problem(rng)
     there = moved(gpu, *here)
     sgpr = fs.SGPR(here[0].covariance, here[0].inducing, 0.2)
     (device_sgpr,) = moved(gpu, sgpr)
-    groups = fs.distributed.threads(size)
+    groups = threads(size, on_device)
     for call, model, other in (
         (fs.elbo_and_grad, here[0], there[0]),
         (fs.natural_step, here[0], there[0]),
@@ -42,11 +59,35 @@ def test_one_copy_more_each_way(gpu, rng):
         fs.elbo_and_grad(*there, group=group)
 
 
-def test_training(gpu, rng):
+@pytest.mark.parametrize("on_device", [False, True])
+def test_training(gpu, rng, on_device):
     here = problem(rng)
     there = moved(gpu, *here)
     options = {"steps": 6, "batch_size": B // 2, "rng": 0, "natural_step_size": 0.1}
     expected, _ = fs.fit(*here, **options)
-    for found, _ in fs.distributed.threads(2).run(lambda group: fs.fit(*there, group=group, **options)):
+    for found, _ in threads(2, on_device).run(lambda group: fs.fit(*there, group=group, **options)):
         for (path, _, a), (_, _, b) in zip(fs.leaves(found), fs.leaves(expected), strict=True):
             np.testing.assert_allclose(gpu.back(a), b, rtol=0, atol=1e-8 * max(1, np.max(np.abs(b))), err_msg=path)
+
+
+def test_nccl_with_one_rank(real, monkeypatch):
+    """All that a single device can show of it; where the device is the host, and so has no NCCL, all but NCCL itself."""
+    if "fakegpu" in sys.modules:
+        monkeypatch.setattr(loader, "nccl", lambda: nccl_on_host)
+        monkeypatch.setattr(loader, "device_names", lambda: ["the host"])
+    try:
+        loader.nccl()
+    except ImportError as error:
+        pytest.skip(str(error))
+    model, X, Y = problem(np.random.default_rng(0))
+    there = fs.to_device(model), real.asarray(X), real.asarray(Y)
+
+    def work(comm):
+        group = fs.distributed.nccl(comm)
+        return group.device, fs.elbo_and_grad(*there, group=group), fs.fit(*there, steps=3, natural_step_size=0.1, group=group)[0]
+
+    ((device, (value, grad), trained),) = mpi_on_threads.run(["here"], work)
+    expected, expected_grad = fs.elbo_and_grad(model, X, Y)
+    assert device == 0 and value == pytest.approx(expected, rel=1e-10)
+    assert_same(grad, expected_grad)
+    assert_same(trained, fs.fit(model, X, Y, steps=3, natural_step_size=0.1)[0], 1e-8)
