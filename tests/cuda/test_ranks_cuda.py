@@ -1,8 +1,9 @@
-"""Groups and device arrays: the numbers of one process; the buffer is packed on the device, and summed there or copied once each way.
+"""Groups and device arrays: the numbers of one process; the buffer is packed on the device, and summed there or copied each way.
 
 What is emulated alone, such as several devices, is in ``test_nccl_cuda``.
 """
 
+import pathlib
 import sys
 
 import mpi_on_threads
@@ -70,8 +71,9 @@ def test_training(gpu, rng, on_device):
             np.testing.assert_allclose(gpu.back(a), b, rtol=0, atol=1e-8 * max(1, np.max(np.abs(b))), err_msg=path)
 
 
-def test_nccl_with_one_rank(real, monkeypatch):
-    """All that a single device can show of it; where the device is the host, and so has no NCCL, all but NCCL itself."""
+@pytest.fixture
+def one_rank(real, monkeypatch):
+    """All that a single device can show of NCCL; where the device is the host, and so has none, all but NCCL itself."""
     if "fakegpu" in sys.modules:
         monkeypatch.setattr(loader, "nccl", lambda: nccl_on_host)
         monkeypatch.setattr(loader, "device_names", lambda: ["the host"])
@@ -79,6 +81,17 @@ def test_nccl_with_one_rank(real, monkeypatch):
         loader.nccl()
     except ImportError as error:
         pytest.skip(str(error))
+
+    def run(work):
+        (found,) = mpi_on_threads.run(["here"], work)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return run
+
+
+def test_nccl_with_one_rank(real, one_rank):
     model, X, Y = problem(np.random.default_rng(0))
     there = fs.to_device(model), real.asarray(X), real.asarray(Y)
 
@@ -86,8 +99,17 @@ def test_nccl_with_one_rank(real, monkeypatch):
         group = fs.distributed.nccl(comm)
         return group.device, fs.elbo_and_grad(*there, group=group), fs.fit(*there, steps=3, natural_step_size=0.1, group=group)[0]
 
-    ((device, (value, grad), trained),) = mpi_on_threads.run(["here"], work)
+    device, (value, grad), trained = one_rank(work)
     expected, expected_grad = fs.elbo_and_grad(model, X, Y)
     assert device == 0 and value == pytest.approx(expected, rel=1e-10)
     assert_same(grad, expected_grad)
     assert_same(trained, fs.fit(model, X, Y, steps=3, natural_step_size=0.1)[0], 1e-8)
+
+
+def test_what_a_group_costs_a_step(one_rank, monkeypatch):
+    """The table of bench/device_sums.py, small."""
+    monkeypatch.syspath_prepend(str(pathlib.Path(__file__).parents[2] / "bench"))
+    import device_sums
+
+    row = one_rank(lambda comm: device_sums.measured(fs.distributed.nccl(comm), fs.distributed.mpi(comm), 8, 30, 2))
+    assert row[:3] == [8, 30, 8 * (5 + 1 + 36 + 8 + 64 + 9 + 1)] and len(row) == len(device_sums.COLUMNS) and min(row[3:]) > 0
