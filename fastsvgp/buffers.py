@@ -50,7 +50,7 @@ class OnHost:
         """Words and numbers of this rank."""
         packing.pack(values, self._begin(packing, words))
 
-    def fail(self, packing, words):
+    def zero(self, packing, words):
         """Words, and zeros for the numbers."""
         self._begin(packing, words)[:] = 0
 
@@ -85,8 +85,8 @@ class OnDevice:
         """As ``OnHost.write``."""
         packing.pack(values, self._begin(packing, words, packing.end_on_host(values)))
 
-    def fail(self, packing, words):
-        """As ``OnHost.fail``: the sum of the others waits for this device."""
+    def zero(self, packing, words):
+        """As ``OnHost.zero``: the sum of the others waits for this device."""
         self._begin(packing, words, 0).fill(0.0)
 
     def sum(self, group):
@@ -123,8 +123,8 @@ class Pinned:
         self._buffer[:WORDS] = words
         there.get(out=self._buffer[WORDS:])
 
-    def fail(self, packing, words):
-        """As ``OnHost.fail``. The device, which may be what failed, is not asked."""
+    def zero(self, packing, words):
+        """As ``OnHost.zero``. The device, which may be what failed, is not asked."""
         self._buffer = np.zeros(WORDS + packing.size)
         self._buffer[:WORDS] = words
 

@@ -96,6 +96,10 @@ class Placed:
     pending : what this rank has to tell the others at the next sum, in place of computing; None for nothing
     fingerprint : of the state that the step began with
     locate : function of a ``BadEntry``, which has it name the row of the data
+
+    All steps of a training make the same calls, each with the same sums. So a rank that fails between two of them knows how long
+    the others' next sum is, and where: that of the call which would be next, or the first one of a step, which the sum at the
+    end is like. The first two steps teach the sums; there each call begins with one of the five words alone.
     """
 
     rows = "placed"
@@ -103,6 +107,51 @@ class Placed:
     def __init__(self, group):
         self.team = Team.of(group)
         self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
+        self._step, self._call, self._sums = -1, 0, []  # steps begun, calls summed in this one, their first sums and homes
+        self._opened = False  # whether the sum of words alone, with which the next call may begin, is done
+
+    def begin_step(self):
+        """The calls to come are those of a new step."""
+        self._step, self._call, self._opened = self._step + 1, 0, False
+
+    @property
+    def awaited(self):
+        """Whether this step's first sum is still to come."""
+        return self._call == 0
+
+    def tell(self, error=None):
+        """Take part in the others' next sum, whatever it is for, with what this rank has met; on all ranks: end a training."""
+        step, call = self._step, self._call
+        if step > 0 and call == len(self._sums):
+            step, call = step + 1, 0
+        packing, home = self._sums[call] if step > 1 or self._opened else (Packing([]), None)
+
+        def opened():
+            self._opened = True
+
+        Share(self.team, [packing], home, opened).exchange(None, error)
+
+    def call(self, sums, compute):
+        """``compute(share)``, as ``Team.call``, where ranks have agreed at the start; tells what is pending."""
+        (due, home), at = sums(), self._call
+        self._sums[at : at + 1] = [(due[0], home)]
+        if self._step in (0, 1):
+            self._opened = False
+            try:
+                self.team.reserve(due, home)
+            except Exception as error:
+                self.pending = self.pending or error
+            self.tell(self.pending)
+
+        def unless_pending(share):
+            if self.pending is not None:
+                raise self.pending
+            return compute(share)
+
+        def summed():
+            self._call, self._opened = at + 1, False
+
+        return self.team.run((due, home), unless_pending, summed)
 
 
 def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, **options):
@@ -111,7 +160,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
     packings : function without arguments: those of the sums that are due
     """
     placed = isinstance(group, Placed)
-    team = group.team if placed else Team.of(group)
+    team = group.team if placed else Team.of(group)  # which refuses a group amid a training
     own = not placed and group.rows == "own" and num_data is not None
     more = {name: value for name, value in options.items() if value is not None}
 
@@ -121,7 +170,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
         found["place of the model"] = place(model)
-        return found | ({} if placed else _of_data(group, X, Y, weights) | {"counts": own})
+        return found | _of_data(group, X, Y, weights) | {"counts": own}
 
     def compute(share):
         seed = rng
@@ -153,7 +202,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
     def sums():
         return ([NUMBER] if own else []) + packings(), home_of(model)
 
-    return team.call(facts, sums, compute, group.pending if placed else None)
+    return group.call(sums, compute) if placed else team.call(facts, sums, compute)
 
 
 def common_seed(team, rng):
