@@ -1,5 +1,6 @@
 """Ranks with a device each: sums on the devices, by NCCL or an MPI that takes their pointers, and through pinned memory."""
 
+import functools
 import sys
 import types
 from unittest import mock
@@ -210,6 +211,46 @@ def test_a_rank_that_fails(gpu, way, name):
         assert isinstance(first, fs.RemoteError) and first.rank == 1
         assert isinstance(second, MemoryError if name == "memory" else ValueError)
         assert said in str(second) and said in first.message
+
+
+@every_way
+@pytest.mark.parametrize("at", [1, 2, 4, 8])
+@emulated
+def test_an_error_between_steps(gpu, way, at):
+    """Rank 0 tells it in the next sum of the others, which is on the device, or among the first of words alone."""
+    here = problem(gpu)
+
+    def work(group):
+        def callback(step, *_):
+            return step == at and 1 / 0
+
+        try:
+            fs.fit(*here, steps=8, batch_size=N, rng=3, natural_step_size=0.1, callback=callback, group=group)
+        except Exception as error:
+            return type(error).__name__, str(error), fs.elbo(*here, group=group)
+
+    (first, _, value), (second, said, same) = on_ranks(gpu, way, 2, work)
+    assert (first, second) == ("ZeroDivisionError", "RemoteError") and "rank 0 failed: ZeroDivisionError" in said
+    assert value == same
+
+
+@every_way
+@pytest.mark.parametrize("training", [False, True])
+@emulated
+def test_no_memory_for_the_buffer(gpu, way, training):
+    """On one rank: it is asked for before the others compute, and they are told."""
+    here, call = problem(gpu), functools.partial(fs.fit, steps=2) if training else fs.elbo_and_grad
+
+    def work(group):
+        if group.rank == 1:
+            Team.of(group).reserve = mock.Mock(side_effect=MemoryError("64 MB"))
+        try:
+            call(*here, group=group)
+        except Exception as error:
+            return [error]
+
+    (first,), (second,) = on_ranks(gpu, way, 2, work)
+    assert isinstance(first, fs.RemoteError) and "64 MB" in first.message and isinstance(second, MemoryError)
 
 
 @emulated
