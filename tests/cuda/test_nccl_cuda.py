@@ -93,6 +93,19 @@ def test_numbers_are_those_of_one_process(gpu, way, name):
         assert_same_on_all_and_close(gpu, results, expected, rtol)
 
 
+@every_way
+@emulated
+def test_float32_stays_float32(gpu, way):
+    """The sums are in float64."""
+    model, X, Y = problem(gpu)
+    here = fs.tree_map(lambda value: value.astype(np.float32), model), X.astype(np.float32), Y.astype(np.float32)
+    value, grad = fs.elbo_and_grad(*here)
+    for found, other in on_ranks(gpu, way, 2, lambda group: fs.elbo_and_grad(*here, group=group)):
+        assert found == pytest.approx(value, rel=1e-4)
+        assert all(leaf.dtype == np.float32 for _, _, leaf in fs.leaves(other) if leaf is not None)
+        np.testing.assert_allclose(gpu.back(other.inducing), gpu.back(grad.inducing), rtol=0, atol=1e-3 * np.abs(gpu.back(grad.inducing)).max())
+
+
 class Counted:
     """The copies of a block: how many, and how many bytes."""
 
