@@ -679,7 +679,7 @@ def fold_bits(numbers):
 
     The same wherever they live, and in any order. From a device a few hundred numbers are copied. One pass.
     """
-    return twin("packing", numbers=numbers).fold_bits(numbers)
+    return twin("bits", numbers=numbers).fold_bits(numbers)
 
 
 def deflate(factor, j, pivot, column, variance):

@@ -10,9 +10,10 @@ from fastsvgp.kernels.cuda import loader
 # The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a multiprocessor, 80 three,
 # 128 two.
 BUDGET = {
+    "bits": {"fold_bits": 40},
     "checks": {"find_outside": 40, "report": 40},
     "cholesky": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
-    "packing": {"pack": 40, "unpack": 40, "fold_bits": 40},
+    "packing": {"pack": 40, "unpack": 40},
     "products": {
         "column_moments": 64,
         "scale_columns": 40,

@@ -19,6 +19,7 @@ RUNS = {  # in either dtype where 128-bit loads hold other numbers of elements, 
     "device": ("float32",),
 }
 LIBRARIES = {  # stems of the sources that are launched by runs in another dtype than float32 alone
+    "bits": ("float64",),
     "chevron": EITHER,
     "fourier": EITHER,
     "pairwise": EITHER,

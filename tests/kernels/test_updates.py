@@ -1,5 +1,8 @@
 """Packed triangles and fused updates against the obvious NumPy."""
 
+import functools
+import operator
+
 import numpy as np
 import pytest
 
@@ -28,6 +31,15 @@ def test_pack_any_strides(rng):
     np.testing.assert_array_equal(packed, A[..., *np.tril_indices(5)])
     kernels.pack_tril(np.asfortranarray(A[0]), packed[0])
     np.testing.assert_array_equal(packed[0], A[0][np.tril_indices(5)])
+
+
+@pytest.mark.parametrize("n", [0, 1, 17, 4099])
+def test_fold_bits(rng, n):
+    x = rng.standard_normal(n)
+    bits = [int(one) for one in x.view(np.uint64)]
+    found = kernels.fold_bits(x)
+    assert found.dtype == np.uint64 and found.tolist() == [functools.reduce(operator.xor, bits, 0), sum(bits) % 2**64]
+    np.testing.assert_array_equal(kernels.fold_bits(rng.permutation(x)), found)
 
 
 @pytest.mark.parametrize("n", [0, 1, 17, 100_003])

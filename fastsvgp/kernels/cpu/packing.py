@@ -1,4 +1,4 @@
-"""Lower triangles as flat rows, and back; the bits of numbers in two."""
+"""Lower triangles as flat rows, and back."""
 
 import numpy as np
 from numba import njit
@@ -50,8 +50,3 @@ def unpack_tril(packed, size, dtype):
     units = flat.shape[0] * ((size + 1) // 2)
     over_rows(_unpack, units, out.size, packed.reshape(flat.shape[0], packed.shape[-1]), flat)
     return out
-
-
-def fold_bits(numbers):
-    bits = numbers.view(np.uint64)
-    return np.array([np.bitwise_xor.reduce(bits), np.add.reduce(bits)])
