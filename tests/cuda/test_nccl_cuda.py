@@ -93,6 +93,20 @@ def test_numbers_are_those_of_one_process(gpu, way, name):
         assert_same_on_all_and_close(gpu, results, expected, rtol)
 
 
+@emulated
+def test_shards_of_other_sizes(gpu):
+    model, X, Y = problem(gpu)
+    cuts = [0, 1, 20, N]
+
+    def work(comm):
+        group = fs.distributed.nccl(comm, rows="own")
+        own = slice(cuts[group.rank], cuts[group.rank + 1])
+        return fs.elbo_and_grad(model, X[own], Y[own], num_data=99.0, group=group)
+
+    results = mpi_on_threads.run(["a", "b", "c"], work)
+    assert_same_on_all_and_close(gpu, results, fs.elbo_and_grad(model, X, Y, num_data=99.0), 1e-12)
+
+
 @every_way
 @emulated
 def test_float32_stays_float32(gpu, way):
