@@ -24,7 +24,7 @@ def problem():
 
 def recipe(torch):
     names = {"torch": torch}
-    exec(re.search(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1], names)
+    exec(re.search(r"```py\n(class TorchGroup.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[1], names)
     return names["TorchGroup"]()
 
 
