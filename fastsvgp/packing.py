@@ -39,7 +39,7 @@ class Packing:
                 packed = there[at].reshape(*shape[:-2], -1)
                 kernels.pack_tril(value if on_device(value) else np.asarray(value), packed)
             else:
-                there[at].reshape(shape)[...] = value
+                there[at].reshape(shape)[...] = np.asarray(value, like=there) if type(value) is np.ndarray else value
         if there is not out:
             out[:] = there.get()
 

@@ -169,7 +169,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
-        found["place of the model"] = place(model)
+        found["place of the model"] = lives_on(model)
         return found | _of_data(group, X, Y, weights) | {"counts": own}
 
     def compute(share):
@@ -276,8 +276,8 @@ def fingerprint(model):
     return zlib.crc32(kernels.fold_bits(buffer).tobytes()) & 0xFFFF
 
 
-def place(model):
-    """Where the numbers of a record are: ranks must have them alike, for the sum is made there."""
+def lives_on(model):
+    """Where the numbers of a record are, in words: on all ranks alike, for they are packed there."""
     return "the host" if home_of(model) is None else "a device"
 
 

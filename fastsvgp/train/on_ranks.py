@@ -99,7 +99,7 @@ def _facts(group, model, X, Y, options):
         found["rows of X"] = len(X)
     for path, _, value in leaves(model):
         found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
-    found["place of the model"], found["numbers of the model"] = ranks.place(model), ranks.fingerprint(model)
+    found["place of the model"], found["numbers of the model"] = ranks.lives_on(model), ranks.fingerprint(model)
     seed = options["rng"]
     found["seed"] = int(seed) if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) else None
     for name, value in options.items():

@@ -13,7 +13,8 @@ from cuda_host import cupy_on_host, nccl_on_host
 import fastsvgp as fs
 from fastsvgp.distributed import message_passing
 from fastsvgp.kernels.cuda import loader
-from fastsvgp.team import Team
+from fastsvgp.packing import Packing
+from fastsvgp.team import Share, Team
 
 N, D, M = 47, 2, 7
 WAYS = {
@@ -91,6 +92,22 @@ def test_numbers_are_those_of_one_process(gpu, way, name):
     for size in (1, 3):
         results = on_ranks(gpu, way, size, lambda group: tuple(call(*here, group=group)))
         assert_same_on_all_and_close(gpu, results, expected, rtol)
+
+
+@every_way
+@emulated
+def test_a_sum_of_numbers_here_and_there(gpu, way):
+    """Each comes back to where it was."""
+    items = [("real", ()), ("real", (3,)), ("tril", (2, 2)), ("real", ())]
+    triangle = np.array([[1.0, np.nan], [2.0, 3.0]])
+
+    def work(group):
+        here, there = np.arange(3.0) + group.rank, gpu.there(triangle)
+        return Share(Team.of(group), [Packing(items)], there).exchange([2.0, here, there, gpu.there(np.array(5.0))])
+
+    for number, here, there, other in on_ranks(gpu, way, 2, work):
+        assert number == 4 and type(here) is np.ndarray and here.tolist() == [1, 3, 5]
+        assert gpu.back(there).tolist() == [[2, 0], [4, 6]] and gpu.back(other) == 10
 
 
 @emulated
