@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from device_models import LIKELIHOODS, TARGETS, B, Copies, D, assert_same, f8, moved, small_model
 from gp_problems import lower_factor
-from test_bounds_cuda import LIKELIHOODS, TARGETS, B, Copies, D, assert_same, f8, moved, small_model
 
 import fastsvgp as fs
 from fastsvgp.kernels.cuda import loader
