@@ -27,6 +27,7 @@ from posterior_problems import JITTER, ROWS, StackedWhitened, of_means
 from weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
+from fastsvgp import kernels
 from fastsvgp.kernels.cuda import libraries
 
 
@@ -91,6 +92,28 @@ def test_likelihoods(gpu, rng, likelihood, kind, outputs):
         with Copies(gpu, 2 if nodes else 1):
             found = predict(*there[:count], chunk_size=40)
         assert_same(found, expected)
+
+
+@pytest.mark.parametrize("posterior, wrt, inverses", [
+    ("whitened", None, 0), ("WhitenedOrthogonal", None, 0), ("marginal", ("posterior", "mean"), 0), ("marginal", None, 1),
+])  # fmt: skip
+def test_the_kl_term_inverts_no_factor_that_nothing_is_multiplied_by(rng, posterior, wrt, inverses):
+    """And where the KL divergence does not depend on Kuu, its gradient there is zero."""
+    model, _ = model_of_row(rng, posterior)
+    data = rng.standard_normal((B, D)), rng.standard_normal(B)
+    expected = fs.kl_term_and_grad(model, wrt=wrt, jitter=JITTER)
+    with cupy_on_host.cupy_on_host() as cp:
+        there = fs.to_device(model, "cuda")
+        with mock.patch.object(kernels, "inverse_triangular", side_effect=kernels.inverse_triangular) as inverse:
+            found = fs.kl_term_and_grad(there, wrt=wrt, jitter=JITTER)
+            assert inverse.call_count == inverses
+            fs.elbo_and_grad(there, *map(cp.asarray, data), wrt=wrt, jitter=JITTER)
+            assert inverse.call_count == inverses + 1
+        assert abs(found[0] - expected[0]) <= 1e-10 * max(1, expected[0])
+        assert_same(found[1], expected[1])
+    for path, _, bar in fs.leaves(expected[1]):
+        if path.startswith(("covariance", "inducing")) and bar is not None and not posterior == "marginal":
+            assert not bar.any(), path
 
 
 @pytest.mark.parametrize("dtype, solves", [("float64", 0), ("float32", 4)])
