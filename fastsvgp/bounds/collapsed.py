@@ -335,7 +335,7 @@ def checked_with(weights, checked, sgpr, X, Y, jitter):
     """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
     if weights is None:
         return *checked(sgpr, X, Y, jitter), None
-    (sgpr, X, Y, jitter), weights = weighing.through(lambda Y: checked(sgpr, X, Y, jitter), Y, weights)
+    (sgpr, X, Y, jitter), weights = weighing.through(lambda X, Y: checked(sgpr, X, Y, jitter), X, Y, weights)
     if weights.ndim > 1 and weights.shape[1] > 1:
         raise ValueError(
             f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance of q(u), and so one weight a "

@@ -76,7 +76,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     weights : (B,) or (B, P) array, optional
         How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum over data is of
         w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row left out; num_data / B stays as it is. A target
-        of weight 0 is never read: NaN there is a missing output. Labels of classes take (B,).
+        of weight 0 is never read: NaN there is a missing output. Nor are the inputs of a row of which no target counts. Labels of
+        classes take (B,).
     group : group of ``fs.distributed``, optional
         Several ranks, each in this call with the same model: the result is that of one process, on every rank. ``group.rows``
         says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over the ranks; with
