@@ -357,6 +357,7 @@ def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, unplotted,
     write_csv("counts.csv", "0,1,2", *rng.integers(0, 50, (3, 30)))
     out, err = run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3")
     assert "31 rows" in out and "note       counts.csv: the first line (0, 1, 2) is taken for a row of data" in err
+    assert run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3", "--quiet") == ("", "")
     err = run(capsys, "predict", "counts-fit", "counts.csv", "--header", "yes", "--out", "p.csv")[1]
     assert "wrote 30 predictions" in err and "note" not in err
 
