@@ -232,15 +232,15 @@ def over_outputs(var_bar):
     return var_bar if var_bar.ndim == 1 else var_bar.sum(axis=0)
 
 
-def check_mean_and_tril(q, M):
-    """``check_size`` for a mean (..., M) and a factor (..., M, M)."""
-    mean, tril = np.shape(q.mean), np.shape(q.scale_tril)
-    if len(mean) not in (1, 2) or mean[-1] != M or mean[0] == 0 or tril != mean + (M,):
+def check_vector_and_matrix(q, M, first="mean", second="scale_tril"):
+    """``check_size`` for a field (..., M), such as a mean, and another (..., M, M), such as a factor."""
+    vector, matrix = np.shape(getattr(q, first)), np.shape(getattr(q, second))
+    if len(vector) not in (1, 2) or vector[-1] != M or vector[0] == 0 or matrix != vector + (M,):
         raise ValueError(
-            f"`posterior` has mean {mean} and scale_tril {tril}, but there are {M} inducing inputs: "
-            f"use mean ({M},) with scale_tril ({M}, {M}), or mean (P, {M}) with scale_tril (P, {M}, {M}) for P outputs"
+            f"`posterior` has {first} {vector} and {second} {matrix}, but there are {M} inducing inputs: "
+            f"use {first} ({M},) with {second} ({M}, {M}), or {first} (P, {M}) with {second} (P, {M}, {M}) for P outputs"
         )
-    return mean[:-1]
+    return vector[:-1]
 
 
 def prior_factor(Kuu, jitter):

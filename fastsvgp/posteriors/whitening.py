@@ -50,7 +50,7 @@ from .base import (
     Projection,
     WhiteningPass,
     add_to_diagonals,
-    check_mean_and_tril,
+    check_vector_and_matrix,
     gradient,
     raise_to_floor,
     wanted,
@@ -68,7 +68,7 @@ class GaussianFactor(Posterior):
     whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
     def check_size(self, M):
-        return check_mean_and_tril(self, M)
+        return check_vector_and_matrix(self, M)
 
     def start_from(self, prior, columns=0, need=()):
         """The pass in the form that suits what will be pulled."""

@@ -18,19 +18,13 @@ from cli_runs import run
 
 import fastsvgp as fs
 from fastsvgp import files
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import main
 from fastsvgp.cli.outputs import LOCK, default_folder
 from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.task import Standardisation
 
+pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "6", "--inducing", "4", "--batch-size", "16", "--quiet"]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "available", lambda: False)  # they take most of the time of a small fit
-    return tmp_path
 
 
 def write_table(path, rows, header="a,b,y"):
