@@ -92,6 +92,10 @@ class Placed:
     pending : what this rank has to tell the others at the next sum, in place of computing; None for nothing
     fingerprint : of the state that the step began with
     locate : function of a ``BadEntry``, which has it name the row of the data
+
+    All steps of a training make the same calls, each with sums of the same lengths. So a rank that fails between two of them
+    knows how long the others' next sum is: that of the call which would be next, or of the first one of a step, whose length the
+    sum at the end has too. The first two steps teach the lengths; there each call begins with a sum of the five words alone.
     """
 
     rows = "placed"
@@ -99,6 +103,47 @@ class Placed:
     def __init__(self, group):
         self.team = Team.of(group)
         self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
+        self._step, self._call, self._lengths = -1, 0, []  # steps begun, calls summed in this one, lengths of their first sums
+        self._opened = False  # whether the sum of words alone, with which the next call may begin, is done
+
+    def begin_step(self):
+        """The calls to come are those of a new step."""
+        self._step, self._call, self._opened = self._step + 1, 0, False
+
+    @property
+    def awaited(self):
+        """Whether this step's first sum is still to come."""
+        return self._call == 0
+
+    def tell(self, error=None):
+        """Take part in the others' next sum, whatever it is for, with what this rank has met; on all ranks: end a training."""
+        step, call = self._step, self._call
+        if step > 0 and call == len(self._lengths):
+            step, call = step + 1, 0
+        packing = Packing([("real", (self._lengths[call] if step > 1 or self._opened else 0,))])
+
+        def opened():
+            self._opened = True
+
+        Share(self.team, [packing], opened).exchange([np.zeros(packing.size)], error)
+
+    def call(self, packings, compute):
+        """``compute(share)``, as ``Team.call``, where ranks have agreed at the start; tells what is pending."""
+        due, at = packings(), self._call
+        self._lengths[at : at + 1] = [due[0].size]
+        if self._step in (0, 1):
+            self._opened = False
+            self.tell(self.pending)
+
+        def unless_pending(share):
+            if self.pending is not None:
+                raise self.pending
+            return compute(share)
+
+        def summed():
+            self._call, self._opened = at + 1, False
+
+        return self.team.run(due, unless_pending, summed)
 
 
 def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, **options):
@@ -107,7 +152,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
     packings : function without arguments: those of the sums that are due
     """
     placed = isinstance(group, Placed)
-    team = group.team if placed else Team.of(group)
+    team = group.team if placed else Team.of(group)  # which refuses a group amid a training
     own = not placed and group.rows == "own" and num_data is not None
     more = {name: value for name, value in options.items() if value is not None}
 
@@ -116,7 +161,7 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
-        return found | ({} if placed else _of_data(group, X, Y, weights) | {"counts": own})
+        return found | _of_data(group, X, Y, weights) | {"counts": own}
 
     def compute(share):
         seed = rng
@@ -145,7 +190,9 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         random = {"rng": seed} if role == "num_data" else {}
         return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
 
-    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute, group.pending if placed else None)
+    if placed:
+        return group.call(packings, compute)
+    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute)
 
 
 def common_seed(team, rng):
