@@ -10,7 +10,7 @@ import mpi_on_threads
 import numpy as np
 import pytest
 from cuda_host import nccl_on_host
-from test_bounds_cuda import B, Copies, D, assert_same, moved, small_model
+from device_models import B, Copies, D, assert_same, moved, small_model
 
 import fastsvgp as fs
 from fastsvgp.kernels.cuda import loader
