@@ -7,6 +7,7 @@ so value and gradient of the bound are the sums of those of the ranks.
 import functools
 import numbers
 import zlib
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +51,15 @@ def summed_gradient(share, value, grad):
     return value, put(grad, {path: number for (path, _), number in zip(found, numbers_, strict=True)})
 
 
+def summed_natural(share, layer, value, negative):
+    """The bound and the count over all ranks; the sums of the pass take in those of the others."""
+    sums = layer.natural_sums()
+    value, negative, *totals = share.exchange([value, float(negative), *sums])
+    for ours, total in zip(sums, totals, strict=True):
+        ours[...] = total
+    return value, int(negative)
+
+
 def put(tree, values, prefix=""):
     """A record with other leaves at these paths."""
     if isinstance(tree, tuple):
@@ -83,6 +93,22 @@ def of_natural_step(q):
     return Packing([("real", ()), ("real", ()), ("real", (P, M)), ("tril", (P, M, M))])
 
 
+class Place(NamedTuple):
+    """Which rows a rank has in a call: ``rows``, a slice or increasing numbers, among ``count`` of all ranks.
+
+    own : whether what is given by rows is of these alone
+    """
+
+    count: int
+    rows: Any
+    own: bool = False
+
+
+def place(num_data):
+    """The ``Place`` of the rows of a call; None where they are all."""
+    return num_data.place if isinstance(num_data, Share) else None
+
+
 # --- calls with a group -------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +118,7 @@ class Placed:
     pending : what this rank has to tell the others at the next sum, in place of computing; None for nothing
     fingerprint : of the state that the step began with
     locate : function of a ``BadEntry``, which has it name the row of the data
+    place : the ``Place`` of the rows of a call
     """
 
     rows = "placed"
@@ -99,16 +126,32 @@ class Placed:
     def __init__(self, group):
         self.team = Team.of(group)
         self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
+        self.place = None
+
+    def total(self, value):
+        """The sum over the ranks of a number, between two bounds; ``tell`` where there is something pending."""
+        if self.pending is not None:
+            self.tell(self.pending)
+        return Share(self.team, [NUMBER]).exchange([value])[0]
+
+    def tell(self, error):
+        """Raise on all ranks, of which the others are, or will be, in ``total``."""
+        Share(self.team, [NUMBER]).exchange(None, error)
 
 
-def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, **options):
+def bound(
+    group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, drawing=False,
+    draws=None, **options,
+):  # fmt: skip
     """``function(model, X, Y, ...)``, a public one that takes a ``Share`` for the argument ``role``, on all ranks of a group.
 
     packings : function without arguments: those of the sums that are due
+    drawing : whether the function draws numbers for each row, unless they are given as ``draws``
     """
     placed = isinstance(group, Placed)
     team = group.team if placed else Team.of(group)
-    own = not placed and group.rows == "own" and num_data is not None
+    drawing = drawing and draws is None
+    own = not placed and group.rows == "own" and (num_data is not None or drawing)
     more = {name: value for name, value in options.items() if value is not None}
 
     def facts():
@@ -116,24 +159,28 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
-        return found | ({} if placed else _of_data(group, X, Y, weights) | {"counts": own})
+        return found | ({} if placed else _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None})
 
     def compute(share):
         seed = rng
-        if not placed and any(name in more for name in getattr(getattr(model, "posterior", None), "random_quantities", ())):
+        quantities = getattr(getattr(model, "posterior", None), "random_quantities", ())
+        if not placed and (drawing or any(name in more for name in quantities)):
             seed = common_seed(team, rng)
         share.fingerprint = _fingerprint(group.fingerprint if placed else None, model, (num_data, seed, options))
         if placed:
-            share.scale = group.scale
+            share.scale, share.place = group.scale, group.place
             try:
                 return function(model, X, Y, **named(share, weights, seed))
             except BadEntry as error:
                 if group.locate is not None and not told(error):
                     group.locate(error)
                 raise
-        locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
-        count = share.exchange([float(len(x))])[0] if own else len(X)
-        share.scale = check.data_scale(num_data, int(count))
+        rows, locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
+        share.place = Place(len(X), rows, own=group.rows == "own")
+        if own:
+            ends = np.cumsum([0, *share.exchange([np.eye(team.size)[team.rank] * len(x)])[0].astype(int)])
+            share.place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
+        share.scale = check.data_scale(num_data, int(share.place.count))
         try:
             return function(model, x, y, **named(share, w, seed))
         except BadEntry as error:
@@ -143,9 +190,11 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
 
     def named(share, w, seed):
         random = {"rng": seed} if role == "num_data" else {}
+        random |= {} if draws is None else {"draws": draws}
         return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
 
-    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute, group.pending if placed else None)
+    lengths = [Packing([("real", (team.size,))])] if own else []
+    return team.call(facts, lambda: lengths + packings(), compute, group.pending if placed else None)
 
 
 def common_seed(team, rng):
@@ -166,15 +215,15 @@ def _of_data(group, X, Y, weights):
 
 
 def rows_of(group, X, Y, weights, inputs=False):
-    """``(locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
+    """``(rows, locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
 
-    ``locate`` has a ``BadEntry`` name the row of what came. Where some part holds no row that counts, and nobody wants the
-    gradient in ``inputs``, the rows that count are parted.
+    ``rows`` are a slice of what came, or row numbers; ``locate`` has a ``BadEntry`` name the row of what came. Where some part
+    holds no row that counts, and nobody wants the gradient in ``inputs``, the rows that count are parted.
     """
     if group.rows == "own":
         if len(X) == 0:
             raise ValueError(f'rank {group.rank} has no rows: with rows="own" each rank needs at least one; use fewer ranks')
-        return lambda error: None, X, Y, weights
+        return slice(None), lambda error: None, X, Y, weights
     if len(X) != len(Y):
         raise ValueError(f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
     if len(X) < group.size:
@@ -193,7 +242,7 @@ def rows_of(group, X, Y, weights, inputs=False):
             row = error.index[0]
             error.index = (int(start + row if isinstance(rows, slice) else rows[row]), *error.index[1:])
 
-    return locate, X[rows], Y[rows], None if weights is None else weights[rows]
+    return rows, locate, X[rows], Y[rows], None if weights is None else weights[rows]
 
 
 def on_host(array):

@@ -198,11 +198,12 @@ class Share:
     """The part that a rank has in a call: stands where ``num_data`` does.
 
     scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; fingerprint : of
-    what all ranks must have alike
+    what all ranks must have alike; place : a ``Place``, which of the rows of all ranks it has
     """
 
     def __init__(self, team, due):
         self.team, self.due, self.scale, self.kl, self.fingerprint = team, due, 1.0, 1.0 / team.size, 0
+        self.place = None
 
     def exchange(self, values, error=None):
         """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them; with an ``error`` zeros, and what it says."""

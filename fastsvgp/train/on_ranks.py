@@ -46,7 +46,7 @@ class Session(ranks.Placed):
 
     def rows_of(self, X, Y, weights):
         """``(X, Y, weights)`` of this rank."""
-        self.locate, *own = ranks.rows_of(self.group, X, Y, weights)
+        _, self.locate, *own = ranks.rows_of(self.group, X, Y, weights)
         return own
 
     def begin(self, model):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from posterior_problems import EVERY, JITTER, PAIRS
+from rank_problems import assert_same_on_all_and_close, on_ranks, uneven
 
 import fastsvgp as fs
 
@@ -39,36 +40,6 @@ def problem(rng, posterior="whitened", likelihood="gaussian", mean="constant", r
     return model, rng.uniform(-2, 2, (rows, D)), Y, {"jitter": JITTER} | more
 
 
-def on_ranks(size, function, rows="all"):
-    return fs.distributed.threads(size, rows).run(function)
-
-
-def numbers(found):
-    """Records, tuples and numbers as one list of arrays."""
-    if isinstance(found, (tuple, list)):
-        return [array for part in found for array in numbers(part)]
-    if hasattr(found, "_record_fields"):
-        found = [(kind, np.asarray(value)) for _, kind, value in fs.leaves(found) if value is not None]
-        return [np.tril(value) if kind in ("tril", "symmetric") else value for kind, value in found]
-    return [np.asarray(found)]
-
-
-def assert_same_on_all_and_close(results, expected, rtol):
-    """Bits agree on all ranks; each array to ``rtol`` of its size, or of a hundredth of the largest gradient: sums may cancel."""
-    least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])  # the first one is the value
-    for other in results[1:]:
-        for one, two in zip(numbers(results[0]), numbers(other), strict=True):
-            np.testing.assert_array_equal(one, two)
-    for one, due in zip(numbers(results[0]), numbers(expected), strict=True):
-        assert one.dtype == due.dtype and one.shape == due.shape
-        np.testing.assert_allclose(one, due, rtol=0, atol=rtol * max(np.max(np.abs(due)), least))
-
-
-def uneven(size, rows=N):
-    """Where the shares begin: the first rank has one row, the last the most."""
-    return [*range(size), rows]
-
-
 @pytest.mark.parametrize("posterior", EVERY)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_posterior(rng, posterior, size):
@@ -83,7 +54,7 @@ def test_every_posterior(rng, posterior, size):
 @pytest.mark.parametrize("mean", MEANS)
 def test_every_likelihood_and_mean_on_shards_of_other_sizes(rng, likelihood, mean):
     model, X, Y, options = problem(rng, "whitened", likelihood, mean)
-    weights, ends = rng.uniform(0.5, 2, N), uneven(3)
+    weights, ends = rng.uniform(0.5, 2, N), uneven(3, N)
     for more in ({}, {"weights": weights}):
         expected = fs.elbo_and_grad(model, X, Y, num_data=70, **options, **more)
 
@@ -138,7 +109,7 @@ def test_natural_steps_with_a_gradient(rng, likelihood, monotone):
 @pytest.mark.parametrize("size", SIZES)
 def test_collapsed_bounds(rng, size, outputs):
     model, X, _, _ = problem(rng)
-    Y, weights, ends = rng.standard_normal((N, *outputs)), rng.uniform(0.5, 2, N), uneven(size)
+    Y, weights, ends = rng.standard_normal((N, *outputs)), rng.uniform(0.5, 2, N), uneven(size, N)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2, fs.ConstantMean(0.3))
     calls = fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp
     for more in ({}, {"weights": weights}):
@@ -151,6 +122,32 @@ def test_collapsed_bounds(rng, size, outputs):
 
         assert_same_on_all_and_close(on_ranks(size, shard, "own"), expected, 1e-10)
         found = on_ranks(size, lambda group, more=more: [call(sgpr, X, Y, group=group, **more) for call in calls])
+        assert_same_on_all_and_close(found, expected, 1e-10)
+
+
+GIVEN = {"optimal": (), "mean": ("mean_v",), "mean-and-factor": ("mean_v", "scale_tril_v")}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize("size", SIZES)
+def test_collapsed_bounds_of_two_sets(rng, size, outputs, given):
+    model, X, _, _ = problem(rng, "WhitenedOrthogonal")
+    Y, weights, ends = rng.standard_normal((N, *outputs)), rng.uniform(0.5, 2, N), uneven(size, N)
+    q = {"mean_v": rng.standard_normal((*outputs, 2)), "scale_tril_v": np.tril(rng.uniform(0.5, 1, (*outputs, 2, 2)))}
+    q = {name: q[name] for name in GIVEN[given]}
+    two = fs.OrthogonalSGPR(model.covariance, model.inducing, 0.2, mean=fs.ConstantMean(0.3), **q)
+    calls = fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp
+    for more in ({}, {"weights": weights}):
+        expected = [call(two, X, Y, **more) for call in calls]
+
+        def shard(group, more=more):
+            at = slice(ends[group.rank], ends[group.rank + 1])
+            own = {name: value[at] for name, value in more.items()}
+            return [call(two, X[at], Y[at], group=group, **own) for call in calls]
+
+        assert_same_on_all_and_close(on_ranks(size, shard, "own"), expected, 1e-10)
+        found = on_ranks(size, lambda group, more=more: [call(two, X, Y, group=group, **more) for call in calls])
         assert_same_on_all_and_close(found, expected, 1e-10)
 
 
