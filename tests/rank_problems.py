@@ -9,6 +9,24 @@ def on_ranks(size, function, rows="all"):
     return fs.distributed.threads(size, rows).run(function)
 
 
+def ends(size, function, rows="all"):
+    """What each rank returns or raises."""
+
+    def work(group):
+        try:
+            return function(group)
+        except Exception as error:
+            return error
+
+    return on_ranks(size, work, rows)
+
+
+def distance(one, other):
+    """The largest difference of two models, of all leaves."""
+    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
+    return max(np.max(np.abs(np.subtract(a, b))) for (_, _, a), (_, _, b) in pairs if a is not None)
+
+
 def numbers(found):
     """Records, tuples and numbers as one list of arrays."""
     if isinstance(found, (tuple, list)):

@@ -21,7 +21,7 @@ beginning of R on, of which those beyond R count twice.
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check, kernels, models
 from ..kernels import verdicts
 from ..likelihoods.base import in_dtype
 from ..records import plus
@@ -31,6 +31,7 @@ RUN = 1024  # rows of K_ff at a time
 
 
 @verdicts.retried
+@models.public(SGPR)
 def tighter_bound(sgpr, X, Y, *, jitter=None, max_rows=20_000) -> float:
     """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
 
@@ -60,6 +61,7 @@ def tighter_bound(sgpr, X, Y, *, jitter=None, max_rows=20_000) -> float:
 
 
 @verdicts.retried
+@models.public(SGPR)
 def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None) -> tuple[float, SGPR]:
     """A bound between the collapsed one and the log marginal likelihood, and its gradient.
 
@@ -93,6 +95,7 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None
     -----
     3 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
     (N, N). The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
+    No ``group``: each rank would need the inputs of all others, for K_ff is of every two data.
 
     Examples
     --------
@@ -148,8 +151,6 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
 
 
 def _checked(name, sgpr, X, Y, jitter, max_rows):
-    if type(sgpr) is not SGPR:
-        raise TypeError(f"{name}: `sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
     most = check.whole("max_rows", max_rows)
     sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter)
     N = len(X)

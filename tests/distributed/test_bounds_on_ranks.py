@@ -155,9 +155,11 @@ def test_weights_that_leave_out_all_rows_of_a_part(rng):
     model, X, Y, options = problem(rng)
     weights = np.r_[np.zeros(9), np.ones(N - 9)]
     Y[:9], sgpr = np.nan, fs.SGPR(model.covariance, model.inducing, 0.2)
+    two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:3].copy(), X[3:5].copy()), 0.2)
     for call in (
         lambda **g: fs.elbo_and_grad(model, X, Y, weights=weights, num_data=40, **options, **g),
         lambda **g: fs.collapsed_bound_and_grad(sgpr, X, Y, weights=weights, **g),
+        lambda **g: fs.collapsed_bound_and_grad(two, X, Y, weights=weights, **g),
     ):
         assert_same_on_all_and_close(on_ranks(3, lambda group, call=call: call(group=group)), call(), 1e-11)
 
@@ -172,6 +174,11 @@ def test_float32_stays_float32(rng):
     expected = fs.collapsed_bound_and_grad(sgpr, X, Y)
     found = on_ranks(3, lambda group: fs.collapsed_bound_and_grad(sgpr, X, Y, group=group))
     assert_same_on_all_and_close(found, expected, 1e-3)
+    pair = fs.InducingPair(sgpr.inducing[:4].copy(), sgpr.inducing[4:].copy())
+    two = fs.OrthogonalSGPR(sgpr.covariance, pair, np.float32(0.2), np.full((2, 2), 0.3, np.float32))
+    expected = fs.collapsed_bound_and_grad(two, X, Y)
+    found = on_ranks(3, lambda group: fs.collapsed_bound_and_grad(two, X, Y, group=group))
+    assert_same_on_all_and_close(found, expected, 1e-4)
 
 
 def test_drawn_probes_are_the_same_on_all_ranks(rng):
@@ -199,6 +206,9 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
     """Five words, the value, and each wanted leaf, triangular factors packed; the first call of a kind agrees on it before."""
     model, X, Y, options = problem(rng, likelihood="probit", mean="none")
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
+    two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy()), 0.2)
+    q, (covariance, Z) = fs.Whitened(np.zeros((D, M)), np.stack([np.eye(M)] * D)), (model.covariance, model.inducing)
+    deep = fs.DeepGP((fs.Layer(covariance, Z, q), fs.Layer(covariance, Z, model.posterior)), model.likelihood)
 
     def sent(group):
         group, counts = Counting(group), []
@@ -206,6 +216,8 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
             lambda: fs.elbo_and_grad(model, X, Y, group=group, **options),
             lambda: fs.natural_step_and_grad(model, X, Y, group=group, **options),
             lambda: fs.collapsed_bound_and_grad(sgpr, X, Y, group=group),
+            lambda: fs.collapsed_bound_and_grad(two, X, Y, group=group),
+            lambda: fs.elbo_and_grad(deep, X, Y, group=group, rng=0),
         ):
             call()
             group.sent.clear()
@@ -215,4 +227,5 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
 
     triangle, rest = M * (M + 1) // 2, M * D + D + 1
     due = [[5 + 1 + triangle + M + rest], [5 + 2 + triangle + M, 5 + 1 + rest], [5 + triangle + M + 3, 5 + 1 + rest + 1]]
+    due += [[5 + triangle + M, 5 + 1 + rest + 1], [5 + 1 + (D + 1) * (triangle + M) + 2 * rest]]
     assert on_ranks(2, sent) == [due, due]
