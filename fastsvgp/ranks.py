@@ -119,6 +119,10 @@ class Placed:
     fingerprint : of the state that the step began with
     locate : function of a ``BadEntry``, which has it name the row of the data
     place : the ``Place`` of the rows of a call
+
+    All steps of a training make the same calls, each with sums of the same lengths. So a rank that fails between two of them
+    knows how long the others' next sum is: that of the call which would be next, or of the first one of a step, whose length the
+    sum at the end has too. The first two steps teach the lengths; there each call begins with a sum of the five words alone.
     """
 
     rows = "placed"
@@ -127,16 +131,67 @@ class Placed:
         self.team = Team.of(group)
         self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
         self.place = None
+        self._step, self._call, self._lengths = -1, 0, []  # steps begun, calls summed in this one, lengths of their first sums
+        self._opened = False  # whether the sum of words alone, with which the next call may begin, is done
+
+    def begin_step(self):
+        """The calls to come are those of a new step."""
+        self._step, self._call, self._opened = self._step + 1, 0, False
+
+    @property
+    def awaited(self):
+        """Whether this step's first sum is still to come."""
+        return self._call == 0
+
+    def tell(self, error=None):
+        """Take part in the others' next sum, whatever it is for, with what this rank has met; on all ranks: end a training."""
+        step, call = self._step, self._call
+        if step > 0 and call == len(self._lengths):
+            step, call = step + 1, 0
+        packing = Packing([("real", (self._lengths[call] if step > 1 or self._opened else 0,))])
+
+        def opened():
+            self._opened = True
+
+        Share(self.team, [packing], opened).exchange([np.zeros(packing.size)], error)
+
+    def _begin_call(self, length):
+        """Which call of the step this is, whose first sum has this length."""
+        at = self._call
+        self._lengths[at : at + 1] = [length]
+        if self._step in (0, 1):
+            self._opened = False
+            self.tell(self.pending)
+        return at
+
+    def call(self, packings, compute):
+        """``compute(share)``, as ``Team.call``, where ranks have agreed at the start; tells what is pending."""
+        due = packings()
+        at = self._begin_call(due[0].size)
+
+        def unless_pending(share):
+            if self.pending is not None:
+                raise self.pending
+            return compute(share)
+
+        def summed():
+            self._call, self._opened = at + 1, False
+
+        return self.team.run(due, unless_pending, summed)
+
+    def looks(self, compute):
+        """``compute()``, amid which all ranks call ``total`` as often as they decide alike, once at least.
+
+        That is a call of the step, but for one before the first bound of a training, which no other step has.
+        """
+        at = self._begin_call(NUMBER.size)
+        result = compute()
+        self._call, self._opened = at + (at > 0), False
+        return result
 
     def total(self, value):
-        """The sum over the ranks of a number, between two bounds; ``tell`` where there is something pending."""
-        if self.pending is not None:
-            self.tell(self.pending)
+        """The sum of a number over the ranks."""
         return Share(self.team, [NUMBER]).exchange([value])[0]
-
-    def tell(self, error):
-        """Raise on all ranks, of which the others are, or will be, in ``total``."""
-        Share(self.team, [NUMBER]).exchange(None, error)
 
 
 def bound(
@@ -149,7 +204,7 @@ def bound(
     drawing : whether the function draws numbers for each row, unless they are given as ``draws``
     """
     placed = isinstance(group, Placed)
-    team = group.team if placed else Team.of(group)
+    team = group.team if placed else Team.of(group)  # which refuses a group amid a training
     drawing = drawing and draws is None
     own = not placed and group.rows == "own" and (num_data is not None or drawing)
     more = {name: value for name, value in options.items() if value is not None}
@@ -159,7 +214,7 @@ def bound(
         found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
-        return found | ({} if placed else _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None})
+        return found | _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
 
     def compute(share):
         seed = rng
@@ -193,8 +248,10 @@ def bound(
         random |= {} if draws is None else {"draws": draws}
         return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
 
+    if placed:
+        return group.call(packings, compute)
     lengths = [Packing([("real", (team.size,))])] if own else []
-    return team.call(facts, lambda: lengths + packings(), compute, group.pending if placed else None)
+    return team.call(facts, lambda: lengths + packings(), compute)
 
 
 def common_seed(team, rng):

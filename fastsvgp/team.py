@@ -5,11 +5,14 @@ of positive definiteness, how many want to stop, and a 16-bit fingerprint c of p
 (sum c)^2 / R says, exactly, that all agree.
 
 A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know, tell each other what it was,
-and raise: nobody is left waiting.
+and raise: nobody is left waiting. It must know how long the others' next sum is. Within a call it does. Whatever begins, a call
+or a training, begins with five words of the same form, so that ranks which begin different things find out. In a training,
+``ranks.Placed`` keeps count.
 """
 
 import json
 import weakref
+import zlib
 
 import numpy as np
 
@@ -58,7 +61,7 @@ class Team:
 
     def __init__(self, group):
         self.group, self.rank, self.size = group, group.rank, group.size
-        self._agreed, self._lengths, self._buffers = None, [], {}
+        self.training, self._buffers = False, {}
 
     @classmethod
     def of(cls, group):
@@ -75,7 +78,13 @@ class Team:
             team = cls(group)
             team._try_out()
             _TEAMS[group] = team
-        return _TEAMS[group]
+        team = _TEAMS[group]
+        if team.training:
+            raise RuntimeError(
+                "this group is amid a training: what `callback` and `validate` do, rank 0 does alone, so a call with `group` "
+                "would wait there for ranks that never come; leave `group` out"
+            )
+        return team
 
     def _try_out(self):
         """Refuse a group whose ``sum`` does not sum, or whose ``broadcast`` is not of rank 0: numbers of the ranks tell."""
@@ -110,48 +119,57 @@ class Team:
     def agree(self, facts, error=None):
         """Compare facts by name, which JSON can hold: all raise where some rank has an ``error``, or other facts than rank 0.
 
-        Returns the facts of all ranks.
+        Names that begin with "_" may differ. Five words are enough where all is well: how many failed, and 32 bits of facts.
         """
-        said = self.texts(json.dumps({"error": described(error)} if error is not None else {"facts": facts}))
+        public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
+        code = zlib.crc32(json.dumps(public).encode())
+        low, high = code & 0xFFFF, code >> 16
+        words = np.array([error is not None, low, low**2, high, high**2], float)
+        self.group.sum(words)
+        failed, *bits = words
+        if not failed and all(self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)):
+            return
+        said = self.texts(json.dumps({"facts": public} if error is None else {"error": described(error)}))
         said = [json.loads(text) for text in said]
-        failed = [(rank, one["error"]) for rank, one in enumerate(said) if "error" in one]
-        if failed:
-            raise known(error if error is not None else RemoteError(*failed[0])) from None
-        first, everyone = said[0]["facts"], [one["facts"] for one in said]
-        for rank, facts in enumerate(everyone):
-            for name in [*first, *(name for name in facts if name not in first)]:
-                if facts.get(name) != first.get(name) and not name.startswith("_"):
+        for rank, one in enumerate(said):
+            if "error" in one:
+                raise known(error if error is not None else RemoteError(rank, one["error"])) from None
+        first = said[0]["facts"]
+        for rank, one in enumerate(said):
+            for name in [*first, *(name for name in one["facts"] if name not in first)]:
+                if one["facts"].get(name) != first.get(name):
                     raise known(
                         Disagreement(
-                            f"rank {rank} has other arguments than rank 0: `{name}` is {facts.get(name)!r} there, and "
-                            f"{first.get(name)!r} on rank 0. All ranks must make the same call"
+                            f"rank {rank} has other arguments than rank 0: `{name}` is {one['facts'].get(name)!r} there, "
+                            f"and {first.get(name)!r} on rank 0. All ranks must make the same call"
                         )
                     )
-        return everyone
 
-    def call(self, facts, packings, compute, pending=None):
-        """``compute(share)`` on each rank, where ``share`` is a ``Share``.
+    def gathered(self, facts, error=None):
+        """The facts of all ranks, in their order, once they agree."""
+        self.agree(facts, error)
+        return [json.loads(text) for text in self.texts(json.dumps(facts))]
+
+    def call(self, facts, packings, compute):
+        """``compute(share)`` on each rank, where ``share`` is a ``Share``, once all have said that they make the same call.
 
         facts, packings : functions without arguments: what all ranks must have alike, and the ``Packing`` of each sum that is due
-        pending : what this rank has to tell the others in place of computing: an error, or a ``Stopped``
         """
-        signature, due, error = None, [], None
+        found, due, error = None, [], None
         try:
-            signature, due = facts(), packings()
+            found, due = facts(), packings()
         except Exception as failure:
             error = failure
-        if error is not None and self._agreed is not None:
-            due = [Packing([("real", (length,))]) for length in self._lengths]  # the others do what they did before
-        elif signature != self._agreed:
-            self.agree(signature, error)
-        if error is None:
-            self._agreed, self._lengths = signature, [packing.size for packing in due]
-        share = Share(self, due)
+        self.agree(found, error)
+        return self.run(due, compute)
+
+    def run(self, due, compute, summed=lambda: None):
+        """``compute(share)``; where it raises before the last sum that is ``due``, it takes part in the next one and tells it.
+
+        summed : called when the last of them is done
+        """
+        share = Share(self, due, summed)
         try:
-            if pending is not None:
-                raise pending
-            if error is not None:
-                raise error
             return compute(share)
         except BaseException as failure:
             if not told(failure) and share.due and not isinstance(failure, KeyboardInterrupt):
@@ -197,18 +215,19 @@ def described(error):
 class Share:
     """The part that a rank has in a call: stands where ``num_data`` does.
 
-    scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; fingerprint : of
-    what all ranks must have alike; place : a ``Place``, which of the rows of all ranks it has
+    scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; summed : called
+    when none is left; fingerprint : of what all ranks must have alike; place : a ``Place``, which of the rows of all it has
     """
 
-    def __init__(self, team, due):
-        self.team, self.due, self.scale, self.kl, self.fingerprint = team, due, 1.0, 1.0 / team.size, 0
+    def __init__(self, team, due, summed=lambda: None):
+        self.team, self.due, self.summed, self.scale, self.kl, self.fingerprint = team, due, summed, 1.0, 1.0 / team.size, 0
         self.place = None
 
     def exchange(self, values, error=None):
         """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them; with an ``error`` zeros, and what it says."""
-        packing = self.due.pop(0)
+        packing = self.due[0]
         buffer = self.team.buffer(WORDS + packing.size)
+        del self.due[0]
         words, numbers_ = buffer[:WORDS], buffer[WORDS:]
         if error is None:
             try:
@@ -223,6 +242,8 @@ class Share:
             numbers_[:] = 0
         self.team.group.sum(buffer)
         self.team.judge(words.copy(), error)
+        if not self.due:
+            self.summed()
         return packing.unpack(numbers_, values)
 
     def together(self, *arrays):

@@ -8,7 +8,6 @@ from ..kernels.governed import governed
 from ..layers.layer import DeepGP, checked, naming_layer
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
-from ..team import told
 from .inverse_factor import descend
 from .schedules import Schedule, as_schedule
 from .variance_gap import variance_gap
@@ -49,12 +48,9 @@ class InverseUpdates:
         With a ``group``, ``Placed`` of ``ranks``, X is this rank's part, and each look at ``nats`` is a sum over the ranks: all
         of them take the same number of updates. A ``tolerance`` looks at what all ranks have, and sums nothing.
         """
-        try:
+        if group is None or self.nats is None:
             return self._refreshed(model, jitter, X, num_data, group)
-        except Exception as error:
-            if group is not None and self.nats is not None and not told(error):
-                group.tell(error)
-            raise
+        return group.looks(lambda: self._refreshed(model, jitter, X, num_data, group))
 
     def _refreshed(self, model, jitter, X, num_data, group):
         covariance, posterior = model.covariance, model.posterior

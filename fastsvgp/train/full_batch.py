@@ -11,8 +11,9 @@ from ..errors import Diverged, NotPositiveDefinite
 from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.flat import ravel
-from ..team import known, told
+from ..team import told
 from .jitter import with_more_jitter
+from .recorder import Ended
 from .steps import Snapshot, Steps
 
 log = logging.getLogger("fastsvgp")
@@ -23,7 +24,6 @@ class CollapsedSteps(Steps):
     """Iterations from ``state``, a ``TrainingState``. What they reach is the last point that the line search accepted."""
 
     unit = "iteration"
-    tells = False
 
     def __init__(self, state, X, Y, weights, fixed, jitter, dtype, group=None):
         self._X, self._Y, self._weights, self._jitter, self._dtype = X, Y, weights, jitter, dtype
@@ -84,25 +84,38 @@ class CollapsedSteps(Steps):
     def _loss_of_all(self, vector):
         """``_loss`` on rank 0, where all others compute it too."""
         self._say(TRIAL, 0.0, vector)
-        return self._alike(vector)
+        return self._together(vector)
 
-    def _alike(self, vector):
-        """``_loss``, whose errors are of summed numbers: those of all ranks."""
+    def _together(self, vector):
+        """``_loss`` on all ranks; what one of them meets before the first sum of it, it tells there."""
+        self._group.begin_step()
         try:
             return self._loss(vector)
-        except Exception as error:
-            raise known(error) from None
+        except BaseException as error:
+            if self._group.awaited and not told(error):
+                self._group.tell(error)
+            raise
 
     def _follow(self, record):
-        """What other ranks than 0 do: as it says."""
+        """What other ranks than 0 do: as it says, to the end. An error of their own they tell at the next sum."""
+        ended = None
         while True:
             command, value, vector = self._say()
+            if command == END and ended is not None:
+                raise ended
             if command == END:
                 return
-            if command == TRIAL:
-                self._alike(vector)
-            else:
-                self._accept(value, vector, record)
+            try:
+                if command == TRIAL:
+                    self._together(vector)
+                else:
+                    self._accept(value, vector, record)
+            except Ended as end:
+                ended = end
+            except BaseException as error:
+                if told(error):
+                    raise
+                self._group.pending = error
 
     def _at(self, vector):
         return self._unravel(devices.like(vector, self._unravel.home))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .. import check, devices, from_rank_0, models
+from .. import check, devices, from_rank_0, models, ranks
 from ..bounds.elbo import elbo_and_grad, likelihood_direction
 from ..errors import BadEntry, Diverged
 from ..kernels import verdicts
@@ -63,10 +63,12 @@ class MinibatchSteps(Steps):
     def _take(self):
         """One step: its objective, and what ``StepInfo`` tells of it."""
         if self._group is not None:
+            self._group.begin_step()
             if self._group.replicating:
+                self._group.tell()
                 state = self._model, self._optimised, self._scheduled
                 self._move_to(*(from_rank_0.sent(self._group.group, part) for part in state))
-            self._group.begin(self._model)
+            self._group.fingerprint = ranks.fingerprint(self._model)
         if not self._patient:
             return self._attempt()
         try:

@@ -18,9 +18,8 @@ import numpy as np
 from .. import from_rank_0, models, ranks
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
-from ..packing import Packing
 from ..records import leaves, replace
-from ..team import Disagreement, Share, Stopped, Team, told
+from ..team import Disagreement, Stopped, Team, told
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .recorder import Ended, Recorder
@@ -53,10 +52,6 @@ class Session(ranks.Placed):
         _, self.locate, *own = ranks.rows_of(self.group, X, Y, weights)
         return own
 
-    def begin(self, model):
-        """Take note of what a step begins with."""
-        self.fingerprint = ranks.fingerprint(model)
-
 
 def fitted(fit, group, model, X, Y, options):
     """``fit(model, X, Y, **options, group=Session)`` on all ranks of a group."""
@@ -65,7 +60,7 @@ def fitted(fit, group, model, X, Y, options):
         facts = _facts(group, model, X, Y, options)
     except Exception as failure:
         error = failure
-    everyone = team.agree(facts, error)
+    everyone = team.gathered(facts, error)
     options = dict(options)
     if everyone[0]["seed"] is None:
         options["rng"] = ranks.common_seed(team, options["rng"])
@@ -76,12 +71,15 @@ def fitted(fit, group, model, X, Y, options):
         if group.rank:
             options |= dict.fromkeys(("callback", "validate", "checkpoint"))
             stack.enter_context(_quiet())
+        team.training = True
         try:
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
             if not session.met and not told(failure):
                 team.agree(None, failure)
             raise
+        finally:
+            team.training = False
 
 
 def _facts(group, model, X, Y, options):
@@ -176,7 +174,7 @@ class RankRecorder(Recorder):
 
     def run(self):
         session = self._session
-        session.team.agree({})  # all have come as far as this
+        session.team.agree({"function": "fit"})  # all have come as far as this
         session.met = True
         self._compile()
         with obeyed(ending=session.ending) as self._asked:
@@ -237,12 +235,8 @@ class RankRecorder(Recorder):
         session = self._session
         if told(error):
             return error
-        session.pending = error
         try:
-            if self._steps.tells:
-                self._steps.run(1, self._record)
-            else:  # the others have been told to end
-                Share(session.team, [Packing([])]).exchange([], error)
+            session.tell(error)
         except BaseException as shared:
             return shared
         return error
@@ -281,9 +275,9 @@ class RankRecorder(Recorder):
         pending = error or session.pending
         if pending is None and self._asked:
             pending = Stopped(REASONS["interrupted"])
-        share, session.pending = Share(session.team, [Packing([])]), None
+        session.pending = None
         try:
-            share.exchange([], pending)
+            session.tell(pending)
         except Stopped as stop:
             return _reason(stop.words)
         except BaseException as failure:

@@ -48,7 +48,6 @@ class Steps:
     """
 
     unit = "step"
-    tells = True  # whether each step begins with a sum over the ranks, where there are several, that tells of what one has met
     snapshot: Snapshot
 
     def run(self, count, record):

@@ -71,18 +71,18 @@ def broken(*_):
 
 
 def broken_call(ranks):
-    """A ``Team.call`` whose third call finds no positive definite matrix on these ranks."""
-    plain, count = Team.call, [0]
+    """A ``Team.run`` whose third call finds no positive definite matrix on these ranks."""
+    plain, count = Team.run, [0]
 
-    def call(self, facts, packings, compute, pending=None):
+    def run(self, due, compute, summed):
         count[0] += 1
 
         def other(share):
             raise fs.NotPositiveDefinite((), 3, 1e-6, M, float)
 
-        return plain(self, facts, packings, other if count[0] == 3 and self.rank in ranks else compute, pending)
+        return plain(self, due, other if count[0] == 3 and self.rank in ranks else compute, summed)
 
-    return call
+    return run
 
 
 def hungry(plain):
@@ -103,7 +103,7 @@ def failures(group, folder):
     rank, second = group.rank, group.rank == 1
     hole = X.copy()
     hole[30] = np.nan
-    call, expected, write = Team.call, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically
+    run, expected, write = Team.run, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically
 
     def fit(model=model, X=X, Y=Y, **options):
         return fs.fit(model, X, Y, group=group, **{"steps": 10} | OPTIONS | options)[1]
@@ -116,7 +116,7 @@ def failures(group, folder):
         return fit(checkpoint=os.path.join(folder, "full.npz"))
 
     def with_broken(ranks):
-        Team.call = broken_call(ranks)
+        Team.run = broken_call(ranks)
         return fit()
 
     def with_little_memory():
@@ -146,7 +146,7 @@ def failures(group, folder):
             tell(group, name=name, end=getattr(info, "reason", "value"), retries=getattr(info, "retries", 0))
         except Exception as error:
             tell(group, name=name, end=type(error).__name__, message=str(error))
-        Team.call, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = call, expected, write
+        Team.run, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = run, expected, write
 
 
 def escape(group, folder):

@@ -203,7 +203,9 @@ class Counting:
 
 
 def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
-    """Five words, the value, and each wanted leaf, triangular factors packed; the first call of a kind agrees on it before."""
+    """Five words, the value, and each wanted leaf, triangular factors packed. Outside of a training, whose ranks have agreed at
+    its start, five words say before that all make the same call; in it, before the first two steps.
+    """
     model, X, Y, options = problem(rng, likelihood="probit", mean="none")
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
     two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy()), 0.2)
@@ -222,10 +224,17 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
             call()
             group.sent.clear()
             call()
-            counts.append(list(group.sent))
+            assert group.sent[0] == 5
+            counts.append(group.sent[1:])
+        group.sent.clear()
+        fs.fit(model, X, Y, steps=9, rng=0, group=group)
+        counts.append(group.sent[-8:])
+        fs.fit(sgpr, X, Y, steps=2, group=group)
+        counts.append(group.sent[-5:])
         return counts
 
     triangle, rest = M * (M + 1) // 2, M * D + D + 1
-    due = [[5 + 1 + triangle + M + rest], [5 + 2 + triangle + M, 5 + 1 + rest], [5 + triangle + M + 3, 5 + 1 + rest + 1]]
-    due += [[5 + triangle + M, 5 + 1 + rest + 1], [5 + 1 + (D + 1) * (triangle + M) + 2 * rest]]
+    step, collapsed = 5 + 1 + triangle + M + rest, [5 + triangle + M + 3, 5 + 1 + rest + 1]
+    two_sets, layers = [5 + triangle + M, 5 + 1 + rest + 1], [5 + 1 + (D + 1) * (triangle + M) + 2 * rest]
+    due = [[step], [5 + 2 + triangle + M, 5 + 1 + rest], collapsed, two_sets, layers, [step] * 8, collapsed * 2 + collapsed[:1]]
     assert on_ranks(2, sent) == [due, due]

@@ -251,18 +251,18 @@ def test_want_of_positive_definiteness_is_tried_again_by_all(rng, monkeypatch, c
         begun.append(group)
 
     monkeypatch.setattr(Placed, "__init__", noting)
-    call = Team.call
+    run = Team.run
 
-    def broken_once(self, facts, packings, compute, pending=None):
+    def broken_once(self, due, compute, summed):
         def other(share):
             if self.rank in failing:
                 failing.discard(self.rank)
                 raise fs.NotPositiveDefinite((), 3, 1e-6, M, float)
             return compute(share)
 
-        return call(self, facts, packings, other if pending is None else compute, pending)
+        return run(self, due, other, summed)
 
-    monkeypatch.setattr(Team, "call", broken_once)
+    monkeypatch.setattr(Team, "run", broken_once)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=4, batch_size=17, rng=0, group=group))
     assert [one[1].retries for one in found] == [1] * 3

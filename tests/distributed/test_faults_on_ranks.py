@@ -1,0 +1,107 @@
+"""A rank that runs out of memory anywhere in a training: all know, and none waits for it."""
+
+import pathlib
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+from program import problem
+
+import fastsvgp as fs
+from fastsvgp.distributed import one_process
+from fastsvgp.train.on_ranks import RankRecorder
+
+SOURCE = str(pathlib.Path(fs.__file__).parent)
+TOLD_BY = "team.py", "distributed/", "ranks.py", "on_ranks.py", "recorder.py", "full_batch.py:run", "full_batch.py:_say"
+KINDS = {
+    "adam": {"steps": 4},
+    "natural": {"steps": 4, "natural_step_size": 0.1},
+    "rounds": {"steps": 3, "natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
+    "sgpr": {"steps": 3},
+}
+TRIALS = 12
+
+
+class Fault:
+    """A profiler that raises at the call of ours with this number, but for those that tell others of errors."""
+
+    def __init__(self, at=None):
+        self.at, self.count, self.on = at, 0, False
+
+    def __call__(self, frame, event, _):
+        where = f"{frame.f_code.co_filename}:{frame.f_code.co_name}"
+        if event == "call" and self.on and where.startswith(SOURCE) and not any(name in where for name in TOLD_BY):
+            self.count += 1
+            if self.count == self.at:
+                raise MemoryError("8 GiB")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Function of a kind of training, a rank and its fault: the ends of two ranks. Who waits for one that is gone gives up."""
+    monkeypatch.setattr(
+        one_process, "threading",
+        types.SimpleNamespace(
+            Barrier=lambda size: threading.Barrier(size, timeout=20),
+            Thread=threading.Thread, BrokenBarrierError=threading.BrokenBarrierError,
+        ),
+    )  # fmt: skip
+    run, closed, faults = RankRecorder.run, RankRecorder._closed, {}
+
+    def faulty(method, begins):
+        def call(self, *args):
+            fault = faults.get(self._session.rank)
+            if fault is None:
+                return method(self, *args)
+            fault.on = begins
+            try:
+                return method(self, *args)
+            finally:
+                fault.on = False
+
+        return call
+
+    monkeypatch.setattr(RankRecorder, "run", faulty(run, True))
+    monkeypatch.setattr(RankRecorder, "_closed", faulty(closed, False))  # after it nothing is left to be told
+
+    def train(kind, rank, fault):
+        model, X, Y = problem()
+        options = KINDS[kind] | ({} if kind == "sgpr" else {"batch_size": 17, "rng": 3})
+        model = fs.SGPR(model.covariance, model.inducing, 0.3) if kind == "sgpr" else model
+        faults.clear()
+        faults[rank] = fault
+
+        def work(group):
+            if group.rank == rank:
+                sys.setprofile(fault)
+            try:
+                return fs.fit(model, X, Y, group=group, **options)[1].reason
+            except Exception as error:
+                return error
+            finally:
+                sys.setprofile(None)
+
+        return fs.distributed.threads(2).run(work)
+
+    return train
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_end_and_know_why(rng, trained, kind, rank):
+    counted = Fault()
+    trained(kind, rank, Fault())  # what is compiled and kept at the first time
+    assert trained(kind, rank, counted) == ["steps"] * 2
+    told = 0
+    for at in np.sort(rng.choice(counted.count, TRIALS, replace=False)) + 1:
+        ends = trained(kind, rank, Fault(at))
+        if ends == ["steps"] * 2:  # in what is only tried
+            continue
+        assert isinstance(ends[rank], MemoryError), (at, ends)
+        other = ends[1 - rank]
+        assert isinstance(other, fs.RemoteError) and other.rank == rank and "8 GiB" in other.message, (at, ends)
+        told += 1
+    assert told > TRIALS // 2
