@@ -80,7 +80,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     group : group of ``fs.distributed``, optional
         Several ranks, each in this call with the same model: the result is that of one process, on every rank. ``group.rows``
         says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over the ranks; with
-        rows of their own and ``num_data`` one more, of a single number. A rank that fails ends the call on all: ``RemoteError``.
+        rows of their own and ``num_data`` one more, of a number for each rank. A rank that fails ends the call on all:
+        ``RemoteError``.
     **random
         Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an (M, K) array of +-1: estimate
         the traces of its KL divergence without bias by Hutchinson's method, with that many random probes or with these. Default:

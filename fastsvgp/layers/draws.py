@@ -16,7 +16,7 @@ def hidden_draws(model, X, draws, num_samples, rng, place=None):
     first: what is odd in them then cancels, which is most of the noise where factors are small.
 
     place : ``Place`` of the rows X among those of all ranks, which have the draws that one process has for these rows: each rank
-    draws those of all rows, some ten nanoseconds a number, and keeps its own
+    draws those of all rows and keeps its own
     """
     sizes = widths(model.layers)
     if draws is not None:

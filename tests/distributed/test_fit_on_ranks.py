@@ -125,7 +125,7 @@ def test_a_search_on_rank_0(rng, size, kind):
         found = on_ranks(size, train, rows)
         assert all(distance(other, found[0][0]) == 0 for other, _ in found)
         np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-11)
-        # searches make more of rounding, up to ten times an iteration: one process with its rows in another order differs as much
+        # line searches multiply rounding: of one process with its rows in another order too
         assert distance(found[0][0], expected) < 1e-10
     assert seen == [*range(1, 9)] * 2
 
