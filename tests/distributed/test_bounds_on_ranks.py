@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from posterior_problems import EVERY, JITTER, PAIRS
-from rank_problems import assert_same_on_all_and_close, on_ranks, uneven
+from rank_problems import assert_same_on_all_and_close, ends, on_ranks, uneven
 
 import fastsvgp as fs
 
@@ -186,6 +186,30 @@ def test_drawn_probes_are_the_same_on_all_ranks(rng):
     found = on_ranks(3, lambda group: fs.elbo_and_grad(model, X, Y, probes=4, rng=np.random.default_rng(group.rank), group=group))
     expected = fs.elbo_and_grad(model, X, Y, probes=4, rng=int(np.random.default_rng(0).integers(2**53)))
     assert_same_on_all_and_close(found, expected, 1e-12)
+
+
+def test_one_rank_that_fails_ends_all(rng):
+    """In each of two sums, or before the first."""
+    model, X, Y, _ = problem(rng, "relaxed", likelihood="probit", mean="none")
+    covariance, Z = model.covariance, model.inducing
+    two = fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M - 2], Z[M - 2 :]), 0.2)
+    q = fs.Whitened(np.zeros((D, M)), np.stack([np.eye(M)] * D))
+    layers = fs.Layer(covariance, Z, q), fs.Layer(covariance, Z, fs.Whitened(q.mean[0], q.scale_tril[0]))
+    deep = fs.DeepGP(layers, fs.Gaussian(0.1))
+    calls = {
+        "collapsed": lambda X, group: fs.collapsed_bound(two, X, Y, group=group),
+        "optimum": lambda X, group: fs.optimal_svgp(two, X, Y, group=group),
+        "direction": lambda X, group: fs.likelihood_direction(model, X, Y, group=group),
+        "layers": lambda X, group: fs.elbo(deep, X, Y, rng=0, group=group),
+        "step of layers": lambda X, group: fs.natural_step(deep, X, Y, rng=0, monotone=True, group=group),
+    }
+    for name, call in calls.items():
+        bad = X.copy()
+        bad[12] = np.nan
+        first, second, third = ends(3, lambda group, call=call, bad=bad: call(bad if group.rank == 1 else X, group))
+        assert isinstance(second, ValueError) and "index (12, 0)" in str(second), name
+        for other in (first, third):
+            assert isinstance(other, fs.RemoteError) and other.rank == 1 and "index (12, 0)" in other.message, name
 
 
 class Counting:

@@ -150,6 +150,15 @@ def test_shards_of_their_own(rng):
     assert fs.elbo(found[0], X, Y, rng=0) > fs.elbo(model, X, Y, rng=0)
 
 
+def test_resuming_on_another_number_of_ranks(rng, tmp_path):
+    model, X, Y = trained(rng)
+    options, path = {"batch_size": 11, "natural_step_size": 0.1, "rng": 5}, tmp_path / "state.npz"
+    expected, _ = fs.fit(model, X, Y, steps=20, **options)
+    on_ranks(3, lambda group: fs.fit(model, X, Y, steps=8, group=group, checkpoint=path, **options))
+    found = on_ranks(2, lambda group: fs.fit(model, X, Y, steps=20, group=group, resume=path, **options)[0])
+    assert distance(*found) == 0 and distance(found[0], expected) < 1e-11
+
+
 def test_layers_with_a_factor_of_an_inverse(rng):
     model, X, Y = trained(rng)
     q = fs.Relaxed(np.zeros((2, 5)), np.ones(5), np.eye(5))

@@ -318,6 +318,15 @@ def sites():
     return fs.SiteSVGP(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)), fs.Sites(np.zeros(N), np.ones(N)), fs.Gaussian(0.1))
 
 
+@fs.record
+class Toy:
+    """Of somebody's own, who has not thought of ranks."""
+
+    covariance: object
+
+
+fs.models.register(Toy, fit=fs.train.minibatch_training, elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model))
+
 BAD = {
     "columns": (lambda r, c: c | {"X": c["X"][:, :1]} if r else c, "shape of X"),
     "dtype": (lambda r, c: c | {"X": c["X"].astype(np.float32)} if r else c, "dtype of X"),
@@ -329,6 +338,7 @@ BAD = {
     "size": (lambda r, c: c | {"batch_size": 2}, "3 ranks and 2 rows"),
     "lengths": (lambda r, c: c | {"Y": c["Y"][:-1]}, "same number of rows"),
     "features": (lambda r, c: c | {"model": weights()}, "a QSGP is trained by one process"),
+    "own": (lambda r, c: c | {"model": Toy(c["model"].covariance)}, "a Toy is trained by one process, for its bound"),
     "sites": (lambda r, c: c | {"model": sites()}, "got SiteSVGP: em trains it"),
     "graph": (lambda r, c: c | {"graph": True}, "graph=True"),
 }
