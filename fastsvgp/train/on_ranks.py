@@ -19,7 +19,7 @@ from .. import from_rank_0, models, ranks
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..records import leaves, replace
-from ..team import Disagreement, Stopped, Team, told
+from ..team import Disagreement, Stopped, Team, known, told
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .recorder import Ended, Recorder
@@ -37,7 +37,7 @@ class Session(ranks.Placed):
     """A group during one call of ``fit``.
 
     num_rows : of all ranks together; counts : rows that count somewhere, of each rank; validates, ending : whether rank 0
-    validates, and writes checkpoints; met : whether all ranks have come as far as the first step
+    validates, and writes checkpoints; unheard : function by which an error is told that nobody has heard of yet
     """
 
     def __init__(self, group, facts, validates, ending):
@@ -45,7 +45,8 @@ class Session(ranks.Placed):
         self.rank, self.size, self.own = group.rank, group.size, group.rows == "own"
         self.counts = [one["_rows"][1] for one in facts]
         self.num_rows = sum(one["_rows"][0] for one in facts) if self.own else facts[0]["_rows"][0]
-        self.validates, self.ending, self.met, self.replicating = validates, ending, False, False
+        self.validates, self.ending, self.replicating = validates, ending, False
+        self.unheard = lambda error: self.team.agree(None, error)
 
     def rows_of(self, X, Y, weights):
         """``(X, Y, weights)`` of this rank."""
@@ -75,8 +76,8 @@ def fitted(fit, group, model, X, Y, options):
         try:
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
-            if not session.met and not told(failure):
-                team.agree(None, failure)
+            if not told(failure):
+                session.unheard(failure)
             raise
         finally:
             team.training = False
@@ -175,7 +176,7 @@ class RankRecorder(Recorder):
     def run(self):
         session = self._session
         session.team.agree({"function": "fit"})  # all have come as far as this
-        session.met = True
+        session.unheard = session.tell
         self._compile()
         with obeyed(ending=session.ending) as self._asked:
             reason, error = self._train(), None
@@ -234,7 +235,8 @@ class RankRecorder(Recorder):
         """The error of this rank, when all know of it: it is told in place of the next step."""
         session = self._session
         if told(error):
-            return error
+            return known(error)  # itself too: its cause will be gone
+        session.unheard = _heard
         try:
             session.tell(error)
         except BaseException as shared:
@@ -275,7 +277,7 @@ class RankRecorder(Recorder):
         pending = error or session.pending
         if pending is None and self._asked:
             pending = Stopped(REASONS["interrupted"])
-        session.pending = None
+        session.pending, session.unheard = None, _heard
         try:
             session.tell(pending)
         except Stopped as stop:
@@ -293,6 +295,10 @@ class RankRecorder(Recorder):
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
         return replace(end, scores=flat.reshape(-1, 2), best=from_rank_0.sent(group, best))
+
+
+def _heard(error):
+    """Nothing is left to be told: the others have heard of it, or have gone."""
 
 
 def _reason(words):

@@ -14,6 +14,7 @@ from fastsvgp.team import Team
 from fastsvgp.train import checkpoints
 
 N, D, M = 53, 2, 6
+Adam = type(fs.adam())
 OPTIONS = {"batch_size": 17, "rng": 3, "natural_step_size": 0.1}
 
 
@@ -97,13 +98,24 @@ def hungry(plain):
     return expected_log_prob
 
 
+def breaking(plain, at):
+    """A step of an optimiser that fails at this count."""
+    count = [0]
+
+    def step(self, *arguments, **options):
+        count[0] += 1
+        return broken() if count[0] == at else plain(self, *arguments, **options)
+
+    return step
+
+
 def failures(group, folder):
     """One after the other: each ends on all ranks, and the group goes on to be used."""
     model, X, Y = problem()
     rank, second = group.rank, group.rank == 1
     hole = X.copy()
     hole[30] = np.nan
-    run, expected, write = Team.run, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically
+    run, step, expected, write = Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically
 
     def fit(model=model, X=X, Y=Y, **options):
         return fs.fit(model, X, Y, group=group, **{"steps": 10} | OPTIONS | options)[1]
@@ -124,6 +136,12 @@ def failures(group, folder):
             fs.Gaussian.expected_log_prob = hungry(expected)
         return fit()
 
+    def with_broken_steps(at, **options):
+        """An error after all sums of a step, on one rank: the others are in the next step, or at the end."""
+        if second:
+            Adam.step = breaking(step, at)
+        return fit(**options)
+
     table = {
         "nan": lambda: fit(X=hole if second else X),
         "callback": lambda: fit(callback=lambda step, *_: step == 4 and broken()),
@@ -137,6 +155,14 @@ def failures(group, folder):
         "steps": lambda: fit(steps=10 + rank),
         "model": lambda: fit(model=fs.SGPR(model.covariance, model.inducing, 0.1) if second else model),
         "bound of other data": lambda: fs.elbo(model, X[:, :1] if second else X, Y, group=group),
+        "another call": lambda: (fs.elbo if second else fs.natural_step)(model, X, Y, group=group),
+        "a call amid the start": lambda: fs.elbo(model, X, Y, group=group) if second else fit(),
+        "a start amid a call": lambda: fs.kmeans_inducing(X, M, 0, group=group) if second else fs.elbo(model, X, Y, group=group),
+        "group in a callback": lambda: fit(callback=lambda step, *_: fs.elbo(model, X, Y, group=group)),
+        "first step": lambda: with_broken_steps(1),
+        "middle step": lambda: with_broken_steps(5),
+        "last step": lambda: with_broken_steps(10),
+        "in a round": lambda: with_broken_steps(5, e_steps=2, m_steps=2),
         "numbers": lambda: fs.elbo(model, X, Y, group=group, jitter=1e-6 * (1 + rank)),
         "fine": fit,
     }
@@ -146,7 +172,7 @@ def failures(group, folder):
             tell(group, name=name, end=getattr(info, "reason", "value"), retries=getattr(info, "retries", 0))
         except Exception as error:
             tell(group, name=name, end=type(error).__name__, message=str(error))
-        Team.run, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = run, expected, write
+        Team.run, Adam.step, fs.Gaussian.expected_log_prob, checkpoints.files.write_atomically = run, step, expected, write
 
 
 def escape(group, folder):
@@ -169,9 +195,9 @@ def long(group, folder):
         if step % 60 == 0 and not os.path.exists(os.path.join(folder, "begun")):
             open(os.path.join(folder, "begun"), "w").close()
 
-    steps = int(os.environ.get("STEPS", 10**6))
+    steps, every = int(os.environ.get("STEPS", 10**6)), int(os.environ.get("EVERY", 20))
     model, info = fs.fit(
-        model, X, Y, steps=steps, group=group, checkpoint=path, checkpoint_every=20, callback=begun, **OPTIONS, **resume
+        model, X, Y, steps=steps, group=group, checkpoint=path, checkpoint_every=every, callback=begun, **OPTIONS, **resume
     )
     tell(group, end=info.reason, steps=info.steps, digest=digest(model))
     sys.exit(130 if info.interrupted else 0)

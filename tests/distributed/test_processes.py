@@ -70,6 +70,14 @@ DUE = {  # what ranks 0 and 1 end in, and what both say
     "steps": ("Disagreement", "Disagreement", "`steps` is '11' there, and '10' on rank 0"),
     "model": ("Disagreement", "Disagreement", "`model` is 'SGPR' there, and 'SVGP' on rank 0"),
     "bound of other data": ("Disagreement", "Disagreement", "`columns of X` is [1] there"),
+    "another call": ("Disagreement", "Disagreement", "`function` is 'elbo' there, and 'natural_step' on rank 0"),
+    "a call amid the start": ("Disagreement", "Disagreement", "on rank 0"),
+    "a start amid a call": ("Disagreement", "Disagreement", "`function` is 'kmeans_inducing' there, and 'elbo' on rank 0"),
+    "group in a callback": ("RuntimeError", "RemoteError", "this group is amid a training"),
+    "first step": ("RemoteError", "ZeroDivisionError", "of our own"),
+    "middle step": ("RemoteError", "ZeroDivisionError", "of our own"),
+    "last step": ("RemoteError", "ZeroDivisionError", "of our own"),
+    "in a round": ("RemoteError", "ZeroDivisionError", "of our own"),
     "numbers": ("Disagreement", "Disagreement", "different parameters, or gave different arguments"),
     "fine": ("steps", "steps", None),
 }
@@ -116,6 +124,14 @@ def test_ctrl_c_ends_all_after_the_same_step(tmp_path, who):
     assert code == 130, err
     assert [one["end"] for one in said] == ["interrupted"] * 2 and len({(one["steps"], one["digest"]) for one in said}) == 1
     assert fs.load(tmp_path / "state.npz").step == said[0]["steps"]
+
+
+def test_what_ends_a_job_leaves_time_for_the_checkpoint(tmp_path):
+    """SIGTERM to one rank: all end after the same step, rank 0 saves it, then the signal does what it is for."""
+    process = started(2, "long", tmp_path, EVERY=str(10**6))
+    os.kill(running(process, tmp_path)[1], signal.SIGTERM)
+    code, *_ = ended(process)
+    assert code != 0 and fs.load(tmp_path / "state.npz").step >= 60
 
 
 def test_killed_at_any_moment_the_checkpoint_is_what_is_left(tmp_path):

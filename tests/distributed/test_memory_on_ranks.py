@@ -1,0 +1,61 @@
+"""A rank takes the memory of a step on its rows, and two buffers; nothing of all the data is copied."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import fastsvgp as fs
+from fastsvgp.kernels.cpu import scratch
+from fastsvgp.ranks import of_collapsed, of_gradient
+
+M, N, D = 150, 6000, 4
+
+
+class First:
+    """Rank 0 of two, and the other has the same: for what one rank does, without the memory of another."""
+
+    rank, size = 0, 2
+
+    def __init__(self, rows):
+        self.rows, self._tried = rows, False
+
+    def sum(self, buffer):
+        buffer += buffer if self._tried else [1, 1, 1, 0]  # at first the ranks' numbers are summed: 1, rank, rank^2
+        self._tried = True
+
+    def broadcast(self, buffer):
+        pass
+
+
+def peak(call):
+    """Numbers taken at most, the least of three."""
+    call()
+    peaks = []
+    for _ in range(3):
+        scratch.clear()
+        tracemalloc.start()
+        try:
+            call()
+            peaks.append(tracemalloc.get_traced_memory()[1] / 8)
+        finally:
+            tracemalloc.stop()
+    return min(peaks)
+
+
+@pytest.mark.parametrize("rows", ["all", "own"])
+@pytest.mark.parametrize("kind", ["svgp", "sgpr"])
+def test_of_a_step(rng, rows, kind):
+    X, Y = rng.standard_normal((N, D)), rng.standard_normal(N)
+    covariance, Z, q = fs.RBF(1.0, np.ones(D)), rng.standard_normal((M, D)), fs.Whitened(np.zeros(M), np.eye(M))
+    half, group = slice(0, N // 2), First(rows)
+    given = half if rows == "own" else slice(None)
+    if kind == "svgp":
+        model, bound = fs.SVGP(covariance, Z, q, fs.Gaussian(0.1)), fs.elbo_and_grad
+        packings = [of_gradient(model, None)]
+    else:
+        model, bound = fs.SGPR(covariance, Z, 0.1), fs.collapsed_bound_and_grad
+        packings = [of_collapsed(model, Y), of_gradient(model, None)]
+    alone = peak(lambda: bound(model, X[half], Y[half]))
+    found = peak(lambda: bound(model, X[given], Y[given], group=group))
+    assert found < alone + 2 * sum(packing.size for packing in packings) + 4000
