@@ -231,12 +231,12 @@ class Share:
 
     scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; home : an array
     on the device where they are packed, or None; summed : called when none is left; fingerprint : of what all ranks must have
-    alike
+    alike; place : a ``Place``, which of the rows of all it has
     """
 
     def __init__(self, team, due, home=None, summed=lambda: None):
         self.team, self.due, self.home, self.summed = team, due, home, summed
-        self.scale, self.kl, self.fingerprint = 1.0, 1.0 / team.size, 0
+        self.scale, self.kl, self.fingerprint, self.place = 1.0, 1.0 / team.size, 0, None
 
     def exchange(self, values, error=None):
         """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them.
