@@ -74,8 +74,23 @@ CALLS = {
     "fit": (
         lambda model, X, Y, **g: (0.0, fs.fit(model, X, Y, steps=8, batch_size=11, rng=3, natural_step_size=0.1, **g)[0]), 1e-11
     ),
+    "two sets": (
+        lambda model, X, Y, **g: fs.collapsed_bound_and_grad(two_sets_of(model), X, Y, jitter=1e-6, **g), 1e-10
+    ),
+    "layers": (
+        lambda model, X, Y, **g: (0.0, fs.fit(layers_of(X), X, Y, steps=4, batch_size=11, rng=3, **g)[0]), 1e-9
+    ),
     "fit of an SGPR": (lambda model, X, Y, **g: (0.0, fs.fit(sgpr_of(model), X, Y, steps=2, **g)[0]), 1e-7),
 }  # fmt: skip
+
+
+def two_sets_of(model):
+    pair = fs.InducingPair(model.inducing[:4], model.inducing[4:])
+    return fs.OrthogonalSGPR(model.covariance, pair, model.likelihood.variance)
+
+
+def layers_of(X):
+    return fs.to_device(fs.deep_gp(X.get(), fs.Gaussian(0.1), 2, 6, rng=0))
 
 
 def sgpr_of(model):
