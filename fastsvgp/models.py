@@ -37,6 +37,21 @@ def register(kind, *, instead=None, **functions):
     **functions
         By the names of the public functions: what serves them. Each is called as the public function was; its options are
         keyword-only.
+
+    Raises
+    ------
+    TypeError
+        No class, or a name of no public function that goes by the kind of a model.
+
+    Examples
+    --------
+    >>> @fs.record
+    ... class Reversed:
+    ...     model: fs.SVGP
+    >>> fs.models.register(Reversed, predict_f=lambda model, Xs: fs.predict_f(model.model, -Xs))
+    >>> mean, var = fs.predict_f(Reversed(model), X)
+    >>> mean.shape
+    (40,)
     """
     if not isinstance(kind, type):
         raise TypeError(f"register: `kind` must be the class of a model, got {kind!r:.200}")
@@ -78,14 +93,58 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def serving(name, model, argument="model"):
-    """``(what serves a public function for this model, the options that it names, the name of its **rest or None)``."""
+    """What serves a public function for this model.
+
+    Parameters
+    ----------
+    name : str
+        Of the public function.
+    model : record
+    argument : str
+        What the public function calls the model: for the error.
+
+    Returns
+    -------
+    function : callable
+    options : frozenset of str
+        The names of its parameters.
+    rest : str or None
+        The name of its ``**`` parameter.
+
+    Raises
+    ------
+    TypeError
+        Where models of this kind do not have it; says which kinds do.
+
+    Examples
+    --------
+    >>> function, options, rest = fs.models.serving("elbo", model)
+    >>> round(function(model, X, Y), 3), "num_data" in options, rest
+    (-279.181, True, 'random')
+    """
     if not offers(name, model):
         raise TypeError(_not_offered(name, model, argument))
     return _SERVES[type(model)][name]
 
 
 def offers(name, model):
-    """Whether models of this kind have a public function."""
+    """Whether models of this kind have a public function.
+
+    Parameters
+    ----------
+    name : str
+        Of the public function.
+    model : record
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> fs.models.offers("elbo", model), fs.models.offers("elbo", sgpr), fs.models.offers("collapsed_bound", sgpr)
+    (True, False, True)
+    """
     return name in _SERVES.get(type(model), ())
 
 

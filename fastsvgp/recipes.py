@@ -214,7 +214,7 @@ def _start(
     solver = solver_for(solver, likelihood, kind, len(X))
     rows = distinct.distinct(Xs, w)
     covariance = _covariance(covariance, rows, ard, rng)
-    Z, all_rows = _inducing(inducing, kind.num_sets, Xs, rows, covariance, chosen, scale, rng)
+    Z, all_rows = _inducing(inducing, kind, Xs, rows, covariance, chosen, scale, rng)
     if jitter is None and all_rows and solver == "lbfgs" and Xs.dtype == np.float64:
         jitter = JITTER
     mean = _mean(mean, Xs.shape[1], outputs, Xs.dtype)
@@ -385,19 +385,31 @@ def _covariance(covariance, rows, ard, rng):
     return kind(variance=1.0, lengthscales=scales)
 
 
-def _inducing(inducing, num_sets, X, rows, covariance, chosen, scale, rng):
+def sizes_for(name, asked, kind):
+    """How many inducing inputs each set of a posterior of this kind gets: a number for all, or one for each."""
+    each = isinstance(asked, tuple | list)
+    sizes = [check.whole(name, size) for size in (asked if each else (asked,) * kind.num_sets)]
+    if len(sizes) != kind.num_sets:
+        takes = "one set of inducing inputs; give one number"
+        if kind.num_sets > 1:
+            takes = f"{kind.num_sets} sets of inducing inputs; give a number for each of them, or one for all"
+        raise ValueError(f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}")
+    return sizes
+
+
+def _inducing(inducing, kind, X, rows, covariance, chosen, scale, rng):
     """``(inducing inputs, whether they are all distinct rows)``."""
+    def in_units(name, Z):
+        Z = check.inputs(name, Z)
+        check.columns(Z, X.shape[1], name, "`X`")
+        return np.ascontiguousarray(scale.X(Z), X.dtype)
+
     named("chosen", chosen, CHOICES)
     if isinstance(inducing, InducingPair):
-        return InducingPair(*(np.ascontiguousarray(scale.X(Z), X.dtype) for Z in (inducing.Z, inducing.O))), False
+        return InducingPair(in_units("inducing.Z", inducing.Z), in_units("inducing.O", inducing.O)), False
     if np.ndim(inducing) == 2:
-        Z = check.inputs("inducing", inducing)
-        check.columns(Z, X.shape[1], "inducing", "`X`")
-        return np.ascontiguousarray(scale.X(Z), X.dtype), False
-    sizes = inducing if isinstance(inducing, tuple | list) else (inducing,) * num_sets
-    if len(sizes) != num_sets:
-        raise ValueError(f"`inducing` has {len(sizes)} sizes, but the posterior has {num_sets} of inducing inputs")
-    sizes, rows = [check.whole("inducing", size) for size in sizes], rows[0]
+        return in_units("inducing", inducing), False
+    sizes, rows, num_sets = sizes_for("inducing", inducing, kind), rows[0], kind.num_sets
     if len(rows) < num_sets:
         raise ValueError(f"a posterior of {num_sets} sets of inducing inputs needs {num_sets} distinct rows; `X` has one sample")
     everything = sum(sizes) >= len(rows)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from . import check, weighing
+from .errors import BadEntry
 
 LARGEST = 1e150  # of a value: its square is still a number
 
@@ -100,13 +101,32 @@ def _in_dtype_of(value, result):
 
 
 def usable_rows(X, y, weights, labels=False):
-    """The rows of positive weight, checked: X, y, and weights or None."""
+    """The rows of positive weight, checked: X, y, and weights or None. Nobody looks at the others."""
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
             raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
+    X, y = check.as_array("X", X), y if labels else check.as_array("y", y)
+    if weights is None:
+        return *_checked_rows(X, y, labels), None
+    weights = weighing.shaped(weights, y)
+    weighing.check_values(weights)
+    if weights.ndim != 1:
+        raise ValueError(f"`weights` must be {y.shape[:1]}, one for each row, to start from, got {weights.shape}")
+    there = weights > 0
+    if X.shape[:1] != there.shape:
+        _checked_rows(X, y, labels)  # which refuses them
+    try:
+        found = _checked_rows(X[there], y[there], labels)
+    except BadEntry as error:
+        error.index = (int(np.flatnonzero(there)[error.index[0]]), *error.index[1:])
+        raise
+    return *found, weights[there].astype(np.float64)
+
+
+def _checked_rows(X, y, labels):
+    """X and y in the dtype of X, finite and small enough to be squared."""
     X = check.inputs("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
-    y = y if labels else check.as_array("y", y)
     if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
         raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
     if not labels:
@@ -115,12 +135,4 @@ def usable_rows(X, y, weights, labels=False):
         if float(max(-array.min(initial=0.0), array.max(initial=0.0))) >= LARGEST:
             largest = array.flat[np.abs(array).argmax()]
             raise ValueError(f"`{name}` holds {largest:g}, too large to be squared; give it other units")
-    y = y if labels else y.astype(X.dtype, copy=False)
-    if weights is None:
-        return X, y, None
-    weights = weighing.shaped(check.as_array("weights", weights), y)
-    weighing.check_values(weights)
-    if weights.ndim != 1:
-        raise ValueError(f"`weights` must be ({len(X)},), one for each row, to start from, got {weights.shape}")
-    there = weights > 0
-    return X[there], y[there], weights[there].astype(np.float64)
+    return X, y if labels else y.astype(X.dtype, copy=False)

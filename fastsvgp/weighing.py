@@ -1,7 +1,8 @@
 """Weights of data: how often each target counts in a bound. One of weight 0 is never read, and may be NaN: a missing output.
 
 Where a target counts 0 times, one that counts takes its place before anybody looks: it passes the checks of its likelihood, gives
-finite terms, and these are multiplied by 0.
+finite terms, and these are multiplied by 0. A row of which no target counts is left out whole, so its inputs are not read either:
+those of a row that counts stand there.
 """
 
 import functools
@@ -21,23 +22,28 @@ def svgp(model, X, Y, weights, checked=check.svgp):
     if weights is None:
         model, X, Y, dtype = checked(model, X, Y)
         return model, X, Y, None, dtype
-    (model, X, Y, dtype), weights = through(lambda Y: checked(model, X, Y), Y, weights)
+    (model, X, Y, dtype), weights = through(lambda X, Y: checked(model, X, Y), X, Y, weights)
     check_likelihood(model.likelihood)
     return model, X, Y, laid_out(weights, Y, dtype), dtype
 
 
-def through(checked, Y, weights):
-    """``(what checked(Y) returns, weights as an array)``, where Y holds no targets but those that count; both are checked."""
+def through(checked, X, Y, weights):
+    """``(what checked(X, Y) returns, weights as an array)``, where X and Y hold nothing but what counts; all three are checked.
+
+    X may be None, where something else has the rows.
+    """
     Y = check.as_array("Y", Y)
     weights = shaped(weights, Y)
     check.one_device(("Y", Y), ("weights", weights))
     targets, first = filled(Y, weights)
     try:
-        found = checked(targets)
+        found = checked(inputs_that_count(X, weights), targets)
     except BadEntry as error:
         check_values(weights)  # the cause, where none counts
         if error.name == "Y" and not _counted(weights, Y)[error.index]:
             error.index = tuple(map(int, np.unravel_index(int(first), Y.shape)))
+        elif error.name == "X" and not (counts := rows_that_count(weights))[error.index[0]]:
+            error.index = int(np.argmax(counts)), *error.index[1:]
         raise
     check_values(weights)
     return found, weights
@@ -73,6 +79,23 @@ def filled(Y, weights):
     counted = _counted(weights, Y)
     first = np.argmax(counted)
     return np.where(counted, Y, Y.reshape(-1).take(first)), first
+
+
+def rows_that_count(weights):
+    """Which rows have a target that counts (N,)."""
+    return (weights > 0).reshape(len(weights), -1).any(axis=1)
+
+
+def inputs_that_count(X, weights):
+    """X with the first row that counts in the place of all that do not; where there are none, or X is no such array, X itself."""
+    if X is None:
+        return X
+    X, counts = check.as_array("X", X), rows_that_count(weights)
+    if X.ndim != 2 or len(X) != len(counts) or type(X) is not type(counts):
+        return X  # which is refused
+    if type(counts) is np.ndarray and counts.all():  # a device would be waited for
+        return X
+    return np.where(counts[:, None], X, X[np.argmax(counts)[None]])
 
 
 def laid_out(weights, Y, dtype):

@@ -53,3 +53,12 @@ def assert_gradient(definition, record, grad, rng, rtol=1e-10):
         elif path == "Kuu":
             d = d + d.T
         assert_derivative(lambda x, path=path: definition(replace_at(exact, path, x)), leaf, bars[path], d, rtol, path)
+
+
+def assert_restricted(some, whole, names, rtol=1e-12, atol=0.0):
+    """``some`` is the gradient ``whole`` in the fields of these dotted names, and nothing elsewhere."""
+    every, found = ({path: bar for path, _, bar in leaves(grad) if bar is not None} for grad in (whole, some))
+    names = (names,) if isinstance(names, str) else names
+    assert set(found) == {path for path in every if any(f"{path}.".startswith(f"{name}.") for name in names)}
+    for path, bar in found.items():
+        np.testing.assert_allclose(bar, every[path], rtol=rtol, atol=atol, err_msg=path)

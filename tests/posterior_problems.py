@@ -202,6 +202,15 @@ PAIRS = {kind.__name__: _pair_row(kind) for kind in (fs.WhitenedOrthogonal, fs.O
 EVERY = ROWS | PAIRS
 
 
+LIKELIHOODS = [  # with the outputs, and targets
+    (fs.Gaussian(variance=0.2), None, lambda rng, N: rng.standard_normal(N)),
+    (fs.Gaussian(variance=0.2), 2, lambda rng, N: rng.standard_normal((N, 2))),
+    (fs.BernoulliLogit(), None, lambda rng, N: rng.integers(0, 2, N)),
+    (fs.Poisson(), 1, lambda rng, N: rng.poisson(1.0, (N, 1))),
+    (fs.RobustMax(num_classes=3), 3, lambda rng, N: rng.integers(0, 3, N)),
+]
+
+
 # --- problems -----------------------------------------------------------------------------------------------------------
 
 

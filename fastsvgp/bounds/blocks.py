@@ -53,7 +53,7 @@ def elbo_and_grad_from_blocks(
     if weights is None:
         blocks, given, Y, dtype = checked(Y)
     else:
-        (blocks, given, Y, dtype), weights = weighing.through(checked, Y, weights)
+        (blocks, given, Y, dtype), weights = weighing.through(lambda _, Y: checked(Y), None, Y, weights)
         weighing.check_likelihood(likelihood)
         w = {"weights": weighing.laid_out(weights, Y, dtype)}
     B = blocks.Kuf.shape[1]

@@ -242,8 +242,8 @@ def forward(sgpr, X, Y, jitter, weights=None, share=None):
 class More(NamedTuple):
     """What a bound adds to the gradient of the collapsed one, for all outputs together: parts of the cotangents.
 
-    of_Lam, of_T, T : Lam_bar is of_Lam Lam + of_T T, for (M, M) weights and T (M, N); C : Lam_bar Lam', of which the lower
-    triangle is read; noise, covariance : of the noise variance, and of the covariance where it is met beside the blocks
+    of_Lam, of_T, T : Lam_bar is (of_Lam Lam + of_T T) diag(w), for (M, M) matrices and T (M, N); C : Lam_bar Lam', of which the
+    lower triangle is read; noise, covariance : of the noise variance, and of the covariance where it is met beside the blocks
     """
 
     of_Lam: Any
@@ -290,11 +290,11 @@ def gradient(s, sgpr, X, wrt, more=None, share=None):
             B_inverse += more.of_Lam
         F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
         Kuf_bar = kernels.matmul(F, s.Lam)
-        if s.weights is not None:
-            Kuf_bar *= s.weights
         s.Lam = F = None
         if more is not None:
             Kuf_bar += kernels.matmul(kernels.solve_triangular(s.L, more.of_T, transpose=True), more.T)
+        if s.weights is not None:
+            Kuf_bar *= s.weights
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
         bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * beta * P, s.y), s.weights))
@@ -336,7 +336,7 @@ def checked_with(weights, checked, sgpr, X, Y, jitter):
     """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
     if weights is None:
         return *checked(sgpr, X, Y, jitter), None
-    (sgpr, X, Y, jitter), weights = weighing.through(lambda Y: checked(sgpr, X, Y, jitter), Y, weights)
+    (sgpr, X, Y, jitter), weights = weighing.through(lambda X, Y: checked(sgpr, X, Y, jitter), X, Y, weights)
     if weights.ndim > 1 and weights.shape[1] > 1:
         raise ValueError(
             f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance of q(u), and so one weight a "

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check, models, ranks, weighing
 from ..kernels import verdicts
-from ..records import leaves, matches, plus, record, restricted, tree_map
+from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
 from .layer import LayerBars
 from .passes import layer_pass
 from .sums import scaled
@@ -76,7 +76,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     weights : (B,) or (B, P) array, optional
         How often each row, or each target, counts: zero or more, in the dtype of the bound. The sum over data is of
         w_n E log p(y_n | f_n), so that integers are rows repeated and 0 is a row left out; num_data / B stays as it is. A target
-        of weight 0 is never read: NaN there is a missing output. Labels of classes take (B,).
+        of weight 0 is never read: NaN there is a missing output. Nor are the inputs of a row of which no target counts. Labels of
+        classes take (B,).
     group : group of ``fs.distributed``, optional
         Several ranks, each in this call with the same model: the result is that of one process, on every rank. ``group.rows``
         says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over the ranks; with
@@ -218,7 +219,7 @@ def data_term_and_grad(
 def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tuple[float, SVGP]:
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
-    About 4/3 M^3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
+    M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
 
     Parameters
     ----------
@@ -244,10 +245,18 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
     """
     model, _, _, dtype = check.svgp(model)
     wrt = check.names(wrt, model)
-    layer = layer_pass(model, check.jitter_amount(jitter, dtype), need=wrt, **check.drawn(random, model, dtype, rng))
+    through = model.posterior.kl_depends_on_Kuu
+    need = wrt if through else tuple(name for name in wrt if name.partition(".")[0] not in ("covariance", "inducing"))
+    layer = layer_pass(model, check.jitter_amount(jitter, dtype), need=need, **check.drawn(random, model, dtype, rng))
     kl, bars = layer.kl(), layer.finish(1.0)
-    grad = SVGP(bars.covariance, bars.inducing, bars.posterior, tree_map(np.zeros_like, model.likelihood), bars.mean)
+    of_Kuu = (bars.covariance, bars.inducing) if through else (_zeros(model.covariance), _zeros(model.inducing))
+    grad = SVGP(*of_Kuu, bars.posterior, _zeros(model.likelihood), bars.mean)
     return check.result(kl, model), restricted(grad, wrt)
+
+
+def _zeros(tree):
+    """Like a record or an array."""
+    return tree_map(np.zeros_like, tree) if is_record(tree) else np.zeros_like(tree)
 
 
 @verdicts.retried

@@ -15,6 +15,13 @@ Reverse, per output:
     C       = Lam_bar Lam' = beta^2 (B^-1 H - (B^-1 E + E B^-1) E) - beta^3 B^-1 D B^-1 E      (whitening lemma)
     noise_bar = -beta^2 dx/dbeta,    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 E)
 
+Weights w are rows repeated: y of them all is R y, with R' R = W = diag(w), and
+
+    R' (R Q_ff R' + noise I)^-1 R = beta (W - beta Gam' B^-1 Gam),    Gam = Lam W,    B = I + beta Lam W Lam'.
+
+So E = Lam W Lam', T = Gam K_ff, H = T Gam' and U = R^-1 Gam in the place of the above, and Lam_bar has a factor W on its right,
+which d E = d Lam Gam' + Gam d Lam' and d Gam = d Lam W both give. x and its other derivatives keep their form.
+
 Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows R, and columns from the
 beginning of R on, of which those beyond R count twice.
 """
@@ -23,21 +30,21 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..kernels import verdicts
-from ..likelihoods.base import in_dtype
+from ..likelihoods.base import in_dtype, weighted
 from ..records import plus
-from .collapsed import SGPR, More, checked, forward, gradient
+from .collapsed import SGPR, More, checked, checked_with, forward, gradient
 
 RUN = 1024  # rows of K_ff at a time
 
 
 @verdicts.retried
 @models.public(SGPR)
-def tighter_bound(sgpr, X, Y, *, jitter=None, max_rows=20_000) -> float:
+def tighter_bound(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000) -> float:
     """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
 
     Parameters
     ----------
-    sgpr, X, Y, jitter, max_rows
+    sgpr, X, Y, jitter, weights, max_rows
         As in ``tighter_bound_and_grad``.
 
     Returns
@@ -54,15 +61,15 @@ def tighter_bound(sgpr, X, Y, *, jitter=None, max_rows=20_000) -> float:
     >>> fs.tighter_bound(sgpr, X, Y) >= fs.collapsed_bound(sgpr, X, Y)
     True
     """
-    sgpr, X, Y, jitter = _checked("tighter_bound", sgpr, X, Y, jitter, max_rows)
-    s = forward(sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = _checked("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
+    s = forward(sgpr, X, Y, jitter, weights)
     value, _ = _tighter(s, sgpr, X, ())
     return check.result(value, sgpr)
 
 
 @verdicts.retried
 @models.public(SGPR)
-def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None) -> tuple[float, SGPR]:
+def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000, wrt=None) -> tuple[float, SGPR]:
     """A bound between the collapsed one and the log marginal likelihood, and its gradient.
 
     Parameters
@@ -73,6 +80,8 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None
     Y : (N,) or (N, P) array
     jitter : float, optional
         As in ``collapsed_bound``.
+    weights : (N,) array, optional
+        How often each row counts, as in ``collapsed_bound``.
     max_rows : int
         More rows are refused, with what they would cost: time grows with N^2.
     wrt : sequence of str, optional
@@ -103,9 +112,9 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, max_rows=20_000, wrt=None
     >>> grad.covariance.lengthscales.shape
     (1,)
     """
-    sgpr, X, Y, jitter = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, max_rows)
+    sgpr, X, Y, jitter, weights = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows)
     wrt = check.names(wrt, sgpr)
-    s = forward(sgpr, X, Y, jitter)
+    s = forward(sgpr, X, Y, jitter, weights)
     value, more = _tighter(s, sgpr, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance"))
     grad = gradient(s, sgpr, X, wrt, more)
     return check.result(value, sgpr), grad
@@ -116,9 +125,10 @@ def _tighter(s, sgpr, X, need):
     beta, real_beta, P, M = s.beta, in_dtype(s.beta, s.y.dtype), len(s.y), len(s.L)
     E = s.B / real_beta
     E.reshape(-1)[:: M + 1] -= 1 / real_beta
-    U = kernels.solve_triangular(s.R, s.Lam) if need else None
-    T, covariance_bar = _through_Kff(sgpr.covariance, X, s.Lam, U, 0.5 * P * real_beta * real_beta, need)
-    H = kernels.matmul(T, s.Lam, transpose_b=True)
+    Gam = weighted(s.Lam, s.weights)
+    U = kernels.solve_triangular(s.R, Gam) if need else None
+    T, covariance_bar = _through_Kff(sgpr.covariance, X, Gam, U, 0.5 * P * real_beta * real_beta, need)
+    H = kernels.matmul(T, Gam, transpose_b=True)
     D = H - kernels.matmul(E, E)
     B_inverse = kernels.cholesky_inverse(s.R)
     BD, BE = kernels.matmul(B_inverse, D), kernels.matmul(B_inverse, E)
@@ -135,14 +145,14 @@ def _tighter(s, sgpr, X, need):
     )
 
 
-def _through_Kff(covariance, X, Lam, U, scale, need):
-    """``(Lam K_ff, cotangents of the covariance for Kff_bar = scale U' U)``."""
-    T, covariance_bar = np.zeros_like(Lam), None
+def _through_Kff(covariance, X, Gam, U, scale, need):
+    """``(Gam K_ff, cotangents of the covariance for Kff_bar = scale U' U)``."""
+    T, covariance_bar = np.zeros_like(Gam), None
     for start in range(0, len(X), RUN):
         R, C = slice(start, start + RUN), slice(start, None)
         K, beyond = covariance.Kff(X[R], X[C]), slice(start + RUN, None)
-        T[:, R] += kernels.matmul(Lam[:, C], K, transpose_b=True)
-        T[:, beyond] += kernels.matmul(Lam[:, R], np.ascontiguousarray(K[:, RUN:], like=K))
+        T[:, R] += kernels.matmul(Gam[:, C], K, transpose_b=True)
+        T[:, beyond] += kernels.matmul(Gam[:, R], np.ascontiguousarray(K[:, RUN:], like=K))
         if need:
             K_bar = kernels.matmul(scale * U[:, R], U[:, C], transpose_a=True)
             K_bar[:, RUN:] *= 2
@@ -150,9 +160,9 @@ def _through_Kff(covariance, X, Lam, U, scale, need):
     return T, covariance_bar
 
 
-def _checked(name, sgpr, X, Y, jitter, max_rows):
+def _checked(name, sgpr, X, Y, jitter, weights, max_rows):
     most = check.whole("max_rows", max_rows)
-    sgpr, X, Y, jitter = checked(sgpr, X, Y, jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     N = len(X)
     if N > most:
         M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
@@ -160,4 +170,4 @@ def _checked(name, sgpr, X, Y, jitter, max_rows):
             f"{name}: `X` has {N} rows, more than `max_rows`, {most}: all {N}^2 covariances of two data would be computed, and "
             f"some {2 * M * N**2 / 1e12:.2g} Tflop spent on them at each call. Give fewer rows, or `max_rows={N}` to do it"
         )
-    return sgpr, X, Y, jitter
+    return sgpr, X, Y, jitter, weights

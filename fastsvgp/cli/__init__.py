@@ -55,7 +55,7 @@ def _mute():
 def _run(args):
     try:
         command = importlib.import_module(f"{__name__}.{args.command}")
-        with notes():
+        with notes(getattr(args, "quiet", False)):
             code = command.run(args)
         sys.stdout.flush()
         return code

@@ -340,7 +340,7 @@ def _add_demo(commands):
     )
     demo.add_argument("--out", metavar="DIR", default="fastsvgp-demo", help="folder for the results (default fastsvgp-demo)")
     demo.add_argument("--steps", metavar="N", type=_count, help="training steps of each fit")
-    demo.add_argument("--quiet", action="store_true", help="no progress bar")
+    demo.add_argument("--quiet", action="store_true", help="no progress bar and no notes: the tables alone")
     _add_traceback(demo)
 
 

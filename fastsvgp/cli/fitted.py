@@ -11,7 +11,6 @@ import fastsvgp as fs
 
 from .. import DataFileError, check, leaves, load_with_extra
 from ..bounds import weight_space
-from ..inducing import sets_of
 from ..layers.layer import checked
 from ..persistence import COMMAND_LINE
 from .columns import Encoding
@@ -327,6 +326,11 @@ def load_fitted(path):
 def bottom(model):
     """What sees the inputs: the first layer of a deep GP, or the model itself."""
     return model.layers[0] if isinstance(model, fs.DeepGP) else model
+
+
+def sets_of(inducing):
+    """The sets of inducing inputs, one or two."""
+    return (inducing.Z, inducing.O) if isinstance(inducing, fs.InducingPair) else (inducing,)
 
 
 def jittered(model, jitter):

@@ -7,8 +7,7 @@ import time
 
 import numpy as np
 
-from .. import RemoteError, distributed
-from ..kernels.num_threads import get_num_threads
+from .. import RemoteError, distributed, get_num_threads
 from ..team import Team, told
 from .errors import UsageError
 from .outputs import CHECKPOINT, default_folder

@@ -11,13 +11,13 @@ NOTES = 3  # of one kind
 
 
 @contextmanager
-def notes():
-    """While this is open, warnings and what the library logs become notes on stderr, a few of each kind."""
+def notes(quiet):
+    """While this is open, warnings and what the library logs become notes on stderr, a few of each kind, or ``quiet`` nothing."""
     counts = {}
 
     def note(kind, text):
         counts[kind] = counts.get(kind, 0) + 1
-        if counts[kind] <= NOTES:
+        if counts[kind] <= NOTES and not quiet:
             last = " (more notes of this kind are not shown)" if counts[kind] == NOTES else ""
             beside(f"  note       {text}{last}")
 

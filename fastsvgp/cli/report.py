@@ -10,9 +10,8 @@ import fastsvgp as fs
 
 from .. import leaves
 from ..files import write_atomically
-from ..inducing import sets_of
 from . import metrics, page, plots
-from .fitted import Fitted, bottom
+from .fitted import Fitted, bottom, sets_of
 from .info import install_hint
 from .outputs import METRICS, MODEL, REPORT, writing
 

@@ -8,9 +8,9 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import DataFileError
-from ..inducing import sets_of
 from ..train import digests
 from .errors import UsageError, shown
+from .fitted import sets_of
 from .task import Standardisation
 
 NEAR = 1e-9  # of a standard deviation: other machines add up the same rows in another order

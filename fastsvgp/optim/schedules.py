@@ -122,7 +122,27 @@ class _Function(Schedule):
 
 
 def constant(value):
-    """The same step size at every step."""
+    """The same step size at every step.
+
+    Parameters
+    ----------
+    value : float
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ValueError, TypeError
+        A value that is no positive, finite number.
+
+    Examples
+    --------
+    >>> size = fs.schedules.constant(0.1)
+    >>> size.size(0, size.init()), size.size(500, size.init())
+    (0.1, 0.1)
+    """
     return _Constant(_positive("constant", "value", value))
 
 
@@ -131,6 +151,28 @@ def log_linear(start, end, steps):
 
     ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of
     non-conjugate models safe (Salimbeni, Eleftheriadis & Hensman 2018).
+
+    Parameters
+    ----------
+    start, end : float
+        Step sizes at the first of these steps, and at the last.
+    steps : int
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ValueError, TypeError
+        Step sizes that are no positive, finite numbers; ``steps`` that is no whole number of at least 1.
+
+    Examples
+    --------
+    >>> ramp = fs.schedules.log_linear(1e-3, 0.1, 5)
+    >>> [round(ramp.size(count, ramp.init()), 6) for count in range(6)]
+    [0.001, 0.003162, 0.01, 0.031623, 0.1, 0.1]
+    >>> trained, info = fs.fit(model, X, Y, steps=20, natural_step_size=ramp, rng=0)
     """
     return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
 
@@ -140,12 +182,61 @@ def cosine(start, end, steps):
 
     Nearly flat at both ends: long steps for most of the way, and small ones in the end, which average over batches. Source:
     Loshchilov & Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts" (2017), eq. (5), without restarts.
+
+    Parameters
+    ----------
+    start, end : float
+        Step sizes at the first of these steps, and at the last.
+    steps : int
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``log_linear``.
+
+    Examples
+    --------
+    >>> falling = fs.schedules.cosine(0.05, 0.001, 5)
+    >>> [round(falling.size(count, falling.init()), 4) for count in range(6)]
+    [0.05, 0.0428, 0.0255, 0.0082, 0.001, 0.001]
+    >>> trained, info = fs.fit(model, X, Y, steps=5, optimiser=fs.adam(falling), rng=0)
     """
     return _Cosine(_positive("cosine", "start", start), _positive("cosine", "end", end), check.whole("steps", steps))
 
 
 def exponential(start, rate, steps=1, smallest=0.0):
-    """``start * rate ** (count / steps)``, never less than ``smallest``: multiplied by ``rate`` every ``steps`` steps."""
+    """``start * rate ** (count / steps)``, never less than ``smallest``: multiplied by ``rate`` every ``steps`` steps.
+
+    Parameters
+    ----------
+    start : float
+        The first step size.
+    rate : float
+        From 0 to 1.
+    steps : int
+        After so many steps the step size has been multiplied by ``rate`` once.
+    smallest : float
+        From 0 to ``start``: the step size below which it never falls.
+
+    Returns
+    -------
+    Schedule
+
+    Raises
+    ------
+    ValueError, TypeError
+        Numbers outside these ranges, or none.
+
+    Examples
+    --------
+    >>> falling = fs.schedules.exponential(0.1, 0.5, steps=10, smallest=0.02)
+    >>> [round(falling.size(count, falling.init()), 4) for count in (0, 5, 10, 20, 30)]
+    [0.1, 0.0707, 0.05, 0.025, 0.02]
+    """
     return _Exponential(
         _positive("exponential", "start", start),
         _within("exponential", "rate", rate, 0, 1),
@@ -167,6 +258,26 @@ def plateau(start, factor=0.5, patience=200, smoothing=0.98, tolerance=0.0, smal
         Weight of the past in the exponential average, in [0, 1): 0.98 averages over about 50 steps.
     tolerance : float
         An improvement counts when it exceeds ``tolerance * max(1, |best|)``.
+
+    Returns
+    -------
+    Schedule
+        One that looks at the values of the objective, which ``fit`` tells it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Numbers outside their ranges, or none.
+
+    Examples
+    --------
+    >>> schedule = fs.schedules.plateau(0.1, patience=2, smoothing=0.0)
+    >>> state, sizes = schedule.init(), []
+    >>> for count, value in enumerate([1.0, 2.0, 2.0, 2.0, 2.0]):
+    ...     sizes.append(schedule.size(count, state))
+    ...     state = schedule.observe(state, value)
+    >>> sizes
+    [0.1, 0.1, 0.1, 0.1, 0.05]
     """
     return _Plateau(
         _positive("plateau", "start", start),

@@ -48,11 +48,23 @@ class once:
         return value
 
 
+class Factor:
+    """L (M, M), a lower factor, and its ``inverse``, computed where it is first asked for."""
+
+    def __init__(self, L):
+        self.L = L
+
+    @once
+    def inverse(self):
+        return kernels.inverse_triangular(self.L)
+
+
 class Prior:
     """What depends on Kuu alone; passes with other parameters may share one.
 
     Kuu : (M, M), without jitter; jitter : the absolute amount added to its diagonal
     L : chol(Kuu + jitter I); inverse : of L. Both computed where they are first asked for.
+    factor : the two without Kuu, for a pass that holds them and lets Kuu go
     """
 
     def __init__(self, Kuu, jitter):
@@ -63,12 +75,12 @@ class Prior:
         return prior_factor(self.Kuu, self.jitter)
 
     @once
-    def inverse(self):
-        return kernels.inverse_triangular(self.L)
+    def factor(self):
+        return Factor(self.L)
 
-    def inverse_for(self, columns):
-        """``inverse``, or None where solves with L are the better choice for so many columns."""
-        return self.inverse if kernels.prefers_inverse(self.L, columns) else None
+    @property
+    def inverse(self):
+        return self.factor.inverse
 
 
 class Pass:
@@ -131,6 +143,28 @@ class Pass:
         raise NotImplementedError
 
 
+class WhiteningPass(Pass):
+    """A pass that takes Kuf through L^-1: by solves, or by products with the inverse where these are the better choice.
+
+    L : (M, M); by_inverse : whether they are, for so many columns
+    """
+
+    def __init__(self, prior, columns):
+        self.L, self._factor = prior.L, prior.factor
+        self.by_inverse = kernels.prefers_inverse(self.L, columns)
+
+    @property
+    def inverse(self):
+        """L^-1, or None. Made where it is first used: a KL term alone has nothing to multiply."""
+        return self._factor.inverse if self.by_inverse else None
+
+    def _solve(self, B, transpose=False, overwrite_b=False):
+        """op(L)^-1 B."""
+        if self.by_inverse and B.size:
+            return kernels.multiply_triangular(self.inverse, B, transpose, overwrite_b)
+        return kernels.solve_triangular(self.L, B, transpose, overwrite_b)
+
+
 @record
 class Posterior:
     """Base of Gaussian posteriors q(u) over M inducing variables. A member provides ``check_size`` and ``start_from``.
@@ -147,6 +181,7 @@ class Posterior:
     natural_fields: ClassVar[tuple[str, ...]] = ()  # what a natural step moves
     no_natural_step: ClassVar[str] = "it has no natural-gradient step"  # why, where these are none
     natural_by_default: ClassVar[bool] = False  # whether ``fit`` takes natural steps unless it is told otherwise
+    kl_depends_on_Kuu: ClassVar[bool] = True  # and so on the covariance and the inducing inputs
     held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
     inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
     directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``start_from`` takes as ``direction=``
@@ -197,15 +232,15 @@ def over_outputs(var_bar):
     return var_bar if var_bar.ndim == 1 else var_bar.sum(axis=0)
 
 
-def check_mean_and_tril(q, M):
-    """``check_size`` for a mean (..., M) and a factor (..., M, M)."""
-    mean, tril = np.shape(q.mean), np.shape(q.scale_tril)
-    if len(mean) not in (1, 2) or mean[-1] != M or mean[0] == 0 or tril != mean + (M,):
+def check_vector_and_matrix(q, M, first="mean", second="scale_tril"):
+    """``check_size`` for a field (..., M), such as a mean, and another (..., M, M), such as a factor."""
+    vector, matrix = np.shape(getattr(q, first)), np.shape(getattr(q, second))
+    if len(vector) not in (1, 2) or vector[-1] != M or vector[0] == 0 or matrix != vector + (M,):
         raise ValueError(
-            f"`posterior` has mean {mean} and scale_tril {tril}, but there are {M} inducing inputs: "
-            f"use mean ({M},) with scale_tril ({M}, {M}), or mean (P, {M}) with scale_tril (P, {M}, {M}) for P outputs"
+            f"`posterior` has {first} {vector} and {second} {matrix}, but there are {M} inducing inputs: "
+            f"use {first} ({M},) with {second} ({M}, {M}), or {first} (P, {M}) with {second} (P, {M}, {M}) for P outputs"
         )
-    return mean[:-1]
+    return vector[:-1]
 
 
 def prior_factor(Kuu, jitter):

@@ -54,7 +54,7 @@ import numpy as np
 from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
-from .base import Bars, Posterior, add_to_diagonals, gradient, wanted
+from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
 from .whitening import LongWhitening, Whitening
 
 
@@ -68,13 +68,7 @@ class DualTying(Posterior):
     absorbed: ClassVar[bool] = False  # whether A and t have factors L in them, or come of L^-1
 
     def check_size(self, M):
-        first, second = np.shape(self.lambda1), np.shape(self.lambda2)
-        if len(first) not in (1, 2) or first[-1] != M or first[0] == 0 or second != first + (M,):
-            raise ValueError(
-                f"`posterior` has lambda1 {first} and lambda2 {second}, but there are {M} inducing inputs: use lambda1 ({M},) "
-                f"with lambda2 ({M}, {M}), or lambda1 (P, {M}) with lambda2 (P, {M}, {M}) for P outputs"
-            )
-        return first[:-1]
+        return check_vector_and_matrix(self, M, "lambda1", "lambda2")
 
     def start_from(self, prior, columns=0, need=()):
         return (LongSitesPass if wanted(need, "Kuf", "blocks") else SitesPass)(self, prior, columns, need)

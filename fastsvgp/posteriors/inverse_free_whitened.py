@@ -48,7 +48,7 @@ import numpy as np
 from .. import kernels
 from ..kernels import verdicts
 from ..records import Marginals, leaf, record
-from .base import Bars, Joint, Pass, Posterior, Projection, check_mean_and_tril, gradient, raise_to_floor, wanted
+from .base import Bars, Joint, Pass, Posterior, Projection, check_vector_and_matrix, gradient, raise_to_floor, wanted
 from .pseudo_data import with_noise
 
 
@@ -97,7 +97,7 @@ class InverseFreeWhitened(Posterior):
     no_natural_step = "it would factorise the precision of q, which this posterior is there to avoid"
 
     def check_size(self, M):
-        outputs = check_mean_and_tril(self, M)
+        outputs = check_vector_and_matrix(self, M)
         if np.shape(self.inverse_root) != (M, M):
             raise ValueError(
                 f"`posterior` has inverse_root {np.shape(self.inverse_root)}, but there are {M} inducing inputs: use ({M}, {M}), "

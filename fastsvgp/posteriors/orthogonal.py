@@ -53,7 +53,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record, replace
-from .base import Bars, Joint, Pass, Posterior, Projection, gradient, raise_to_floor, solve_vectors, wanted
+from .base import Bars, Joint, Posterior, Projection, WhiteningPass, gradient, raise_to_floor, solve_vectors, wanted
 
 LONG_FROM = 2  # data per inducing input of all sets
 
@@ -137,6 +137,8 @@ class WhitenedOrthogonal(OrthogonalSets):
     mean_v: Any = leaf()
     scale_tril_v: Any = leaf("tril")
 
+    kl_depends_on_Kuu: ClassVar[bool] = False
+
 
 @record
 class UnwhitenedSets(OrthogonalSets):
@@ -217,16 +219,15 @@ class Projected:
     V: list
 
 
-class StackedPass(Pass):
+class StackedPass(WhiteningPass):
     """The factor of the stacked Kuu, the sets, and the sums that ``pull`` collects.
 
     L : (M, M); means : (P, M), of all sets; batch : the leading axes of the parameters, (P,) or ()
     """
 
     def __init__(self, q, prior, columns, need):
-        self.q, self.need, self.L, natural = q, need, prior.L, "natural_step" in need
-        M = len(self.L)
-        self.inverse = prior.inverse_for(M if natural else columns)
+        self.q, self.need, natural, M = q, need, "natural_step" in need, len(prior.L)
+        super().__init__(prior, M if natural else columns)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self.sets, end = [], 0
         for name, size in zip(q.names, q.set_sizes(M), strict=True):
@@ -245,11 +246,6 @@ class StackedPass(Pass):
     def _block(self, at):
         """A set's block of the factor."""
         return np.ascontiguousarray(self.L[at, at], like=self.L)
-
-    def _solve(self, B, transpose=False, overwrite_b=False):
-        if self.inverse is None:
-            return kernels.solve_triangular(self.L, B, transpose, overwrite_b)
-        return kernels.multiply_triangular(self.inverse, B, transpose, overwrite_b)
 
     def project(self, Kuf, kff):
         Lam = self._solve(Kuf)

@@ -1,6 +1,6 @@
 """Whitened SVGP: u = chol(Kuu) v and q(v) = N(m, W W'). The derivation stands in ``whitening``."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..records import leaf, record
 from .whitening import GaussianFactor
@@ -31,3 +31,5 @@ class Whitened(GaussianFactor):
 
     mean: Any = leaf()
     scale_tril: Any = leaf("tril")
+
+    kl_depends_on_Kuu: ClassVar[bool] = False

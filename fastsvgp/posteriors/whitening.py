@@ -46,11 +46,11 @@ from ..records import Marginals, record, replace
 from .base import (
     Bars,
     Joint,
-    Pass,
     Posterior,
     Projection,
+    WhiteningPass,
     add_to_diagonals,
-    check_mean_and_tril,
+    check_vector_and_matrix,
     gradient,
     raise_to_floor,
     wanted,
@@ -68,7 +68,7 @@ class GaussianFactor(Posterior):
     whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
     def check_size(self, M):
-        return check_mean_and_tril(self, M)
+        return check_vector_and_matrix(self, M)
 
     def start_from(self, prior, columns=0, need=()):
         """The pass in the form that suits what will be pulled."""
@@ -111,7 +111,7 @@ class Projected:
     owns: bool
 
 
-class Whitening(Pass):
+class Whitening(WhiteningPass):
     """The factor of Kuu, the whitened parameters, and the sums that ``pull`` collects.
 
     L : (M, M); means : (P, M); trils : (P, M, M); batch : the leading axes of the parameters, (P,) or ()
@@ -121,13 +121,12 @@ class Whitening(Pass):
 
     def __init__(self, q, prior, columns, need):
         self.q, self.need, natural = q, need, "natural_step" in need
-        self.L = prior.L
+        super().__init__(prior, len(prior.L) if natural else columns)
         mean, tril = self._whitened()
         M = mean.shape[-1]
         self.batch = mean.shape[:-1]
         self.means, self.trils = mean.reshape(-1, M), tril.reshape(-1, M, M)
         self.gram_form = natural or 2 * columns > 3 * self.means.size
-        self.inverse = prior.inverse_for(M if natural else columns)
         self.need_Kuf, self.need_Kuu = (wanted(need, block, "blocks") for block in ("Kuf", "Kuu"))
         self._set_needs(natural)
         self.Lam_a = self.tril_bar = self.G = self.C = None
@@ -139,11 +138,6 @@ class Whitening(Pass):
     def _set_needs(self, natural):
         """Decide on what ``pull`` sums."""
         self.sum_trils = natural or wanted(self.need, "scale_tril") or (self.need_Kuu and not self.q.whitening_is_fixed)
-
-    def _solve(self, B, transpose=False, overwrite_b=False):
-        if self.inverse is None:
-            return kernels.solve_triangular(self.L, B, transpose, overwrite_b)
-        return kernels.multiply_triangular(self.inverse, B, transpose, overwrite_b)
 
     def project(self, Kuf, kff):
         """2 M^2 N flops for the first output, M^2 N for others."""
@@ -351,7 +345,7 @@ class SmallWhitening(Whitening):
 
     def __init__(self, q, prior, columns, need):
         super().__init__(q, prior, columns, need)
-        self.gram_form, self.inverse = True, prior.inverse
+        self.gram_form = self.by_inverse = True
 
     def project(self, Kuf, kff):
         Lam, V, mean, var, raised = kernels.whitened_marginals(self.inverse, Kuf, kff, self.means[0], self.trils[0])

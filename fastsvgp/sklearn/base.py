@@ -111,12 +111,13 @@ class SVGPEstimator(BaseEstimator):
         for name in ("max_iter", "batch_size", "n_iter_no_change"):
             check.whole(name, getattr(self, name))
         check.whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)
+        if not isinstance(self.verbose, bool | np.bool_):
+            check.whole("verbose", self.verbose, 0)
         for name, value in self.get_params(deep=False).items():
             if name in FLAGS:
                 check.flag(name, value)
         if isinstance(self.inducing, str):
-            for size in self.n_inducing if isinstance(self.n_inducing, tuple | list) else [self.n_inducing]:
-                check.whole("n_inducing", size)
+            recipes.sizes_for("n_inducing", self.n_inducing, recipes.named("posterior", self.posterior, recipes.POSTERIORS))
         elif np.ndim(self.inducing) != 2 and not is_record(self.inducing):
             names = ", ".join(map(repr, recipes.CHOICES))
             raise ValueError(f"`inducing` must be one of {names}, or an (M, D) array; got {self.inducing!r:.200}")

@@ -64,8 +64,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         A further ``fit`` goes on from ``model_``, in its units, on the rows that it is given, which may be new ones; covariance,
         inducing inputs, likelihood and posterior are those of ``model_``.
     random_state : None, int or RandomState
-    verbose : int
-        A bar of tqdm on a terminal, where tqdm is installed; else lines on stderr.
+    verbose : int or bool
+        0, or False: nothing. Any other: a bar of tqdm on a terminal, where tqdm is installed; else lines on stderr.
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .. import check, devices
+from .. import check, devices, weighing
 from ..kernels.verdicts import on_device
 
 
@@ -98,7 +98,7 @@ class Batches:
 
 def _counting(weights):
     """The numbers of the rows that count somewhere; None where all do."""
-    counting = (weights > 0).reshape(len(weights), -1).any(axis=1)
+    counting = weighing.rows_that_count(weights)
     rows = np.flatnonzero(counting.get() if on_device(counting) else counting)
     return None if len(rows) == len(weights) else rows
 

@@ -138,7 +138,7 @@ def _dtype(checked, model, X, Y, weights=None):
     """What ``checked`` says of the first batch, of those targets that count."""
     if weights is None:
         return checked(model, X, Y)[-1]
-    return weighing.through(lambda Y: checked(model, X, Y), Y, weights)[0][-1]
+    return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights)[0][-1]
 
 
 models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))

@@ -1,6 +1,6 @@
 """How ``fit`` trains an SGPR: what its arguments mean where there are no batches."""
 
-from .. import check, devices, models
+from .. import check, devices, models, weighing
 from ..bounds.collapsed import SGPR
 from ..bounds.collapsed_orthogonal import OrthogonalSGPR
 from ..optim.flat import free_paths
@@ -30,9 +30,15 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
         X, Y, weights = plan.group.rows_of(X, Y, weights)
     home = devices.home_of(model)
     X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
-    if weights is not None:
+
+    def checked(X, Y):
+        return check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+
+    if weights is None:
+        _, dtype = checked(X, Y)
+    else:
         weights = devices.like(weights, home)
-    _, dtype = check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+        (_, dtype), _ = weighing.through(checked, X, Y, weights)
     state = replace(state, model=settled(state.model, dtype))
     steps = CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group)
     return recording(state, steps, plan)

@@ -4,7 +4,7 @@ import definitions
 import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
-from derivatives import assert_gradient
+from derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
 from fastsvgp.bounds import tighter
@@ -33,6 +33,26 @@ def test_value_and_gradient_by_definition(rng, monkeypatch, M, N, P, run):
     assert value >= fs.collapsed_bound(sgpr, X, Y, jitter=JITTER) - 1e-9 * abs(value)
 
 
+@pytest.mark.parametrize("run", [7, 1024])
+@pytest.mark.parametrize("P", [None, 2])
+def test_whole_weights_are_repeated_rows(rng, monkeypatch, P, run):
+    """And of those that are not whole the parts of a row add up; a row of weight 0 has no target."""
+    monkeypatch.setattr(tighter, "RUN", run)
+    sgpr, X, Y = problem(rng, 5, 23, P, fs.LinearMean(np.ones(2), 0.3))
+    whole = rng.permutation(np.arange(23) % 4)
+    rows = np.repeat(np.arange(23), whole)
+    parts = rng.uniform(0.1, 1.0, len(rows))
+    sums = np.bincount(rows, parts, 23)
+    Y[whole == 0] = np.nan
+    for w, of_rows in ((whole, {}), (sums, {"weights": parts})):
+        value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=JITTER)
+        expected, bars = fs.tighter_bound_and_grad(sgpr, X[rows], Y[rows], jitter=JITTER, **of_rows)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(fs.tighter_bound(sgpr, X, Y, weights=w, jitter=JITTER), value, rtol=1e-13)
+        for (path, _, one), (_, _, other) in zip(fs.leaves(grad), fs.leaves(bars), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * np.max(np.abs(other)), err_msg=path)
+
+
 def test_all_data_as_inducing_inputs_leave_nothing_over(rng):
     """Then it is the collapsed bound, and both are exact."""
     sgpr, X, Y = problem(rng, 4, 15)
@@ -45,11 +65,7 @@ def test_wrt_leaves_out_the_rest(rng, monkeypatch, wrt):
     sgpr, X, Y = problem(rng, 4, 20, mean=fs.ConstantMean(0.2))
     _, whole = fs.tighter_bound_and_grad(sgpr, X, Y)
     _, grad = fs.tighter_bound_and_grad(sgpr, X, Y, wrt=wrt)
-    every = {path: bar for path, _, bar in fs.leaves(whole)}
-    got = {path: bar for path, _, bar in fs.leaves(grad) if bar is not None}
-    assert set(got) == {p for p in every if any(p == n or p.startswith(n + ".") for n in wrt)}
-    for path, bar in got.items():
-        np.testing.assert_allclose(bar, every[path], rtol=1e-12)
+    assert_restricted(grad, whole, wrt)
 
 
 def test_float32_is_as_accurate_as_numpy(rng):
@@ -91,3 +107,7 @@ def test_bad_input(rng):
             call(sgpr, X, Y, max_rows=0)
         with pytest.raises(ValueError, match="`Y` must be"):
             call(sgpr, X, Y[:-1])
+        with pytest.raises(ValueError, match="`weights` must be zero or more, and finite; got -1 at index 3"):
+            call(sgpr, X, Y, weights=np.where(np.arange(20) == 3, -1, 1))
+        with pytest.raises(ValueError, match=r"`weights` of shape \(20, 2\): outputs of a collapsed bound share"):
+            call(sgpr, X, np.stack([Y, Y], axis=1), weights=np.ones((20, 2)))

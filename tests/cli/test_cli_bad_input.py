@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import main
 from fastsvgp.optim.base import Diverged
 from fastsvgp.persistence import load_with_extra
 from fastsvgp.train import minibatch
@@ -115,8 +115,7 @@ def test_files(here, capsys, text, said):
 
 
 @pytest.fixture
-def fitted(here, capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)  # they take most of the time of a small fit
+def fitted(here, unplotted, capsys):
     assert main(["fit", "good.csv", "--out", "fit", "--quiet", *FEW]) == 0
     capsys.readouterr()
     return "fit"
@@ -183,10 +182,9 @@ def test_fit_refuses_a_folder_that_cannot_be_written_before_it_trains(here, caps
 
 
 @pytest.mark.parametrize("natural", [True, False])
-def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, capsys, monkeypatch, natural):
+def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, unplotted, capsys, monkeypatch, natural):
     """The name of a Python argument is of no use here; nothing is there to resume before the first checkpoint."""
     options = ["--out", "fit", "--quiet", *FEW[2:], "--steps", "9", *(["--natural-step", "0.5"] if natural else [])]
-    monkeypatch.setattr(plots, "available", lambda: False)
     real, calls = minibatch.natural_step_and_grad, []
 
     def spoiled(*args, **kwargs):

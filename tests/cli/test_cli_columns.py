@@ -9,26 +9,20 @@ import fit_format_1
 import numpy as np
 import pytest
 from cli_runs import results, run
+from interruptions import after_step
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import main
 from fastsvgp.cli.columns import OTHER, Encoding, Raw, learn
 from fastsvgp.cli.errors import UsageError
 from fastsvgp.cli.names import LEVELS
-from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.task import load_task, split
 from fastsvgp.errors import DataFileError
 
+pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "30", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05", "--quiet"]
 COLOURS = ["red", 'a "dark" blue, nearly black', "grün <b>&", "日本"]
 EFFECT = dict(zip(COLOURS, [0.0, 3.0, -3.0, 6.0], strict=True))
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "available", lambda: False)  # they take most of the time of a small fit
-    return tmp_path
 
 
 def write(path, header, rows):
@@ -99,7 +93,7 @@ def test_the_most_frequent_levels_are_kept_and_the_others_are_one(here, capsys, 
     cells = [name for i, name in enumerate(names) for _ in range(2 + (i >= 5))]  # the first five are rarest
     rows = [[c, f"{i % 7}", f"{np.sin(i):.4f}"] for i, c in enumerate(cells)]
     path = write("many.csv", ["c", "n", "y"], rows)
-    _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW)
+    _, err = run(capsys, "fit", path, "--test-fraction", "0", *FEW[:-1])
     assert "text column 'c' has 25 levels in the training rows: the 20 most frequent are inputs" in err and "--ignore c" in err
     assert results("many-fit")["inputs"] == [*(f"c={name}" for name in names[5:]), f"c={OTHER}", "n"]
     write("new.csv", ["c", "n"], [[names[0], 3], [names[1], 3], ["never seen", 3], [names[9], 3]])
@@ -240,15 +234,7 @@ def test_a_resumed_fit_ends_where_an_uninterrupted_one_ends(coloured, capsys, mo
         return main(["fit", "-" if piped else coloured, "--missing", "median", *FEW, "--out", folder, *more])
 
     assert fit("whole") == 0
-    call = Progress.__call__
-
-    def stopped(self, step, value, info):
-        call(self, step, value, info)
-        if step == 20:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "__call__", stopped)
+    with after_step(20):
         assert fit("parts") == 130
     capsys.readouterr()
     assert fit("parts", "--ignore", "size", "--resume") == 2

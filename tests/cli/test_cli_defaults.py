@@ -5,11 +5,11 @@ import pathlib
 
 import numpy as np
 import pytest
+from interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.defaults import choose
-from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.settled import GAIN, ITERATIONS, Settled
 
 
@@ -84,17 +84,9 @@ def test_small_data_train_an_exact_gp(rows, capsys):
     assert results["elbo"] == pytest.approx(-0.5 * (y @ np.linalg.solve(K, y) + log_det), abs=0.05) and sign == 1
 
 
-def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys, monkeypatch):
-    show = Progress.__call__
-
-    def stop(self, step, value, info):
-        show(self, step, value, info)
-        if step == 3:
-            raise KeyboardInterrupt
-
+def test_an_interrupted_run_goes_on_with_its_inducing_inputs_held(rows, capsys):
     np.save("data.npy", rows)
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "__call__", stop)
+    with after_step(3):
         assert main(["fit", "data.npy", "--out", "out", "--quiet"]) == 130
     before = fs.load_fitted("out").model.inducing
     assert main(["fit", "data.npy", "--out", "out", "--quiet", "--resume"]) == 0

@@ -13,6 +13,7 @@ import threading
 import numpy as np
 import pytest
 from cli_runs import run
+from interruptions import after_step, at_call
 
 import fastsvgp as fs
 from fastsvgp.cli import main, metrics, plots
@@ -25,18 +26,6 @@ from fastsvgp.train import full_batch, minibatch
 FEW_SGPR = ["--steps", "60", "--inducing", "12"]
 FEW = [*FEW_SGPR, "--batch-size", "32", "--learning-rate", "0.05"]
 DATA = pathlib.Path(os.environ.get("FASTSVGP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"))
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def unplotted(monkeypatch):
-    """Plots take most of the time of a small fit: what is not about them does without."""
-    monkeypatch.setattr(plots, "available", lambda: False)
 
 
 def write_csv(path, header, *columns):
@@ -170,18 +159,9 @@ def test_two_sets_of_inducing_inputs(wave, capsys, monkeypatch, method, second):
     whole, _ = run(capsys, "predict", "wave-fit", wave)
     assert len(whole.splitlines()) == 121
     options = [*FEW[2:], "--method", method, *second, "--out", "half", "--quiet"]
-    steps, plain_step = [], minibatch.natural_step_and_grad
-
-    def interrupted(*args, **options):
-        steps.append(1)
-        if len(steps) == 30:
-            raise KeyboardInterrupt
-        return plain_step(*args, **options)
-
     monkeypatch.setattr(plots, "available", lambda: False)
-    monkeypatch.setattr(minibatch, "natural_step_and_grad", interrupted)
-    assert main(["fit", wave, *FEW, *options]) == 130
-    monkeypatch.setattr(minibatch, "natural_step_and_grad", plain_step)
+    with at_call(minibatch, "natural_step_and_grad", 30):
+        assert main(["fit", wave, *FEW, *options]) == 130
     capsys.readouterr()
     run(capsys, "fit", wave, *FEW, *options, "--resume")
     assert run(capsys, "predict", "half", wave)[0] == whole
@@ -334,14 +314,13 @@ def test_demo_without_scikit_learn(here, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["svgp", "lsvgp", "rsvgp"])
-def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, monkeypatch, method):
+def test_resume_ends_where_an_uninterrupted_run_ends(wave, unplotted, capsys, method):
     few, other = [*FEW, "--steps", "30", "--method", method], "lsvgp" if method == "svgp" else "svgp"
     run(capsys, "fit", wave, *few, "--quiet", "--out", "whole")
-    stop_after(monkeypatch, 20)
-    assert main(["fit", wave, *few, "--quiet", "--out", "parts"]) == 130
+    with after_step(20):
+        assert main(["fit", wave, *few, "--quiet", "--out", "parts"]) == 130
     assert "after 20 steps is kept in parts/model.npz" in capsys.readouterr().err
     assert sorted(os.listdir("parts")) == ["checkpoint.npz", "metrics.json", "model.npz", "report.html"]
-    monkeypatch.setattr(Progress, "__call__", lambda *_: None)
     assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--covariance", "rbf"]) == 2
     assert "--resume" in (err := capsys.readouterr().err) and "Matern32 then, RBF now" in err
     assert main(["fit", wave, *few, "--quiet", "--out", "parts", "--resume", "--method", other]) == 2
@@ -357,25 +336,14 @@ def test_what_is_made_of_a_first_row_of_counts_is_in_the_report(here, unplotted,
     write_csv("counts.csv", "0,1,2", *rng.integers(0, 50, (3, 30)))
     out, err = run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3")
     assert "31 rows" in out and "note       counts.csv: the first line (0, 1, 2) is taken for a row of data" in err
+    assert run(capsys, "fit", "counts.csv", "--steps", "1", "--inducing", "3", "--quiet") == ("", "")
     err = run(capsys, "predict", "counts-fit", "counts.csv", "--header", "yes", "--out", "p.csv")[1]
     assert "wrote 30 predictions" in err and "note" not in err
 
 
-def stop_after(monkeypatch, steps):
-    """Ctrl-C after so many steps."""
-    original = Progress.__call__
-
-    def call(self, step, value, info):
-        original(self, step, value, info)
-        if step == steps:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Progress, "__call__", call)
-
-
-def test_ctrl_c_keeps_the_sgpr_so_far(wave, unplotted, capsys, monkeypatch):
-    stop_after(monkeypatch, 3)
-    assert main(["fit", wave, *FEW_SGPR, "--method", "sgpr", "--out", "out"]) == 130
+def test_ctrl_c_keeps_the_sgpr_so_far(wave, unplotted, capsys):
+    with after_step(3):
+        assert main(["fit", wave, *FEW_SGPR, "--method", "sgpr", "--out", "out"]) == 130
     out, err = capsys.readouterr()
     assert "interrupted" in err and "RMSE" in out and fs.load_fitted("out").model.inducing.shape == (12, 1)
 

@@ -14,22 +14,17 @@ import termios
 
 import numpy as np
 import pytest
+from cli_runs import run
 
 import fastsvgp as fs
 from fastsvgp import files
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import main
 from fastsvgp.cli.outputs import LOCK, default_folder
 from fastsvgp.cli.progress import Progress
 from fastsvgp.cli.task import Standardisation
 
+pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "6", "--inducing", "4", "--batch-size", "16", "--quiet"]
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "available", lambda: False)  # they take most of the time of a small fit
-    return tmp_path
 
 
 def write_table(path, rows, header="a,b,y"):
@@ -257,7 +252,8 @@ def test_a_machine_that_rounds_means_otherwise_goes_on_bitwise(interrupted, caps
 
 def test_a_checkpoint_of_an_earlier_version_goes_on_and_says_what_is_not_known(interrupted, capsys):
     fs.save("out/checkpoint.npz", fs.replace(fs.load("out/checkpoint.npz"), data=None, note=None))
-    assert "note       out/checkpoint.npz holds no digest of its data" in fit(capsys, "d.csv", "--out", "out", "--resume")
+    _, err = run(capsys, "fit", "d.csv", "--out", "out", "--resume", *FEW[:-1])
+    assert "note       out/checkpoint.npz holds no digest of its data" in err
 
 
 def test_a_checkpoint_that_fit_did_not_write_is_refused_in_one_message(interrupted, capsys):

@@ -5,9 +5,10 @@ import pathlib
 import numpy as np
 import pytest
 from cli_runs import results, run
+from interruptions import at_call
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots
+from fastsvgp.cli import main
 from fastsvgp.train import minibatch
 
 FEW = ["--layers", "2", "--inducing", "8", "--batch-size", "32", "--steps", "60"]
@@ -54,8 +55,7 @@ def test_fit_predict_and_plots(capsys):
         ("solvegp", "WhitenedOrthogonal", ["--orthogonal", "3"]),
     ],
 )
-def test_other_methods_and_classes_in_float32(capsys, monkeypatch, method, posterior, options):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_other_methods_and_classes_in_float32(unplotted, capsys, method, posterior, options):
     deep = ["--layers", "3", "--width", "2", *FEW[2:-1], "40", "--learning-rate", "0.03"]
     run(capsys, "fit", "kind.csv", *deep, "--method", method, *options, "--dtype", "float32", "--out", "out", "--quiet")
     model = fs.load_fitted("out").model
@@ -68,28 +68,17 @@ def test_other_methods_and_classes_in_float32(capsys, monkeypatch, method, poste
     assert run(capsys, "predict", "out", "kind.csv")[0].startswith("class,p(high),p(low),p(middle)")
 
 
-def test_one_layer_is_a_model_without_hidden_ones(capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_one_layer_is_a_model_without_hidden_ones(unplotted, capsys):
     run(capsys, "fit", "two.csv", *FEW[2:], "--layers", "1", "--method", "svgp", "--out", "one", "--quiet")
     run(capsys, "fit", "two.csv", *FEW[2:], "--method", "svgp", "--out", "none", "--quiet")
     assert run(capsys, "predict", "one", "two.csv") == run(capsys, "predict", "none", "two.csv")
 
 
-def test_resume_ends_where_an_uninterrupted_run_ends(capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys):
     few = ["fit", "two.csv", *FEW[:-1], "16", "--quiet"]
     run(capsys, *few, "--out", "whole")
-    plain, taken = minibatch.elbo_and_grad, []
-
-    def interrupted(*args, **named):
-        taken.append(1)
-        if len(taken) == 9:
-            raise KeyboardInterrupt
-        return plain(*args, **named)
-
-    monkeypatch.setattr(minibatch, "elbo_and_grad", interrupted)
-    assert main([*few, "--out", "half"]) == 130
-    monkeypatch.setattr(minibatch, "elbo_and_grad", plain)
+    with at_call(minibatch, "elbo_and_grad", 9):
+        assert main([*few, "--out", "half"]) == 130
     capsys.readouterr()
     for other, said in (
         (["--layers", "3"], "(8, 2), then (8, 2) then, (8, 2), then (8, 2), then (8, 2) now"),

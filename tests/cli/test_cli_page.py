@@ -10,10 +10,10 @@ import sys
 import numpy as np
 import pytest
 from cli_runs import results, run
+from interruptions import after_step
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots
-from fastsvgp.cli.progress import Progress
+from fastsvgp.cli import main
 
 FEW = ["--steps", "30", "--inducing", "12", "--batch-size", "32", "--learning-rate", "0.05", "--quiet"]
 AWKWARD = ["<script>alert(1)</script>", 'a"b', "x & y"]
@@ -54,17 +54,6 @@ class Page(html.parser.HTMLParser):
 
 def page_of(folder):
     return Page(pathlib.Path(folder, "report.html").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def unplotted(monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
 
 
 @pytest.fixture
@@ -155,16 +144,8 @@ def test_every_kind_of_model_has_a_page(here, unplotted, capsys, rng, name):
     assert said in page_of("out").text
 
 
-def test_the_page_of_an_interrupted_fit_says_so(awkward, unplotted, capsys, monkeypatch):
-    call = Progress.__call__
-
-    def stopped(self, step, value, info):
-        call(self, step, value, info)
-        if step == 20:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Progress, "__call__", stopped)
+def test_the_page_of_an_interrupted_fit_says_so(awkward, unplotted, capsys):
+    with after_step(20):
         assert main(["fit", awkward, *FEW, "--out", "out"]) == 130
     assert "The training was interrupted after 20 steps" in page_of("out").text
     run(capsys, "fit", awkward, *FEW, "--out", "out", "--resume")

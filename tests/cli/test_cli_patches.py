@@ -6,9 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 from cli_runs import results, run
+from interruptions import after_step
 
 import fastsvgp as fs
-from fastsvgp.cli import images, main, plots
+from fastsvgp.cli import images, main
 from fastsvgp.cli.arguments import parser
 from fastsvgp.cli.task import Standardisation
 
@@ -75,8 +76,7 @@ def test_a_model_starts_with_differences_of_variance_one(rng):
     assert images.covariance(np.ones((8, 9)), fs.RBF, args, rng).patch_covariance.variance == 1
 
 
-def test_every_layout_is_the_same_fit(capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_every_layout_is_the_same_fit(unplotted, capsys):
     few = [*FEW[:-1], "6", "--likelihood", "bernoulli-probit", "--quiet"]
     found = []
     for out, *given in (("a", "images.npz"), ("b", "images.npy", "--target-file", "kinds.csv"),
@@ -96,8 +96,7 @@ def test_every_layout_is_the_same_fit(capsys, monkeypatch):
         ("odvgp", "DecoupledWeights", []),
     ],
 )
-def test_every_method(capsys, monkeypatch, method, posterior, options):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_every_method(unplotted, capsys, method, posterior, options):
     given = ["--method", method, "--dtype", "float32", "--out", "out", "--quiet", *options]
     run(capsys, "fit", "images.npz", *FEW[:-1], "5", *given)
     model = fs.load_fitted("out").model
@@ -106,8 +105,7 @@ def test_every_method(capsys, monkeypatch, method, posterior, options):
     assert np.isfinite(results("out")["test"]["model"]["nlpd"])
 
 
-def test_channels_squares_and_resuming(capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_channels_squares_and_resuming(unplotted, capsys):
     few = [*FEW[:-1], "4", "--quiet", "--out"]
     run(capsys, "fit", "colour.npz", *few, "colour")
     fitted = fs.load_fitted("colour")
@@ -120,20 +118,9 @@ def test_channels_squares_and_resuming(capsys, monkeypatch):
     assert main(["predict", "plain", "colour.npz"]) == 2
     assert "shape (rows, columns), got float64 of shape (60, 3, 3, 2)" in capsys.readouterr().err
 
-    plain = fs.fit
     few = ["fit", "square.npz", *FEW[:-1], "6", "--quiet", "--out", "half"]
-
-    def interrupted(*args, callback, **named):
-        def stopping(step, value, info):
-            callback(step, value, info)
-            if step == 3:
-                raise KeyboardInterrupt
-
-        return plain(*args, callback=stopping, **named)
-
-    monkeypatch.setattr(fs, "fit", interrupted)
-    assert main(few) == 130
-    monkeypatch.setattr(fs, "fit", plain)
+    with after_step(3):
+        assert main(few) == 130
     capsys.readouterr()
     assert main([*few, "--resume", "--stride", "2"]) == 2
     assert "(3, 3, 1, 2, 2, 1) then, (3, 3, 1, 2, 2, 2) now" in capsys.readouterr().err

@@ -6,9 +6,10 @@ import signal
 import numpy as np
 import pytest
 from cli_runs import results, run
+from interruptions import at_call
 
 import fastsvgp as fs
-from fastsvgp.cli import main, plots, qsgp
+from fastsvgp.cli import main, qsgp
 from fastsvgp.train import sampled
 
 FEW = ["--method", "qsgp", "--features", "600", "--basis-batch", "100", "--batch-size", "32", "--steps", "60"]
@@ -46,8 +47,7 @@ def test_fit_predict_and_plots(capsys):
 
 
 @pytest.mark.parametrize("file, likelihood", [("kind.csv", "BernoulliProbit"), ("calls.csv", "Poisson")])
-def test_other_likelihoods_in_float32(capsys, monkeypatch, file, likelihood):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_other_likelihoods_in_float32(unplotted, capsys, file, likelihood):
     run(capsys, "fit", file, *FEW, "--dense-columns", "2", "--dtype", "float32", "--out", "out", "--quiet")
     model = fs.load_fitted("out").model
     assert type(model.likelihood).__name__ == likelihood and model.posterior.columns.shape == (600, 2)
@@ -57,21 +57,11 @@ def test_other_likelihoods_in_float32(capsys, monkeypatch, file, likelihood):
 
 
 @pytest.mark.parametrize("options", [[], ["--learn-hyperparameters"]])
-def test_resume_ends_where_an_uninterrupted_run_ends(capsys, monkeypatch, options):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_resume_ends_where_an_uninterrupted_run_ends(unplotted, capsys, monkeypatch, options):
     run(capsys, "fit", "wave.csv", *FEW, *options, "--quiet", "--out", "whole")
-    plain, taken = sampled.sampled_bound_and_grad, []
-
-    def interrupted(*args, **named):
-        taken.append(1)
-        if len(taken) == 31:
-            raise KeyboardInterrupt
-        return plain(*args, **named)
-
-    monkeypatch.setattr(sampled, "sampled_bound_and_grad", interrupted)
     half = ["fit", "wave.csv", *FEW, *options, "--quiet", "--out", "half"]
-    assert main(half) == 130
-    monkeypatch.setattr(sampled, "sampled_bound_and_grad", plain)
+    with at_call(sampled, "sampled_bound_and_grad", 31):
+        assert main(half) == 130
     monkeypatch.setattr(qsgp, "hyperparameters", None)  # those of the checkpoint are taken
     capsys.readouterr()
     assert main([*half, "--resume", "--features", "602"]) == 2
@@ -98,8 +88,7 @@ def test_one_interrupt_ends_the_search_for_hyperparameters_too(monkeypatch, file
     assert not pathlib.Path("out").exists()
 
 
-def test_learning_hyperparameters_moves_them_late(capsys, monkeypatch):
-    monkeypatch.setattr(plots, "available", lambda: False)
+def test_learning_hyperparameters_moves_them_late(unplotted, capsys):
     variances = {}
     for name, options in (("kept", []), ("learned", ["--learn-hyperparameters"])):
         _, err = run(capsys, "fit", "wave.csv", *FEW, *options, "--out", name)

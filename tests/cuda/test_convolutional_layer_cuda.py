@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from device_models import Copies, assert_same, check_bound, moved
 from feature_map_problems import problem
 from posterior_problems import JITTER
-from test_bounds_cuda import Copies, assert_same, check_bound, moved
 
 import fastsvgp as fs
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from deep_problems import B, draws_for, problem
+from device_models import Copies, assert_same, check_bound, moved
 from posterior_problems import JITTER
-from test_bounds_cuda import Copies, assert_same, check_bound, moved
 
 import fastsvgp as fs
 from fastsvgp.errors import NotPositiveDefinite

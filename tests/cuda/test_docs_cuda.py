@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from device_models import assert_same
 from readme import ROOT, run
-from test_bounds_cuda import assert_same
 
 import fastsvgp as fs
 

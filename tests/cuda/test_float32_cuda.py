@@ -7,8 +7,8 @@ import contextlib
 
 import numpy as np
 import pytest
+from device_models import COVARIANCES, LIKELIHOODS, MEANS, TARGETS, B, Copies, D, model_of_row, moved, small_model
 from posterior_problems import ROWS
-from test_bounds_cuda import COVARIANCES, LIKELIHOODS, MEANS, TARGETS, B, Copies, D, model_of_row, moved, small_model
 
 import fastsvgp as fs
 

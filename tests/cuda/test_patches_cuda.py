@@ -7,7 +7,7 @@ import patches_problems as problems
 import pytest
 from cuda_host import cupy_on_host
 from cuda_host.emulated import emulated
-from test_bounds_cuda import check_bound, moved
+from device_models import check_bound, moved
 from test_float32_cuda import check as check_float32
 
 import fastsvgp as fs

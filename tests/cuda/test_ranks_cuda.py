@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_bounds_cuda import B, Copies, D, assert_same, moved, small_model
+from device_models import B, Copies, D, assert_same, moved, small_model
 
 import fastsvgp as fs
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from device_models import LIKELIHOODS, TARGETS, B, Copies, D, assert_same, f8, moved, small_model
 from gp_problems import lower_factor
-from test_bounds_cuda import LIKELIHOODS, TARGETS, B, Copies, D, assert_same, f8, moved, small_model
 
 import fastsvgp as fs
 from fastsvgp.kernels.cuda import loader
@@ -87,14 +87,44 @@ def test_collapsed(gpu, rng, sets, outputs):
         sgpr = fs.OrthogonalSGPR(model.covariance, pair, f8(0.3), **q)
     here = sgpr, rng.standard_normal((B, D)), missing(rng.standard_normal((B, *outputs)), w)
     there, there_w = moved(gpu, *here), gpu.there(w)
-    value, grad = fs.collapsed_bound_and_grad(*here, weights=w)
-    with Copies(gpu, 1):
-        found, bars = fs.collapsed_bound_and_grad(*there, weights=there_w)
-    assert found == pytest.approx(value, rel=1e-10)
-    assert_same(bars, grad)
+    for bound in (fs.collapsed_bound_and_grad, fs.tighter_bound_and_grad)[: 3 - sets]:
+        value, grad = bound(*here, weights=w)
+        with Copies(gpu, 1):
+            found, bars = bound(*there, weights=there_w)
+        assert found == pytest.approx(value, rel=1e-10)
+        assert_same(bars, grad)
     with Copies(gpu, 1):
         best = fs.optimal_svgp(*there, weights=there_w)
     assert_same(best, fs.optimal_svgp(*here, weights=w), 1e-9)
+
+
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_rows_that_are_left_out_have_no_inputs(gpu, rng, outputs):
+    """And a row that counts is looked at, as on the CPU; no copy to the host is made for either."""
+    w = weights_for(rng, B)
+    here = small_model(rng, outputs), missing(rng.standard_normal((B, D)), w), missing(rng.standard_normal((B, *outputs)), w)
+    there, there_w = moved(gpu, *here), gpu.there(w)
+    value, grad, X_bar = fs.elbo_and_grad(*here, weights=w, inputs=True)
+    with Copies(gpu, 1):
+        found, *bars = fs.elbo_and_grad(*there, weights=there_w, inputs=True)
+    assert found == pytest.approx(value, rel=1e-10)
+    assert_same(tuple(bars), (grad, X_bar))
+    with Copies(gpu, 2):
+        ours, _ = fs.natural_step(*there, weights=there_w, step_size=0.4)
+    assert_same(ours.posterior, fs.natural_step(*here, weights=w, step_size=0.4)[0].posterior, 1e-9)
+    sgpr = fs.SGPR(here[0].covariance, here[0].inducing, f8(0.3))
+    value, grad = fs.collapsed_bound_and_grad(sgpr, *here[1:], weights=w)
+    with Copies(gpu, 1):
+        found, bars = fs.collapsed_bound_and_grad(fs.to_device(sgpr), *there[1:], weights=there_w)
+    assert found == pytest.approx(value, rel=1e-10)
+    assert_same(bars, grad)
+    trained, info = fs.fit(sgpr, *here[1:], weights=w, steps=3)
+    _, other = fs.fit(fs.to_device(sgpr), *there[1:], weights=there_w, steps=3)
+    np.testing.assert_allclose(other.values, info.values, rtol=1e-8)
+    X = here[1].copy()
+    X[np.flatnonzero(w)[0], 1] = np.inf
+    left, right = errors_of(here[0], X, here[2], w), errors_of(*moved(gpu, here[0], X, here[2]), there_w)
+    assert left == right and "`X` contains inf" in left
 
 
 def test_without_weights_the_launches_of_before(gpu, rng, monkeypatch):

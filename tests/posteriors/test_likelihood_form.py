@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from derivatives import assert_gradient
 from oracles import gp, inverse_free
+from posterior_problems import LIKELIHOODS
 
 import fastsvgp as fs
 
@@ -43,15 +44,6 @@ def same_q(model, jitter):
     L = np.linalg.cholesky(Kuu)
     whitened = fs.Whitened(mean=np.linalg.solve(L, m.T).T, scale_tril=np.linalg.solve(L, W))
     return [fs.replace(model, posterior=p) for p in (whitened, fs.Marginal(mean=m, scale_tril=W))]
-
-
-LIKELIHOODS = [
-    (fs.Gaussian(variance=0.2), None, lambda rng, N: rng.standard_normal(N)),
-    (fs.Gaussian(variance=0.2), 2, lambda rng, N: rng.standard_normal((N, 2))),
-    (fs.BernoulliLogit(), None, lambda rng, N: rng.integers(0, 2, N)),
-    (fs.Poisson(), 1, lambda rng, N: rng.poisson(1.0, (N, 1))),
-    (fs.RobustMax(num_classes=3), 3, lambda rng, N: rng.integers(0, 3, N)),
-]
 
 
 @each_form

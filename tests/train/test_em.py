@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from interruptions import at_call
 
 import fastsvgp as fs
 from fastsvgp.train import em as module
@@ -149,16 +150,8 @@ def test_callbacks_and_interrupts_end_it_after_whole_rounds(rng, monkeypatch):
     found, info = fs.em(model, X, y, rounds=9, tolerance=0.0, callback=lambda *a: told.append(a) or len(told) == 2)
     assert info.reason == "callback" and info.steps == 2 and [t[0] for t in told] == [1, 2]
     assert told[-1][1] == info.values[-1] and told[-1][2].model is found
-    plain, calls = module.natural_steps, []
-
-    def interrupted(*args, **options):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return plain(*args, **options)
-
-    monkeypatch.setattr(module, "natural_steps", interrupted)
-    same, info = fs.em(model, X, y, rounds=9, tolerance=0.0)
+    with at_call(module, "natural_steps", 3):
+        same, info = fs.em(model, X, y, rounds=9, tolerance=0.0)
     assert info.interrupted and info.steps == 2
     assert fs.elbo(same, X, y) == fs.elbo(found, X, y)
 

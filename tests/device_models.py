@@ -1,0 +1,101 @@
+"""Models on a device beside the same on the CPU, and what their results are compared by.
+
+Without a GPU the device is the host: see ``cuda_host.cupy_on_host``.
+"""
+
+import numpy as np
+import pytest
+from cuda_host import cupy_on_host
+from posterior_problems import JITTER, in_model
+
+import fastsvgp as fs
+from fastsvgp.errors import NotPositiveDefinite
+
+M, B, D = 17, 65, 3
+f8 = np.float64
+TARGETS = {
+    "real": lambda rng, shape: rng.standard_normal(shape),
+    "labels": lambda rng, shape: rng.integers(0, 2, shape),
+    "counts": lambda rng, shape: rng.integers(0, 6, shape),
+    "classes": lambda rng, shape: rng.integers(0, 3, B),
+}
+LIKELIHOODS = [
+    (fs.Gaussian(f8(0.3)), "real", ()), (fs.Gaussian(f8(0.3)), "real", (2,)), (fs.BernoulliProbit(), "labels", ()),
+    (fs.BernoulliLogit(), "labels", (2,)), (fs.Laplace(f8(0.4)), "real", ()), (fs.StudentT(f8(0.4)), "real", ()),
+    (fs.Poisson(), "counts", ()), (fs.RobustMax(num_classes=3), "classes", (3,)), (fs.Softmax(num_classes=3), "classes", (3,)),
+]  # fmt: skip
+COVARIANCES = [
+    fs.Matern12(f8(1.3), f8(0.8)),
+    fs.Matern32(f8(1.3), np.ones(D)) + fs.Linear(np.ones(D)) + fs.Constant(f8(0.3)),
+    fs.Matern52(f8(1.0), np.ones(D)) * fs.Linear(f8(0.7)),
+]
+MEANS = [fs.ZeroMean(), fs.ConstantMean(f8(0.3)), fs.LinearMean(np.ones(D), f8(0.2))]
+
+
+def small_model(rng, outputs=(), posterior=fs.Whitened, **fields):
+    W = np.tril(0.1 * rng.standard_normal((*outputs, M, M))) + np.eye(M)
+    defaults = {
+        "covariance": fs.RBF(f8(1.3), np.array([0.8, 1.1, 1.4])),
+        "inducing": rng.standard_normal((M, D)),
+        "posterior": posterior(0.3 * rng.standard_normal((*outputs, M)), W),
+        "likelihood": fs.Gaussian(f8(0.3)),
+    }
+    return fs.SVGP(**defaults | fields)
+
+
+def assert_same(there, here, tolerance=1e-10):
+    """A record or a tuple of arrays from the device against those from the CPU."""
+    if isinstance(here, tuple):
+        for one, other in zip(there, here, strict=True):
+            assert_same(one, other, tolerance)
+        return
+    if not hasattr(here, "_record_fields"):
+        there, here = [("", "", there)], [("", "", here)]
+    for (path, _, one), (_, _, other) in zip(*(x if isinstance(x, list) else fs.leaves(x) for x in (there, here)), strict=True):
+        assert (one is None) is (other is None), path
+        if other is not None:
+            assert hasattr(one, "__cuda_array_interface__") and one.shape == np.shape(other) and one.dtype == other.dtype, path
+            assert np.abs(one.get() - other).max(initial=0) <= tolerance * max(1, np.abs(other).max(initial=0)), path
+
+
+class Copies:
+    """Asserts how many copies to the host a block makes; a real device does not count."""
+
+    def __init__(self, gpu, number):
+        self.counts, self.number = gpu.cupy is cupy_on_host.cupy, number
+
+    def __enter__(self):
+        self.before = cupy_on_host.copies.to_host
+
+    def __exit__(self, kind, *_):
+        if kind is None and self.counts:
+            assert cupy_on_host.copies.to_host - self.before == self.number
+
+
+def moved(gpu, model, *arrays):
+    return fs.to_device(model), *map(gpu.there, arrays)
+
+
+def check_bound(gpu, bound, here, there, **settings):
+    """The value and what comes with it: the gradient, and with ``inputs`` that in X."""
+    value, *bars = bound(*here, **settings)
+    with Copies(gpu, 1):
+        other_value, *other_bars = bound(*there, **settings)
+    assert type(other_value) is float and abs(other_value - value) <= 1e-10 * max(1, abs(value))
+    assert_same(tuple(other_bars), tuple(bars))
+
+
+def model_of_row(rng, name, outputs=(), jitter=JITTER):
+    """A model with the posterior of a row, and what a bound of it is asked for."""
+    model, random = in_model(rng, name, small_model(rng), outputs, jitter)
+    return model, {"jitter": jitter, **{quantity: 4 for quantity in random}, **({"rng": 1} if random else {})}
+
+
+def errors(function, here, there):
+    """The messages that the two sides raise."""
+    messages = []
+    for arguments in (here, there):
+        with pytest.raises((ValueError, TypeError, NotPositiveDefinite)) as caught:
+            function(*arguments)
+        messages.append((type(caught.value), str(caught.value)))
+    return messages
