@@ -67,6 +67,15 @@ def test_draws_that_are_given_belong_to_the_rows_that_are(rng, rows):
         on_ranks(3, lambda group: fs.elbo(model, X, Y, draws=tuple(one[:, :-1] for one in draws), group=group))
 
 
+def test_float32_stays_float32(rng):
+    model, X, Y = problem(rng)
+    model, X, Y = fs.tree_map(np.float32, model), X.astype(np.float32), Y.astype(np.float32)
+    options = {"rng": 4, "num_data": 2.5 * N, "jitter": JITTER}
+    expected = fs.elbo_and_grad(model, X, Y, **options)
+    found = on_ranks(3, lambda group: fs.elbo_and_grad(model, X, Y, group=group, **options))
+    assert_same_on_all_and_close(found, expected, 1e-4)
+
+
 def test_weights_that_leave_out_all_rows_of_a_part(rng):
     model, X, Y = problem(rng)
     weights = np.r_[np.zeros(9), np.ones(N - 9)]
