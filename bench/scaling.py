@@ -15,15 +15,17 @@ import json
 import math
 import os
 import pathlib
-import platform
 import shutil
 import subprocess
 import sys
 import time
 
+import report
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-SIZES, RANKS, FAR = ((1000, 1000), (1000, 2000), (1000, 4000), (512, 4096)), (1, 2, 4), (8, 32, 128, 512, 1024)
+SIZES = (1000, 1000), (1000, 2000), (1000, 4000), (512, 2048), (512, 4096)
+RANKS, FAR = (1, 2, 4), (8, 32, 128, 512, 1024)
 STEPS, WARM = 12, 3
 NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}  # alpha, bytes a second: assumed
 
@@ -147,6 +149,16 @@ def tables(rows):
         what = f"| {row['M']} | {row['B']} | {row['ranks']}"
         yield f"{what} | {parts} | {100 * share:.1f} % | {guess} | {gain:.2f} | {gain / row['ranks']:.2f} |"
     yield ""
+    yield "Measured, where rows grow with the ranks (weak scaling): the time of one rank with its rows over that of all ranks."
+    yield ""
+    yield "| M | rows a rank | ranks | one rank ms | all ms | efficiency |"
+    yield "|---|---|---|---|---|---|"
+    for row in rows:
+        one = alone.get((row["M"], row["B"] // row["ranks"]))
+        if one is not None and 1 < row["ranks"] <= os.cpu_count():
+            each = f"{row['B'] // row['ranks']} | {row['ranks']} | {1e3 * one['step']:.2f} | {1e3 * row['step']:.2f}"
+            yield f"| {row['M']} | {each} | {one['step'] / row['step']:.2f} |"
+    yield ""
     yield "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank over that of R with R B"
     yield "rows; the rate is measured, and so is the network of this host; the others are assumed."
     yield ""
@@ -174,9 +186,10 @@ def main():
     lines = [
         "# scaling",
         "",
-        f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}; one thread a rank, all on one host.",
-        "Made by `python bench/scaling.py`. More ranks than cores share them, and wait for one another.",
-        f"Load average at the end, these ranks included: {os.getloadavg()[0]:.2f}.",
+        report.header("python bench/scaling.py", (*report.PACKAGES, "mpi4py", "mpich"), blas=report.computing()),
+        "",
+        "One thread a rank, all on one host; more ranks than cores share them, and wait for one another. Load average at the "
+        f"end, these ranks included: {os.getloadavg()[0]:.2f}.",
         "",
         *tables(rows),
     ]
