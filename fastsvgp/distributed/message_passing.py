@@ -1,9 +1,12 @@
 """Ranks that are processes, on one machine or several, by MPI."""
 
+import time
+
 from .hosts import affinity, share_cores
 from .one_process import checked_rows
 
 PIP = 'pip install "fastsvgp[mpi]"'
+POLL = 0.01  # seconds
 
 
 class MPIGroup:
@@ -34,6 +37,12 @@ class MPIGroup:
     def on_host(self, value):
         """The values of all ranks of this host, in their order."""
         return self._host.allgather(value)
+
+    def wait_on_host(self):
+        """Until all ranks of this host have come, without a processor: MPI itself would use one, which others may want."""
+        here = self._host.Ibarrier()
+        while not here.Test():
+            time.sleep(POLL)
 
     def abort(self, code=1):
         """End the processes of all ranks."""

@@ -197,12 +197,12 @@ class RankRecorder(Recorder):
     def _compile(self):
         """Have the first rank of each host compile what a step takes, while others wait: they then find it in the cache."""
         group = self._session.group
-        if not hasattr(group, "on_host") or group.local_size == 1:
+        if not hasattr(group, "wait_on_host") or group.local_size == 1:
             return
         if group.local_rank == 0:
             with contextlib.suppress(Exception):  # what is wrong the first step tells, on all ranks
                 self._steps.rehearse()
-        group.on_host(None)
+        group.wait_on_host()
 
     def _train(self):
         session, total = self._session, self._plan.steps

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import fastsvgp as fs
 from fastsvgp.ranks import Placed
 from fastsvgp.team import Team
 from fastsvgp.train import checkpoints
+from fastsvgp.train.minibatch import MinibatchSteps
 
 N, D, M = 53, 2, 6
 
@@ -372,3 +374,27 @@ def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
     with contextlib.suppress(FileNotFoundError):
         on_ranks(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
     assert os.listdir(tmp_path) == ["state.npz"]
+
+
+def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    seen, plain, here = [], MinibatchSteps.rehearse, threading.Barrier(3)
+
+    class OnHost:
+        def __init__(self, group):
+            self.group, self.rank, self.size, self.rows = group, group.rank, group.size, group.rows
+            self.local_rank, self.local_size, self.sum, self.broadcast = group.rank, group.size, group.sum, group.broadcast
+
+        def wait_on_host(self):
+            here.wait()
+            seen.append("begin")
+
+    def rehearse(self):
+        seen.append("compile")
+        plain(self)
+        seen.append("compiled")
+
+    monkeypatch.setattr(MinibatchSteps, "rehearse", rehearse)
+    found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=3, batch_size=17, rng=0, group=OnHost(group)))
+    assert seen == ["compile", "compiled", *["begin"] * 3]
+    assert distance(found[0][0], fs.fit(model, X, Y, steps=3, batch_size=17, rng=0)[0]) < 1e-12
