@@ -10,7 +10,8 @@ R = TypeVar("R")
 
 OFFERED = (
     "elbo", "elbo_and_grad", "data_term_and_grad", "kl_term_and_grad", "likelihood_direction", "collapsed_bound",
-    "collapsed_bound_and_grad", "optimal_svgp", "predict_f", "predict_y", "predict_log_density", "predict_cdf",
+    "collapsed_bound_and_grad", "optimal_svgp", "tighter_bound", "tighter_bound_and_grad",
+    "predict_f", "predict_y", "predict_log_density", "predict_cdf",
     "predict_quantiles", "sample_f", "predict_f_and_vjp",
     "natural_step", "natural_step_and_grad", "natural_steps", "refresh_inverse", "convert",
     "site_bound", "site_bound_and_grad", "site_bound_terms", "tied", "dual_parameters", "leave_one_out", "em", "fit",

@@ -7,6 +7,7 @@ so value and gradient of the bound are the sums of those of the ranks.
 import functools
 import numbers
 import zlib
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,6 +51,15 @@ def summed_gradient(share, value, grad):
     return value, put(grad, {path: number for (path, _), number in zip(found, numbers_, strict=True)})
 
 
+def summed_natural(share, layer, value, negative):
+    """The bound and the count over all ranks; the sums of the pass take in those of the others."""
+    sums = layer.natural_sums()
+    value, negative, *totals = share.exchange([value, float(negative), *sums])
+    for ours, total in zip(sums, totals, strict=True):
+        ours[...] = total
+    return value, int(negative)
+
+
 def put(tree, values, prefix=""):
     """A record with other leaves at these paths."""
     if isinstance(tree, tuple):
@@ -83,6 +93,22 @@ def of_natural_step(q):
     return Packing([("real", ()), ("real", ()), ("real", (P, M)), ("tril", (P, M, M))])
 
 
+class Place(NamedTuple):
+    """Which rows a rank has in a call: ``rows``, a slice or increasing numbers, among ``count`` of all ranks.
+
+    own : whether what is given by rows is of these alone
+    """
+
+    count: int
+    rows: Any
+    own: bool = False
+
+
+def place(num_data):
+    """The ``Place`` of the rows of a call; None where they are all."""
+    return num_data.place if isinstance(num_data, Share) else None
+
+
 # --- calls with a group -------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +118,7 @@ class Placed:
     pending : what this rank has to tell the others at the next sum, in place of computing; None for nothing
     fingerprint : of the state that the step began with
     locate : function of a ``BadEntry``, which has it name the row of the data
+    place : the ``Place`` of the rows of a call
 
     All steps of a training make the same calls, each with sums of the same lengths. So a rank that fails between two of them
     knows how long the others' next sum is: that of the call which would be next, or of the first one of a step, whose length the
@@ -103,6 +130,7 @@ class Placed:
     def __init__(self, group):
         self.team = Team.of(group)
         self.group, self.scale, self.pending, self.fingerprint, self.locate = group, 1.0, None, None, None
+        self.place = None
         self._step, self._call, self._lengths = -1, 0, []  # steps begun, calls summed in this one, lengths of their first sums
         self._opened = False  # whether the sum of words alone, with which the next call may begin, is done
 
@@ -127,13 +155,19 @@ class Placed:
 
         Share(self.team, [packing], opened).exchange([np.zeros(packing.size)], error)
 
-    def call(self, packings, compute):
-        """``compute(share)``, as ``Team.call``, where ranks have agreed at the start; tells what is pending."""
-        due, at = packings(), self._call
-        self._lengths[at : at + 1] = [due[0].size]
+    def _begin_call(self, length):
+        """Which call of the step this is, whose first sum has this length."""
+        at = self._call
+        self._lengths[at : at + 1] = [length]
         if self._step in (0, 1):
             self._opened = False
             self.tell(self.pending)
+        return at
+
+    def call(self, packings, compute):
+        """``compute(share)``, as ``Team.call``, where ranks have agreed at the start; tells what is pending."""
+        due = packings()
+        at = self._begin_call(due[0].size)
 
         def unless_pending(share):
             if self.pending is not None:
@@ -145,15 +179,34 @@ class Placed:
 
         return self.team.run(due, unless_pending, summed)
 
+    def looks(self, compute):
+        """``compute()``, amid which all ranks call ``total`` as often as they decide alike, once at least.
 
-def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, **options):
+        That is a call of the step, but for one before the first bound of a training, which no other step has.
+        """
+        at = self._begin_call(NUMBER.size)
+        result = compute()
+        self._call, self._opened = at + (at > 0), False
+        return result
+
+    def total(self, value):
+        """The sum of a number over the ranks."""
+        return Share(self.team, [NUMBER]).exchange([value])[0]
+
+
+def bound(
+    group, function, model, X, Y, wrt=None, *, packings, role="num_data", num_data=None, weights=None, rng=None, drawing=False,
+    draws=None, **options,
+):  # fmt: skip
     """``function(model, X, Y, ...)``, a public one that takes a ``Share`` for the argument ``role``, on all ranks of a group.
 
     packings : function without arguments: those of the sums that are due
+    drawing : whether the function draws numbers for each row, unless they are given as ``draws``
     """
     placed = isinstance(group, Placed)
     team = group.team if placed else Team.of(group)  # which refuses a group amid a training
-    own = not placed and group.rows == "own" and num_data is not None
+    drawing = drawing and draws is None
+    own = not placed and group.rows == "own" and (num_data is not None or drawing)
     more = {name: value for name, value in options.items() if value is not None}
 
     def facts():
@@ -161,24 +214,28 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
         found |= {path: [kind, list(np.shape(value))] for path, kind, value in leaves(model) if value is not None}
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
-        return found | _of_data(group, X, Y, weights) | {"counts": own}
+        return found | _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
 
     def compute(share):
         seed = rng
-        if not placed and any(name in more for name in getattr(getattr(model, "posterior", None), "random_quantities", ())):
+        quantities = getattr(getattr(model, "posterior", None), "random_quantities", ())
+        if not placed and (drawing or any(name in more for name in quantities)):
             seed = common_seed(team, rng)
         share.fingerprint = _fingerprint(group.fingerprint if placed else None, model, (num_data, seed, options))
         if placed:
-            share.scale = group.scale
+            share.scale, share.place = group.scale, group.place
             try:
                 return function(model, X, Y, **named(share, weights, seed))
             except BadEntry as error:
                 if group.locate is not None and not told(error):
                     group.locate(error)
                 raise
-        locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
-        count = share.exchange([float(len(x))])[0] if own else len(X)
-        share.scale = check.data_scale(num_data, int(count))
+        rows, locate, x, y, w = rows_of(group, X, Y, weights, options.get("inputs", False))
+        share.place = Place(len(X), rows, own=group.rows == "own")
+        if own:
+            ends = np.cumsum([0, *share.exchange([np.eye(team.size)[team.rank] * len(x)])[0].astype(int)])
+            share.place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
+        share.scale = check.data_scale(num_data, int(share.place.count))
         try:
             return function(model, x, y, **named(share, w, seed))
         except BadEntry as error:
@@ -188,11 +245,13 @@ def bound(group, function, model, X, Y, wrt=None, *, packings, role="num_data", 
 
     def named(share, w, seed):
         random = {"rng": seed} if role == "num_data" else {}
+        random |= {} if draws is None else {"draws": draws}
         return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
 
     if placed:
         return group.call(packings, compute)
-    return team.call(facts, lambda: ([NUMBER] if own else []) + packings(), compute)
+    lengths = [Packing([("real", (team.size,))])] if own else []
+    return team.call(facts, lambda: lengths + packings(), compute)
 
 
 def common_seed(team, rng):
@@ -213,15 +272,15 @@ def _of_data(group, X, Y, weights):
 
 
 def rows_of(group, X, Y, weights, inputs=False):
-    """``(locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
+    """``(rows, locate, X, Y, weights)`` of this rank: all that came, or the part of it that is this rank's.
 
-    ``locate`` has a ``BadEntry`` name the row of what came. Where some part holds no row that counts, and nobody wants the
-    gradient in ``inputs``, the rows that count are parted.
+    ``rows`` are a slice of what came, or row numbers; ``locate`` has a ``BadEntry`` name the row of what came. Where some part
+    holds no row that counts, and nobody wants the gradient in ``inputs``, the rows that count are parted.
     """
     if group.rows == "own":
         if len(X) == 0:
             raise ValueError(f'rank {group.rank} has no rows: with rows="own" each rank needs at least one; use fewer ranks')
-        return lambda error: None, X, Y, weights
+        return slice(None), lambda error: None, X, Y, weights
     if len(X) != len(Y):
         raise ValueError(f"`X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
     if len(X) < group.size:
@@ -240,7 +299,7 @@ def rows_of(group, X, Y, weights, inputs=False):
             row = error.index[0]
             error.index = (int(start + row if isinstance(rows, slice) else rows[row]), *error.index[1:])
 
-    return locate, X[rows], Y[rows], None if weights is None else weights[rows]
+    return rows, locate, X[rows], Y[rows], None if weights is None else weights[rows]
 
 
 def on_host(array):

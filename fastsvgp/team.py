@@ -216,11 +216,12 @@ class Share:
     """The part that a rank has in a call: stands where ``num_data`` does.
 
     scale : the factor of its data term; kl : its part of the KL term; due : the ``Packing`` of each sum to come; summed : called
-    when none is left; fingerprint : of what all ranks must have alike
+    when none is left; fingerprint : of what all ranks must have alike; place : a ``Place``, which of the rows of all it has
     """
 
     def __init__(self, team, due, summed=lambda: None):
         self.team, self.due, self.summed, self.scale, self.kl, self.fingerprint = team, due, summed, 1.0, 1.0 / team.size, 0
+        self.place = None
 
     def exchange(self, values, error=None):
         """The sum of ``values`` over the ranks, as ``Packing.unpack`` gives them; with an ``error`` zeros, and what it says."""

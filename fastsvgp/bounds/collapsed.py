@@ -121,7 +121,8 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None,
     weights : (N,) array, optional
         How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one covariance of q(u).
     group : group of ``fs.distributed``, optional
-        For an SGPR. As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient.
+        As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient. For an OrthogonalSGPR the
+        value comes with the second one, so that ``collapsed_bound`` has it too.
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate; default all.
 

@@ -30,14 +30,20 @@ and it costs 14 M^2 N flops for M2 = M where that costs 16.
 With weights of the data, W = diag(w), each sum over data takes them: G = Lam W Lam', b = Lam W y', c = Lam W e', sum w e^2,
 sum w kff, sum w for N. So Lam_bar = beta (m e + Delta Lam) W, kff_bar = -beta w / 2, and C = Lam_bar Lam' = beta (m c' + Delta G)
 again.
+
+On R ranks each has some of the rows. A first sum makes G and b those of all rows, and so R, S, m and W_v on every rank. Then the
+bound, C, m_v_bar and noise_bar are linear in what is left of the rows, sum w e^2, sum w kff, sum w and c: a rank takes its own of
+these, 1 / R of all else (tr G, tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s - tr B_ss^-1), and a second sum makes value and
+gradient whole. No square of y is summed, from which m' b would be taken off again.
 """
 
 from typing import Any
 
 import numpy as np
 
-from .. import check, kernels, models
+from .. import check, kernels, models, ranks
 from ..inducing import naming_repeated
+from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
 from ..posteriors import WhitenedOrthogonal
@@ -79,25 +85,35 @@ class OrthogonalSGPR:
     mean: Any = None
 
 
-def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None) -> float:
-    """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M."""
+@verdicts.retried
+def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
+    """Of ``OrthogonalSGPR``: (trsm and syrk) 8 M^2 N flops for M2 = M. With a ``group`` two sums, the second of a number."""
+    if group is not None and not isinstance(group, ranks.Share):
+        return _on_ranks(group, collapsed_bound, sgpr, X, Y, jitter, weights, lambda: ranks.NUMBER)
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    return check.result(_State(sgpr, X, Y, jitter, weights).value, sgpr)
+    return ranks.summed(group, check.result(_State(sgpr, X, Y, jitter, weights, group).value, sgpr))
 
 
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None) -> tuple[float, OrthogonalSGPR]:
+@verdicts.retried
+def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None) -> tuple[float, OrthogonalSGPR]:
     """Of ``OrthogonalSGPR``: 14 M^2 N + 29 M^3 flops for M2 = M; two (M + M2, N) arrays beside the covariance block."""
+    if group is not None and not isinstance(group, ranks.Share):
+        last = lambda: ranks.of_gradient(sgpr, wrt)  # noqa: E731
+        return _on_ranks(group, collapsed_bound_and_grad, sgpr, X, Y, jitter, weights, last, wrt)
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
     wrt = check.names(wrt, sgpr)
-    s = _State(sgpr, X, Y, jitter, weights)
+    s = _State(sgpr, X, Y, jitter, weights, group)
     grad = _gradient(s, sgpr, X, wrt)
-    return check.result(s.value, sgpr), grad
+    return ranks.summed_gradient(group, check.result(s.value, sgpr), grad)
 
 
-def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None) -> SVGP:
+@verdicts.retried
+def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
     """Of ``OrthogonalSGPR``: an SVGP with a ``WhitenedOrthogonal`` posterior, whose bound is the collapsed one."""
+    if group is not None and not isinstance(group, ranks.Share):
+        return _on_ranks(group, optimal_svgp, sgpr, X, Y, jitter, weights, lambda: ranks.NUMBER)
     sgpr, X, Y, jitter, weights = checked_with(weights, _checked, sgpr, X, Y, jitter)
-    s = _State(sgpr, X, Y, jitter, weights)
+    s = _State(sgpr, X, Y, jitter, weights, group)
     fields, batch, P = [], s.shape[:-1], len(s.y)
     for at, trils, R in zip(s.sets, (None, s.trils), s.factors, strict=True):
         if R is not None:
@@ -105,9 +121,19 @@ def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None) -> SVGP:
         elif trils is None:
             trils = identities(s.m[at].T)
         fields += np.ascontiguousarray(s.m[at].T, like=s.m).reshape(*batch, -1), trils.reshape(*batch, *trils.shape[1:])
-    check.result(s.value, sgpr)
+    ranks.summed(group, check.result(s.value, sgpr))
     posterior = WhitenedOrthogonal(*fields)
     return SVGP(sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean)
+
+
+def _on_ranks(group, function, sgpr, X, Y, jitter, weights, last, wrt=None):
+    """One of these functions on all ranks of a group, by two sums: G and b, and then what ``last()`` is the ``Packing`` of."""
+
+    def sums():
+        M, P = sum(sgpr.covariance.num_inducing(sgpr.inducing)), np.shape(Y)[1] if np.ndim(Y) > 1 else 1
+        return [ranks.Packing([("tril", (M, M)), ("real", (M, P))]), last()]
+
+    return ranks.bound(group, function, sgpr, X, Y, wrt, packings=sums, role="group", weights=weights, jitter=jitter)
 
 
 models.register(
@@ -120,13 +146,15 @@ models.register(
 
 
 class _State:
-    """What the value and the gradient share, the sets u and v as slices of the stack.
+    """What the value and the gradient share, the sets u and v as slices of the stack. With a ``share`` of some of all rows.
 
     e (P, N) : the residuals, times the weights where there are any
+    part : how much of what all rows have together is in ``loss`` and ``value``
     factors : chol(B_ss) of both sets, None where the covariance is given; trils : W_v (P, M2, M2) if it is given and not I
     """
 
-    def __init__(self, sgpr, X, Y, jitter, weights):
+    def __init__(self, sgpr, X, Y, jitter, weights, share=None):
+        self.part = ranks.kl_part(share)
         y = Y if sgpr.mean is None else Y - sgpr.mean(X)
         self.shape, self.y = Y.shape, y.reshape(-1, Y.shape[-1])
         (P, N), self.weights = self.y.shape, weights
@@ -138,8 +166,11 @@ class _State:
         self.sets = u, v = slice(0, M), slice(M, len(self.L))
         self.L_v = np.ascontiguousarray(self.L[v, v], like=self.L)
         self.Lam = kernels.solve_triangular(self.L, self.blocks.Kuf)
-        self.G = kernels.symmetrise(kernels.weighted_gram(self.Lam, kernels.full(N, 1, self.y) if weights is None else weights))
+        self.G = kernels.weighted_gram(self.Lam, kernels.full(N, 1, self.y) if weights is None else weights)
         b = kernels.matmul(self.Lam, weighted(self.y, weights), transpose_b=True)
+        if share is not None:
+            self.G, b = share.together(self.G, b)
+        kernels.symmetrise(self.G)
         free = slice(0, len(self.L)) if sgpr.mean_v is None else u
         R = kernels.cholesky(self.B(free))
         self.m, self.factors, self.trils = np.zeros_like(b), [np.ascontiguousarray(R[u, u], like=R), None], None
@@ -150,19 +181,21 @@ class _State:
             b -= kernels.matmul(self.G, self.m)
         self.m[free] = kernels.solve_triangular(R, kernels.solve_triangular(R, self.real_beta * b[free]), transpose=True)
         self.e = self.y - kernels.matmul(self.m, self.Lam, transpose_a=True)
-        self.loss = total(np.square(self.e), weights) + P * (total(self.blocks.kff, weights) - np.trace(self.G, dtype=float))
-        self.e = weighted(self.e, weights)
+        of_all = -P * np.trace(self.G, dtype=float)
         kl = 0.5 * total(np.square(self.m))
         if sgpr.scale_tril_v is not None:
             self.trils = kernels.solve_tril(self.L_v, sgpr.scale_tril_v).reshape(P, *self.L_v.shape)
             self.GW = kernels.matmul(np.ascontiguousarray(self.G[v, v], like=self.G), self.trils)
-            self.loss += total(self.trils * self.GW)
+            of_all += total(self.trils * self.GW)
             kl += 0.5 * (kernels.tril_sum_of_squares(self.trils) - self.trils[..., 0].size) - _log_diagonal(self.trils)
         elif sgpr.mean_v is not None:
-            self.loss += P * np.trace(self.G[v, v], dtype=float)
+            of_all += P * np.trace(self.G[v, v], dtype=float)
         optimal = sum(_log_diagonal(R) for R in self.factors if R is not None)
         self.count = N if weights is None else total(weights)
-        self.value = -0.5 * (P * self.count * log(2 * np.pi / self.beta) + self.beta * self.loss) - kl - P * optimal
+        self.loss = total(np.square(self.e), weights) + P * total(self.blocks.kff, weights) + self.part * of_all
+        self.e = weighted(self.e, weights)
+        data = -0.5 * (P * self.count * log(2 * np.pi / self.beta) + self.beta * self.loss)
+        self.value = data - self.part * (kl + P * optimal)
 
     def B(self, at):
         """I + beta G of a set, or of both."""
@@ -176,8 +209,8 @@ def _log_diagonal(R):
 
 
 def _gradient(s, sgpr, X, wrt):
-    """By the formulas of the module's text."""
-    (P, N), (u, v), real_beta = s.y.shape, s.sets, s.real_beta
+    """By the formulas of the module's text; of several ranks, the part of this one."""
+    (P, N), (u, v), real_beta, part = s.y.shape, s.sets, s.real_beta, s.y.dtype.type(s.part)
     c = kernels.matmul(s.Lam, s.e, transpose_b=True)  # (M, P)
     deltas, degrees = [None, None], 0.0  # sum over outputs of I - S; of beta tr(S G) where S is optimal
     for i, R in enumerate(s.factors):
@@ -194,19 +227,20 @@ def _gradient(s, sgpr, X, wrt):
             deltas[1] -= kernels.matmul(W, W, transpose_b=True)
             GW *= -real_beta
             kernels.tril_update(GW, W, -1.0, out=bar)
+        trils_bar *= part
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
-        noise_bar = 0.5 * s.beta * (s.beta * s.loss + degrees - P * s.count)
+        noise_bar = 0.5 * s.beta * (s.beta * s.loss + s.part * degrees - P * s.count)
     roots = {name.partition(".")[0] for name in wrt}
     need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
     given = sgpr.mean_v is not None
-    mean_v_bar = real_beta * c[v] - s.m[v] if given else None  # (M2, P)
+    mean_v_bar = real_beta * c[v] - part * s.m[v] if given else None  # (M2, P)
     covariance_bar = inducing_bar = mean_bar = None
     if need:
         C = kernels.matmul(real_beta * s.m, c, transpose_b=True)
         Q = np.zeros_like(s.L)
         for at, delta in zip((u, v), deltas, strict=True):
             if delta is not None:
-                C[at, : at.stop] += real_beta * kernels.matmul(delta, np.ascontiguousarray(s.G[at, : at.stop], like=C))
+                C[at, : at.stop] += part * real_beta * kernels.matmul(delta, np.ascontiguousarray(s.G[at, : at.stop], like=C))
                 Q[at, at] = real_beta * delta
         if given:
             C[v, v] += kernels.matmul(mean_v_bar, s.m[v], transpose_b=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import check, models, ranks, weighing
 from ..kernels import verdicts
-from ..records import is_record, plus, record, restricted, tree_map
+from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
 from .layer import LayerBars
 from .passes import layer_pass
 from .sums import scaled
@@ -81,7 +81,8 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     group : group of ``fs.distributed``, optional
         Several ranks, each in this call with the same model: the result is that of one process, on every rank. ``group.rows``
         says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over the ranks; with
-        rows of their own and ``num_data`` one more, of a single number. A rank that fails ends the call on all: ``RemoteError``.
+        rows of their own and ``num_data`` one more, of a number for each rank. A rank that fails ends the call on all:
+        ``RemoteError``.
     **random
         Random quantities of the posterior, drawn or given. ``Relaxed`` has ``probes``, an int or an (M, K) array of +-1: estimate
         the traces of its KL divergence without bias by Hutchinson's method, with that many random probes or with these. Default:
@@ -260,7 +261,9 @@ def _zeros(tree):
 
 @verdicts.retried
 @models.public(SVGP)
-def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None) -> tuple[float, SVGP]:
+def likelihood_direction(
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, group=None
+) -> tuple[float, SVGP]:  # fmt: skip
     """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
 
     For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the gradients of ``LikelihoodForm``
@@ -271,8 +274,8 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
 
     Parameters
     ----------
-    model, X, Y, num_data, jitter, rng, wrt, weights
-        As in ``elbo_and_grad``.
+    model, X, Y, num_data, jitter, rng, wrt, weights, group
+        As in ``elbo_and_grad``. With a ``group`` there is nothing for ``inverse_tril`` at any d.
 
     Returns
     -------
@@ -296,11 +299,22 @@ def likelihood_direction(model, X, Y, *, num_data=None, jitter=None, rng=None, w
     >>> direction.posterior.inverse_tril is None
     True
     """
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights)
+        sums = lambda: [ranks.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
+        return ranks.bound(group, likelihood_direction, model, X, Y, wrt, packings=sums, **options)
     check.parts(model)
+    wrt = _but_inverse(model, wrt) if isinstance(num_data, ranks.Share) else wrt
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
         raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, False, {}, direction="likelihood")
+
+
+def _but_inverse(model, wrt):
+    """The leaves below the names ``wrt``, without the factor of an inverse: what a direction always has."""
+    wrt, left_out = check.names(wrt, model), f"posterior.{model.posterior.inverse_field}"
+    return tuple(path for path, _, _ in leaves(model) if path != left_out and matches(path, wrt))
 
 
 def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=True, **more):

@@ -28,7 +28,7 @@ beginning of R on, of which those beyond R count twice.
 
 import numpy as np
 
-from .. import check, kernels
+from .. import check, kernels, models
 from ..kernels import verdicts
 from ..likelihoods.base import in_dtype, weighted
 from ..records import plus
@@ -38,6 +38,7 @@ RUN = 1024  # rows of K_ff at a time
 
 
 @verdicts.retried
+@models.public(SGPR)
 def tighter_bound(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000) -> float:
     """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
 
@@ -67,6 +68,7 @@ def tighter_bound(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000) -> 
 
 
 @verdicts.retried
+@models.public(SGPR)
 def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000, wrt=None) -> tuple[float, SGPR]:
     """A bound between the collapsed one and the log marginal likelihood, and its gradient.
 
@@ -102,6 +104,7 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20
     -----
     3 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
     (N, N). The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
+    No ``group``: each rank would need the inputs of all others, for K_ff is of every two data.
 
     Examples
     --------
@@ -158,8 +161,6 @@ def _through_Kff(covariance, X, Gam, U, scale, need):
 
 
 def _checked(name, sgpr, X, Y, jitter, weights, max_rows):
-    if type(sgpr) is not SGPR:
-        raise TypeError(f"{name}: `sgpr` must be a fastsvgp.SGPR, got {type(sgpr).__name__}")
     most = check.whole("max_rows", max_rows)
     sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
     N = len(X)

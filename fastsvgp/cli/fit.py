@@ -90,8 +90,8 @@ def fit_task(task, args, folder, title, origin=None):
         mover = mover.get(args.method, "Adam moves the posterior too")
         raise UsageError(f"--natural-step is for --method {', '.join(NATURAL)}; with {args.method} {mover}: leave it out")
     _check_rounds(args)
-    if args.mpi and (args.method == "qsgp" or args.layers):
-        raise UsageError("--mpi is for models of one layer, and not for --method qsgp, which one process trains; leave it out")
+    if args.mpi and args.method == "qsgp":
+        raise UsageError("--mpi is not for --method qsgp, which one process trains; leave it out")
     given = [o for o, value in (("--batch-size", args.batch_size), ("--learning-rate", args.learning_rate)) if value is not None]
     if given and args.method == "sgpr":
         raise UsageError(f"--method sgpr trains on all data by L-BFGS; leave out {shown(given)}, which would have no effect")

@@ -9,8 +9,8 @@ estimate without bias of the bound of Salimbeni and Deisenroth (2017), eq. (17).
 
 import numpy as np
 
-from .. import check, models, weighing
-from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part
+from .. import check, models, ranks, weighing
+from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part, less_kl
 from ..bounds.sums import scaled
 from ..kernels import verdicts
 from ..records import plus, restricted, tree_map
@@ -20,24 +20,30 @@ from .layer import DeepGP, checked
 
 
 @verdicts.retried
-def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, draws=None, num_samples=2):
+def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, draws=None, num_samples=2):
     """As of an SVGP, at draws of the hidden layers.
 
     draws : tuple of one array (S, B, P) for each hidden layer, standard normal numbers; default: drawn with ``rng``,
-    ``num_samples`` for each row. For even numbers the second half is the negative of the first.
+    ``num_samples`` for each row. For even numbers the second half is the negative of the first. With a ``group`` they belong to
+    the rows that are given, and those that are drawn are what one process draws for all rows, in the order of the ranks.
 
     The flops of an SVGP's value for each layer, S B rows in all but the first.
     """
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
+        sums = lambda: [ranks.NUMBER]  # noqa: E731
+        return ranks.bound(group, elbo, model, X, Y, packings=sums, drawing=True, **options)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws = hidden_draws(model, X, draws, num_samples, rng)
+    draws = hidden_draws(model, X, draws, num_samples, rng, ranks.place(num_data))
     chain = Chain(model, check.jitter_amount(jitter, dtype))
     data = sum(part.ell for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False, weights=weights))
-    return check.result(data - chain.kl(), model)
+    return ranks.summed(num_data, check.result(less_kl(data, chain, num_data), model))
 
 
 @verdicts.retried
 def elbo_and_grad(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
+    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, draws=None,
+    num_samples=2,
 ):  # fmt: skip
     """As of an SVGP: the value of ``elbo`` at these draws, and the exact gradient of that number.
 
@@ -45,6 +51,10 @@ def elbo_and_grad(
     through forward. With n rows in a layer, min((3 P + 3) M^2 n + 4/3 M^3, (3 P + 2) M^2 n + (4/3 + 2 P) M^3) flops for a
     ``Whitened`` one of P outputs and 3 M^2 n + 2 M^3 for a ``LikelihoodForm``, whatever P; some 4 P (M^2 + M n) numbers.
     """
+    if group is not None:
+        options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
+        sums = lambda: [ranks.of_gradient(model, wrt)]  # noqa: E731
+        return ranks.bound(group, elbo_and_grad, model, X, Y, wrt, packings=sums, drawing=True, inputs=inputs, **options)
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples)
 
 
@@ -70,7 +80,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
 def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=True):
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws, wrt = hidden_draws(model, X, draws, num_samples, rng), check.names(wrt, model)
+    draws, wrt = hidden_draws(model, X, draws, num_samples, rng, ranks.place(num_data)), check.names(wrt, model)
     need = (*wrt, "inputs") if inputs else wrt
     chain = Chain(model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), need)
     data, likelihood_bar, X_bars = 0.0, None, []
@@ -80,16 +90,16 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, dr
         X_bars.append(chain.pull(part.rows, part.f_bar))
         del part  # its memory is the next part's
     if with_kl:
-        data = data - chain.kl()
-    grad = restricted(DeepGP(chain.finish(-1.0 if with_kl else 0.0), likelihood_bar), wrt)
-    value = check.result(data, model, leave=True)
+        data = less_kl(data, chain, num_data)
+    grad = restricted(DeepGP(chain.finish(-ranks.kl_part(num_data) if with_kl else 0.0), likelihood_bar), wrt)
+    value, grad = ranks.summed_gradient(num_data, check.result(data, model, leave=True), grad)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
 
 def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
     """Take a batch through the layers and the likelihood, run by run of rows; without ``need`` there are no cotangents."""
     S = num_draws(draws)
-    scale = check.data_scale(num_data, len(X)) / S
+    scale = ranks.data_scale(num_data, len(X)) / S
     for rows in runs(len(X), S, chain, X):
         f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
         w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}

@@ -109,7 +109,8 @@ class PatchPass:
         self._geometry, self._each, self._merging = layer.geometry, layer.rows_each, "inputs" not in need
         self._channels = layer.output_shape[-1]
         self._of_patches = layer_pass(layer, jitter, columns * self._each, need, **more)
-        self.kl, self.natural_step, self.finish = (getattr(self._of_patches, name) for name in ("kl", "natural_step", "finish"))
+        for name in ("kl", "natural_sums", "natural_step", "finish"):
+            setattr(self, name, getattr(self._of_patches, name))
 
     @property
     def num_inducing(self):

@@ -6,29 +6,47 @@ from .. import check
 from ..kernels.dispatch import one_device
 from .layer import widths
 
+RUN = 4096  # rows that are drawn at a time where only some are kept
 
-def hidden_draws(model, X, draws, num_samples, rng):
+
+def hidden_draws(model, X, draws, num_samples, rng, place=None):
     """One array (S, B, P) for each hidden layer, where X is: those that are given, checked, or new ones.
 
     New ones are independent for each row and layer, and made on the host. For even S the second half is the negative of the
     first: what is odd in them then cancels, which is most of the noise where factors are small.
+
+    place : ``Place`` of the rows X among those of all ranks, which have the draws that one process has for these rows: each rank
+    draws those of all rows and keeps its own
     """
     sizes = widths(model.layers)
     if draws is not None:
-        return _given(draws, sizes, X)
+        if place is None or place.own:
+            return _given(draws, sizes, X, len(X))
+        return tuple(one[:, place.rows] for one in _given(draws, sizes, X, place.count))
     num_samples, rng = check.whole("num_samples", num_samples), check.generator(rng)
-    return tuple(np.asarray(_normal(rng, (num_samples, len(X), P)).astype(X.dtype), like=X) for P in sizes)
+    return tuple(np.asarray(_normal(rng, num_samples, len(X), P, place).astype(X.dtype), like=X) for P in sizes)
 
 
-def _normal(rng, shape):
-    S, *rest = shape
-    if S % 2:
-        return rng.standard_normal(shape)
-    half = rng.standard_normal((S // 2, *rest))
-    return np.concatenate([half, -half])
+def _normal(rng, S, B, P, place):
+    drawn = S if S % 2 else S // 2
+    if place is None:
+        half = rng.standard_normal((drawn, B, P))
+    else:
+        half = np.stack([_of_rows(rng, place.count, P, np.r_[place.rows]) for _ in range(drawn)])
+    return half if S % 2 else np.concatenate([half, -half])
 
 
-def _given(draws, sizes, X):
+def _of_rows(rng, count, P, rows):
+    """``rng.standard_normal((count, P))[rows]`` for increasing ``rows``, with the memory of these."""
+    kept = np.empty((len(rows), P))
+    for start in range(0, count, RUN):
+        block = rng.standard_normal((min(RUN, count - start), P))
+        first, last = np.searchsorted(rows, (start, start + len(block)))
+        kept[first:last] = block[rows[first:last] - start]
+    return kept
+
+
+def _given(draws, sizes, X, B):
     if not isinstance(draws, (tuple, list)) or len(draws) != len(sizes):
         came = f"{len(draws)} of them" if isinstance(draws, (tuple, list)) else type(draws).__name__
         raise TypeError(f"`draws` must be a tuple of one array (S, B, P) for each of the {len(sizes)} hidden layers, got {came}")
@@ -37,10 +55,10 @@ def _given(draws, sizes, X):
         name = f"draws[{number}]"
         one = check.as_array(name, one)
         S = one.shape[0] if S is None and one.ndim == 3 else S
-        if one.ndim != 3 or one.shape != (S, len(X), P) or S == 0:
+        if one.ndim != 3 or one.shape != (S, B, P) or S == 0:
             same = "S" if number == 0 or S is None else f"S = {S} as of draws[0]"
             raise ValueError(
-                f"`{name}` must have shape (S, B, P), {same}, B = {len(X)} rows of `X`, P = {P} outputs of `layers[{number}]`; "
+                f"`{name}` must have shape (S, B, P), {same}, B = {B} rows of `X`, P = {P} outputs of `layers[{number}]`; "
                 f"got {one.shape}"
             )
         one_device(("X", X), (name, one))

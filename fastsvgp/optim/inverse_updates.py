@@ -42,8 +42,17 @@ class InverseUpdates:
             )
 
     @governed
-    def refreshed(self, model, jitter, X=None, num_data=None):
-        """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over."""
+    def refreshed(self, model, jitter, X=None, num_data=None, group=None):
+        """``(model, InverseFactorInfo)`` of a model that has been checked; ``X`` is the batch that ``nats`` are counted over.
+
+        With a ``group``, ``Placed`` of ``ranks``, X is this rank's part, and each look at ``nats`` is a sum over the ranks: all
+        of them take the same number of updates. A ``tolerance`` looks at what all ranks have, and sums nothing.
+        """
+        if group is None or self.nats is None:
+            return self._refreshed(model, jitter, X, num_data, group)
+        return group.looks(lambda: self._refreshed(model, jitter, X, num_data, group))
+
+    def _refreshed(self, model, jitter, X, num_data, group):
         covariance, posterior = model.covariance, model.posterior
         A, smallest = posterior.inverse_of(covariance.Kuu(model.inducing), jitter)
         gap = None
@@ -51,6 +60,8 @@ class InverseUpdates:
             noise = float(model.likelihood.variance)
             Kuf = covariance.Kuf(model.inducing, X)
             gap = variance_gap(Kuf, smallest, noise_variance=noise, tolerance=self.nats, num_data=num_data)
+            if group is not None:
+                gap = replace(gap, scale=group.scale, group=group)
         L = getattr(posterior, posterior.inverse_field)
         L, info = descend(A, L, self.step_size, self.tolerance, self.max_steps, gap)
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
@@ -67,6 +78,7 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100,
         1500 steps) unless ``direction`` is "likelihood".
     nats : float, optional
         Stop instead when the variances cost the bound of the batch no more than this (see ``variance_gap``); Gaussian noise only.
+        With a ``group`` each look at that is a sum of one number over the ranks.
     step_size, max_steps
         As in ``inverse_factor``; the paper has ``step_size=1.0``, or ``schedules.log_linear(1e-5, 1.0, 10)`` in each loop.
     direction : {"exact", "likelihood"}

@@ -139,7 +139,7 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
         del part  # its memory is the next part's
     value = check.result(less_kl(data, layer, num_data), model)
     if isinstance(num_data, ranks.Share):
-        value, negative = _summed(num_data, layer, value, negative)
+        value, negative = ranks.summed_natural(num_data, layer, value, negative)
     check_value("natural_step", value)
 
     def rises(posterior):
@@ -157,12 +157,3 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     check.begin(model, X)
     after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
     return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)
-
-
-def _summed(share, layer, value, negative):
-    """The bound and the count over all ranks; the sums of the pass take in those of the others."""
-    sums = layer.natural_sums()
-    value, negative, *totals = share.exchange([value, float(negative), *sums])
-    for ours, total in zip(sums, totals, strict=True):
-        ours[...] = total
-    return value, int(negative)

@@ -19,6 +19,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..kernels.governed import governed
+from ..records import replace
 from .inverse_factor import checked
 
 
@@ -123,23 +124,28 @@ def variance_gap(Kuf, smallest, *, noise_variance, tolerance, num_data=None):
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """The rule that ``variance_gap`` makes: stop when ``measure(A, L)`` is at most ``limit``."""
+    """The rule that ``variance_gap`` makes: stop when ``measure(A, L)`` is at most ``limit``.
+
+    group : ``Placed`` of ``ranks`` where the data of ``Kuf`` are some of those that count; None for all of them
+    """
 
     Kuf: Any
     smallest: float
     scale: float
     limit: float
+    group: Any = None
 
     def fitted(self, A):
         """The rule in the dtype of A; ``ValueError`` where it does not fit."""
         if A.ndim != 2 or len(A) != len(self.Kuf):
             raise ValueError(f"the `Kuf` {self.Kuf.shape} of `gap` belongs to a single matrix A of as many rows, got {A.shape}")
-        return VarianceGap(np.ascontiguousarray(self.Kuf, A.dtype, like=A), self.smallest, self.scale, self.limit)
+        return replace(self, Kuf=np.ascontiguousarray(self.Kuf, A.dtype, like=A))
 
     def measure(self, A, L):
         """The sum of G_n over all data."""
         _, r = _solution_and_residual(A, L, self.Kuf)
-        return self.scale * float(_squares(r).sum(dtype=np.float64)) / self.smallest
+        own = self.scale * float(_squares(r).sum(dtype=np.float64)) / self.smallest
+        return own if self.group is None else self.group.total(own)
 
 
 def _solution_and_residual(A, L, Kuf):

@@ -150,10 +150,11 @@ def fit(
         likelihoods and posteriors of your own are not captured, since they may copy numbers to the device that a graph would
         never read again. True captures those too, and refuses what cannot be captured.
     group : group of ``fs.distributed``, optional
-        Several ranks, each in this call with the same arguments, train an SVGP or an SGPR together: the trajectory is that of one
-        process, within rounding, however many they are. With ``group.rows`` "all" each rank reads its part of every batch; with
-        "own", X, Y and weights are this rank's shard, from which it draws its part. ``callback``, ``validate`` and ``checkpoint``
-        are those of rank 0, and ``resume`` a file that rank 0 sees. A rank that fails ends the call on all: ``RemoteError``.
+        Several ranks, each in this call with the same arguments, train a model of any kind but a QSGP together: the trajectory is
+        that of one process, within rounding, however many they are. With ``group.rows`` "all" each rank reads its part of every
+        batch; with "own", X, Y and weights are this rank's shard, from which it draws its part. ``callback``, ``validate`` and
+        ``checkpoint`` are those of rank 0, and ``resume`` a file that rank 0 sees. A rank that fails ends the call on all:
+        ``RemoteError``.
     **random : int
         Random quantities of the posterior, as in ``elbo_and_grad``, of which so many are drawn anew at each step: ``probes`` for
         the traces of a ``Relaxed`` posterior, ``sampled`` for the KL term of a ``DecoupledWeights`` one.

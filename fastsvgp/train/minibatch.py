@@ -55,7 +55,7 @@ class MinibatchSteps(Steps):
         """A step on a single row, of which nothing stays: what it needs is compiled then."""
         X, Y, *_ = self._batches.at(self._step * self._per_round)
         wrt = self._moving(self._model, self._optimised)
-        if self._natural is not None:
+        if self._natural is not None and models.offers("natural_step_and_grad", self._model):
             natural_step_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
         else:
             elbo_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
@@ -186,7 +186,7 @@ class MinibatchSteps(Steps):
         """The model with its factor of an inverse up to date, and how that went; None where there is none to update."""
         if self._inverse is None:
             return model, None
-        model, outcome = self._inverse.refreshed(model, self._jitter, X, self._batches.num_data)
+        model, outcome = self._inverse.refreshed(model, self._jitter, X, self._batches.num_data, self._group)
         self._tell(outcome)
         return model, outcome
 

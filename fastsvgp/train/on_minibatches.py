@@ -60,7 +60,7 @@ def minibatch_training(
     if weights is not None and movers.inverse is not None and movers.inverse.nats is not None:
         raise ValueError("fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give `tolerance` there")
     if plan.group is not None:
-        _refuse_alone(plan, movers)
+        _refuse_graph(plan)
     steps = MinibatchSteps if plan.group is not None else _captured(plan.graph, model, movers, random, m_steps)
     if random and movers.inverse is not None and movers.inverse.direction != "exact":
         given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
@@ -71,12 +71,10 @@ def minibatch_training(
     )  # fmt: skip
 
 
-def _refuse_alone(plan, movers):
-    """What one process does alone."""
+def _refuse_graph(plan):
+    """Of several ranks none captures its steps."""
     if plan.graph is True:
         raise ValueError("fit: `graph=True` captures whole steps, and with a `group` each has a sum over the ranks; leave it out")
-    if movers.inverse is not None and (movers.inverse.nats is not None or movers.inverse.direction != "exact"):
-        raise ValueError("fit: `inverse_updates` take `tolerance` and the exact direction with a `group`; give these")
 
 
 def _captured(graph, model, movers, random, m_steps):

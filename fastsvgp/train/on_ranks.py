@@ -26,6 +26,10 @@ from .recorder import Ended, Recorder
 
 log = logging.getLogger("fastsvgp")
 REASONS = {"interrupted": 1, "callback": 2**16, "patience": 2**32}  # as words of sums: so many ranks have each
+KINDS = "SVGP, DeepGP, SGPR and OrthogonalSGPR"
+ALONE = {
+    "QSGP": "a step takes some hundred rows and a sample of the basis, however many there are, so that there is little to share"
+}
 ON_RANK_0 = "callback", "validate", "checkpoint", "resume", "note"
 
 
@@ -46,7 +50,7 @@ class Session(ranks.Placed):
 
     def rows_of(self, X, Y, weights):
         """``(X, Y, weights)`` of this rank."""
-        self.locate, *own = ranks.rows_of(self.group, X, Y, weights)
+        _, self.locate, *own = ranks.rows_of(self.group, X, Y, weights)
         return own
 
 
@@ -82,8 +86,11 @@ def fitted(fit, group, model, X, Y, options):
 def _facts(group, model, X, Y, options):
     """What ranks must have alike; names that begin with "_" may differ."""
     X, Y, weights = data_rows("X", X), data_rows("Y", Y), options["weights"]
+    models.serving("fit", model)
     if not any(models.takes(name, model, "group") for name in ("elbo_and_grad", "collapsed_bound_and_grad")):
-        raise TypeError(f"fit: a {type(model).__name__} is trained by one process; `group` is for an SVGP and an SGPR")
+        kind = type(model).__name__
+        why = f": {ALONE[kind]}" if kind in ALONE else ", for its bound takes no `group`"
+        raise TypeError(f"fit: a {kind} is trained by one process{why}. Leave `group` out, or train one of {KINDS}")
     if len(X) != len(Y):
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
     if group.rows == "own" and len(X) == 0:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..ranks import bounds
+from ..ranks import Place, bounds
 from .batches import Batches, read_rows, whole
 
 
@@ -11,7 +11,7 @@ def batches_of(session, X, Y, size, seed, weights):
     if session is None:
         return Batches(X, Y, size, seed, weights)
     batches = (OwnBatches if session.own else PartOfBatches)(X, Y, size, seed, weights, session)
-    session.scale = batches.scale
+    session.scale, session.place = batches.scale, batches.place
     return batches
 
 
@@ -31,6 +31,11 @@ class PartOfBatches(Batches):
     def scale(self):
         """The factor of the data term."""
         return self.num_data / self.size
+
+    @property
+    def place(self):
+        """Which rows of a batch are this rank's."""
+        return Place(self.size, self._own(self.size))
 
     def reseeded(self, seed):
         data = self._data
@@ -67,8 +72,10 @@ class OwnBatches:
         self.size = min(size, self.num_data)
         if self.size < session.size:
             raise ValueError(f"fit: there are {session.size} ranks and {self.size} rows in a batch: each rank needs at least one")
-        first, last = (int(self.size * ends[rank] // self.num_data) for rank in (session.rank, session.rank + 1))
-        self._shard = _Shard(X, Y, max(1, last - first), seed, weights, session.rank)
+        sizes = np.maximum(1, np.diff(self.size * ends // self.num_data))  # of the parts of a batch
+        self._shard = _Shard(X, Y, int(sizes[session.rank]), seed, weights, session.rank)
+        before = int(sizes[: session.rank].sum())
+        self.place = Place(int(sizes.sum()), slice(before, before + self._shard.size), own=True)
         self.at, self.rows, self.inputs, self.locate = (
             self._shard.at, self._shard.rows, self._shard.inputs, self._shard.locate,
         )  # fmt: skip

@@ -44,6 +44,10 @@ def equal(group, folder):
     """The numbers of one process; sizes of arrays from one number on."""
     model, X, Y = problem()
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
+    two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:4].copy(), X[4:6].copy()), 0.3)
+    q = fs.Whitened(np.zeros((D, M)), 0.3 * np.stack([np.eye(M)] * D))
+    hidden = fs.Layer(model.covariance, model.inducing, q, fs.IdentityMean())
+    deep = fs.DeepGP((hidden, fs.Layer(model.covariance, model.inducing, model.posterior)), model.likelihood)
     own = fs.distributed.mpi(rows="own")
     cut = slice(0, 1) if own.rank == 0 else slice(*(1 + (N - 1) * (own.rank + i - 1) // (own.size - 1) for i in range(2)))
     cut = slice(None) if own.size == 1 else cut
@@ -53,6 +57,8 @@ def equal(group, folder):
         "step": lambda **g: fs.natural_step(model, X, Y, **g)[0],
         "collapsed": lambda **g: fs.collapsed_bound_and_grad(sgpr, X, Y, **g)[1],
         "sgpr": lambda **g: fs.fit(sgpr, X, Y, steps=3, **g)[0],
+        "two sets": lambda **g: fs.collapsed_bound_and_grad(two, X, Y, **g)[1],
+        "deep": lambda **g: fs.fit(deep, X, Y, steps=10, **OPTIONS, **g)[0],
     }
     for name, function in pairs.items():
         found = function(group=group)

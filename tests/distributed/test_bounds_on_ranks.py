@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from posterior_problems import EVERY, JITTER, PAIRS
+from rank_problems import assert_same_on_all_and_close, ends, on_ranks, uneven
 
 import fastsvgp as fs
 
@@ -39,36 +40,6 @@ def problem(rng, posterior="whitened", likelihood="gaussian", mean="constant", r
     return model, rng.uniform(-2, 2, (rows, D)), Y, {"jitter": JITTER} | more
 
 
-def on_ranks(size, function, rows="all"):
-    return fs.distributed.threads(size, rows).run(function)
-
-
-def numbers(found):
-    """Records, tuples and numbers as one list of arrays."""
-    if isinstance(found, (tuple, list)):
-        return [array for part in found for array in numbers(part)]
-    if hasattr(found, "_record_fields"):
-        found = [(kind, np.asarray(value)) for _, kind, value in fs.leaves(found) if value is not None]
-        return [np.tril(value) if kind in ("tril", "symmetric") else value for kind, value in found]
-    return [np.asarray(found)]
-
-
-def assert_same_on_all_and_close(results, expected, rtol):
-    """Bits agree on all ranks; each array to ``rtol`` of its size, or of a hundredth of the largest gradient: sums may cancel."""
-    least = 0.01 * max(np.max(np.abs(due), initial=0.1) for due in numbers(expected)[1:])  # the first one is the value
-    for other in results[1:]:
-        for one, two in zip(numbers(results[0]), numbers(other), strict=True):
-            np.testing.assert_array_equal(one, two)
-    for one, due in zip(numbers(results[0]), numbers(expected), strict=True):
-        assert one.dtype == due.dtype and one.shape == due.shape
-        np.testing.assert_allclose(one, due, rtol=0, atol=rtol * max(np.max(np.abs(due)), least))
-
-
-def uneven(size, rows=N):
-    """Where the shares begin: the first rank has one row, the last the most."""
-    return [*range(size), rows]
-
-
 @pytest.mark.parametrize("posterior", EVERY)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_posterior(rng, posterior, size):
@@ -83,7 +54,7 @@ def test_every_posterior(rng, posterior, size):
 @pytest.mark.parametrize("mean", MEANS)
 def test_every_likelihood_and_mean_on_shards_of_other_sizes(rng, likelihood, mean):
     model, X, Y, options = problem(rng, "whitened", likelihood, mean)
-    weights, ends = rng.uniform(0.5, 2, N), uneven(3)
+    weights, ends = rng.uniform(0.5, 2, N), uneven(3, N)
     for more in ({}, {"weights": weights}):
         expected = fs.elbo_and_grad(model, X, Y, num_data=70, **options, **more)
 
@@ -138,7 +109,7 @@ def test_natural_steps_with_a_gradient(rng, likelihood, monotone):
 @pytest.mark.parametrize("size", SIZES)
 def test_collapsed_bounds(rng, size, outputs):
     model, X, _, _ = problem(rng)
-    Y, weights, ends = rng.standard_normal((N, *outputs)), rng.uniform(0.5, 2, N), uneven(size)
+    Y, weights, ends = rng.standard_normal((N, *outputs)), rng.uniform(0.5, 2, N), uneven(size, N)
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2, fs.ConstantMean(0.3))
     calls = fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp
     for more in ({}, {"weights": weights}):
@@ -154,13 +125,41 @@ def test_collapsed_bounds(rng, size, outputs):
         assert_same_on_all_and_close(found, expected, 1e-10)
 
 
+GIVEN = {"optimal": (), "mean": ("mean_v",), "mean-and-factor": ("mean_v", "scale_tril_v")}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("outputs", [(), (2,)])
+@pytest.mark.parametrize("size", SIZES)
+def test_collapsed_bounds_of_two_sets(rng, size, outputs, given):
+    model, X, _, _ = problem(rng, "WhitenedOrthogonal")
+    Y, weights, ends = rng.standard_normal((N, *outputs)), rng.uniform(0.5, 2, N), uneven(size, N)
+    q = {"mean_v": rng.standard_normal((*outputs, 2)), "scale_tril_v": np.tril(rng.uniform(0.5, 1, (*outputs, 2, 2)))}
+    q = {name: q[name] for name in GIVEN[given]}
+    two = fs.OrthogonalSGPR(model.covariance, model.inducing, 0.2, mean=fs.ConstantMean(0.3), **q)
+    calls = fs.collapsed_bound, fs.collapsed_bound_and_grad, fs.optimal_svgp
+    for more in ({}, {"weights": weights}):
+        expected = [call(two, X, Y, **more) for call in calls]
+
+        def shard(group, more=more):
+            at = slice(ends[group.rank], ends[group.rank + 1])
+            own = {name: value[at] for name, value in more.items()}
+            return [call(two, X[at], Y[at], group=group, **own) for call in calls]
+
+        assert_same_on_all_and_close(on_ranks(size, shard, "own"), expected, 1e-10)
+        found = on_ranks(size, lambda group, more=more: [call(two, X, Y, group=group, **more) for call in calls])
+        assert_same_on_all_and_close(found, expected, 1e-10)
+
+
 def test_weights_that_leave_out_all_rows_of_a_part(rng):
     model, X, Y, options = problem(rng)
     weights = np.r_[np.zeros(9), np.ones(N - 9)]
     Y[:9], sgpr = np.nan, fs.SGPR(model.covariance, model.inducing, 0.2)
+    two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[:3].copy(), X[3:5].copy()), 0.2)
     for call in (
         lambda **g: fs.elbo_and_grad(model, X, Y, weights=weights, num_data=40, **options, **g),
         lambda **g: fs.collapsed_bound_and_grad(sgpr, X, Y, weights=weights, **g),
+        lambda **g: fs.collapsed_bound_and_grad(two, X, Y, weights=weights, **g),
     ):
         assert_same_on_all_and_close(on_ranks(3, lambda group, call=call: call(group=group)), call(), 1e-11)
 
@@ -175,6 +174,11 @@ def test_float32_stays_float32(rng):
     expected = fs.collapsed_bound_and_grad(sgpr, X, Y)
     found = on_ranks(3, lambda group: fs.collapsed_bound_and_grad(sgpr, X, Y, group=group))
     assert_same_on_all_and_close(found, expected, 1e-3)
+    pair = fs.InducingPair(sgpr.inducing[:4].copy(), sgpr.inducing[4:].copy())
+    two = fs.OrthogonalSGPR(sgpr.covariance, pair, np.float32(0.2), np.full((2, 2), 0.3, np.float32))
+    expected = fs.collapsed_bound_and_grad(two, X, Y)
+    found = on_ranks(3, lambda group: fs.collapsed_bound_and_grad(two, X, Y, group=group))
+    assert_same_on_all_and_close(found, expected, 1e-4)
 
 
 def test_drawn_probes_are_the_same_on_all_ranks(rng):
@@ -182,6 +186,30 @@ def test_drawn_probes_are_the_same_on_all_ranks(rng):
     found = on_ranks(3, lambda group: fs.elbo_and_grad(model, X, Y, probes=4, rng=np.random.default_rng(group.rank), group=group))
     expected = fs.elbo_and_grad(model, X, Y, probes=4, rng=int(np.random.default_rng(0).integers(2**53)))
     assert_same_on_all_and_close(found, expected, 1e-12)
+
+
+def test_one_rank_that_fails_ends_all(rng):
+    """In each of two sums, or before the first."""
+    model, X, Y, _ = problem(rng, "relaxed", likelihood="probit", mean="none")
+    covariance, Z = model.covariance, model.inducing
+    two = fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M - 2], Z[M - 2 :]), 0.2)
+    q = fs.Whitened(np.zeros((D, M)), np.stack([np.eye(M)] * D))
+    layers = fs.Layer(covariance, Z, q), fs.Layer(covariance, Z, fs.Whitened(q.mean[0], q.scale_tril[0]))
+    deep = fs.DeepGP(layers, fs.Gaussian(0.1))
+    calls = {
+        "collapsed": lambda X, group: fs.collapsed_bound(two, X, Y, group=group),
+        "optimum": lambda X, group: fs.optimal_svgp(two, X, Y, group=group),
+        "direction": lambda X, group: fs.likelihood_direction(model, X, Y, group=group),
+        "layers": lambda X, group: fs.elbo(deep, X, Y, rng=0, group=group),
+        "step of layers": lambda X, group: fs.natural_step(deep, X, Y, rng=0, monotone=True, group=group),
+    }
+    for name, call in calls.items():
+        bad = X.copy()
+        bad[12] = np.nan
+        first, second, third = ends(3, lambda group, call=call, bad=bad: call(bad if group.rank == 1 else X, group))
+        assert isinstance(second, ValueError) and "index (12, 0)" in str(second), name
+        for other in (first, third):
+            assert isinstance(other, fs.RemoteError) and other.rank == 1 and "index (12, 0)" in other.message, name
 
 
 class Counting:
@@ -204,6 +232,9 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
     """
     model, X, Y, options = problem(rng, likelihood="probit", mean="none")
     sgpr = fs.SGPR(model.covariance, model.inducing, 0.2)
+    two = fs.OrthogonalSGPR(model.covariance, fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy()), 0.2)
+    q, (covariance, Z) = fs.Whitened(np.zeros((D, M)), np.stack([np.eye(M)] * D)), (model.covariance, model.inducing)
+    deep = fs.DeepGP((fs.Layer(covariance, Z, q), fs.Layer(covariance, Z, model.posterior)), model.likelihood)
 
     def sent(group):
         group, counts = Counting(group), []
@@ -211,6 +242,8 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
             lambda: fs.elbo_and_grad(model, X, Y, group=group, **options),
             lambda: fs.natural_step_and_grad(model, X, Y, group=group, **options),
             lambda: fs.collapsed_bound_and_grad(sgpr, X, Y, group=group),
+            lambda: fs.collapsed_bound_and_grad(two, X, Y, group=group),
+            lambda: fs.elbo_and_grad(deep, X, Y, group=group, rng=0),
         ):
             call()
             group.sent.clear()
@@ -226,5 +259,6 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
 
     triangle, rest = M * (M + 1) // 2, M * D + D + 1
     step, collapsed = 5 + 1 + triangle + M + rest, [5 + triangle + M + 3, 5 + 1 + rest + 1]
-    due = [[step], [5 + 2 + triangle + M, 5 + 1 + rest], collapsed, [step] * 8, collapsed * 2 + collapsed[:1]]
+    two_sets, layers = [5 + triangle + M, 5 + 1 + rest + 1], [5 + 1 + (D + 1) * (triangle + M) + 2 * rest]
+    due = [[step], [5 + 2 + triangle + M, 5 + 1 + rest], collapsed, two_sets, layers, [step] * 8, collapsed * 2 + collapsed[:1]]
     assert on_ranks(2, sent) == [due, due]

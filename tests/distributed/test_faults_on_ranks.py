@@ -7,10 +7,11 @@ import types
 
 import numpy as np
 import pytest
-from program import problem
+from program import D, M, problem
 
 import fastsvgp as fs
 from fastsvgp.distributed import one_process
+from fastsvgp.records import replace
 from fastsvgp.train.on_ranks import RankRecorder
 
 SOURCE = str(pathlib.Path(fs.__file__).parent)
@@ -21,8 +22,23 @@ KINDS = {
     "natural": {"steps": 4, "natural_step_size": 0.1},
     "rounds": {"steps": 3, "natural_step_size": 0.1, "e_steps": 2, "m_steps": 2},
     "sgpr": {"steps": 3},
+    "two sets": {"steps": 3},
+    "deep": {"steps": 3, "natural_step_size": 0.1},
+    "nats": {"steps": 4, "inverse_updates": fs.inverse_updates(nats=1e-6, direction="likelihood")},
+}
+MODELS = {  # of an SVGP
+    "sgpr": lambda model: fs.SGPR(model.covariance, model.inducing, 0.3),
+    "two sets": lambda model: fs.OrthogonalSGPR(model.covariance, fs.InducingPair(model.inducing[:3], model.inducing[3:]), 0.3),
+    "deep": lambda model: fs.DeepGP((replace(hidden(model), mean=fs.IdentityMean()), hidden(model, ())), model.likelihood),
+    "nats": lambda model: replace(model, posterior=fs.Relaxed(np.zeros(M), np.ones(M), np.eye(M))),
 }
 TRIALS = 12
+
+
+def hidden(model, outputs=(D,)):
+    """A layer."""
+    q = fs.Whitened(np.zeros((*outputs, M)), np.broadcast_to(0.3 * np.eye(M), (*outputs, M, M)).copy())
+    return fs.Layer(model.covariance, model.inducing, q)
 
 
 class Fault:
@@ -69,8 +85,8 @@ def trained(monkeypatch):
 
     def train(kind, rank, fault):
         model, X, Y = problem()
-        options = KINDS[kind] | ({} if kind == "sgpr" else {"batch_size": 17, "rng": 3})
-        model = fs.SGPR(model.covariance, model.inducing, 0.3) if kind == "sgpr" else model
+        options = KINDS[kind] | ({} if kind in ("sgpr", "two sets") else {"batch_size": 17, "rng": 3})
+        model = MODELS.get(kind, lambda model: model)(model)
         faults.clear()
         faults[rank] = fault
 

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from rank_problems import distance, ends, on_ranks
 
 import fastsvgp as fs
 from fastsvgp.ranks import Placed
@@ -19,37 +20,21 @@ N, D, M = 53, 2, 6
 
 
 def problem(rng, likelihood=None, outputs=()):
+    """``(model, X, Y)``.
+
+    The posterior is not the prior: there no marginal depends on inducing inputs and lengthscales, whose gradients are rounding
+    alone, and a first step of Adam, g / (|g| + 1e-8), makes a million times as much of it (4e-10 of 2e-16).
+    """
     X = rng.uniform(-2, 2, (N, D))
     Y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(N)
-    q = fs.Whitened(np.zeros((*outputs, M)), np.broadcast_to(np.eye(M), (*outputs, M, M)).copy())
+    mean = np.linspace(-0.5, 0.5, M) * np.linspace(0.5, 1, outputs[0])[:, None] if outputs else np.linspace(-0.5, 0.5, M)
+    q = fs.Whitened(mean, np.broadcast_to(0.8 * np.eye(M), (*outputs, M, M)).copy())
     return fs.SVGP(fs.RBF(1.0, np.ones(D)), X[:M].copy(), q, likelihood or fs.Gaussian(0.1)), X, Y
 
 
 def classes(rng):
     model, X, _ = problem(rng, fs.Softmax(3, num_samples=16), (3,))
     return model, X, rng.integers(0, 3, N)
-
-
-def on_ranks(size, function, rows="all"):
-    return fs.distributed.threads(size, rows).run(function)
-
-
-def distance(one, other):
-    """The largest difference of two models, of all leaves."""
-    pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)
-    return max(np.max(np.abs(np.subtract(a, b))) for (_, _, a), (_, _, b) in pairs if a is not None)
-
-
-def ends(size, function, rows="all"):
-    """What each rank returns or raises."""
-
-    def work(group):
-        try:
-            return function(group)
-        except Exception as error:
-            return error
-
-    return on_ranks(size, work, rows)
 
 
 WAYS = {"adam": {}, "natural": {"natural_step_size": 0.1}, "rounds": {"natural_step_size": 0.1, "e_steps": 2, "m_steps": 2}}
@@ -60,13 +45,12 @@ WAYS = {"adam": {}, "natural": {"natural_step_size": 0.1}, "rounds": {"natural_s
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_the_trajectory_is_that_of_one_process(rng, make, way, size):
     model, X, Y = make(rng)
-    options = {"steps": 200 if way == "natural" else 40, "batch_size": 17, "rng": 5, **WAYS[way]}
+    options = {"steps": 200 if size == 3 and way != "rounds" else 40, "batch_size": 17, "rng": 5, **WAYS[way]}
     expected, info = fs.fit(model, X, Y, **options)
     found = on_ranks(size, lambda group: fs.fit(model, X, Y, group=group, **options))
     assert all(distance(other, found[0][0]) == 0 for other, _ in found)
-    close = 1e-11 if way == "natural" else 1e-9  # Adam divides what is almost zero by its size: rounding grows
-    assert distance(found[0][0], expected) < close
-    np.testing.assert_allclose(found[-1][1].values, info.values, rtol=close)
+    assert distance(found[0][0], expected) < 1e-12
+    np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-12)
     assert {one[1].reason for one in found} == {"steps"}
 
 
@@ -126,10 +110,12 @@ def test_shards_of_their_own(rng):
     assert distance(alone[0], one) == 0
 
 
+@pytest.mark.parametrize("kind", [fs.SGPR, fs.OrthogonalSGPR])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_an_sgpr_by_a_search_on_rank_0(rng, size):
+def test_a_search_on_rank_0(rng, size, kind):
     model, X, Y = problem(rng)
-    sgpr = fs.SGPR(model.covariance, model.inducing, 0.3)
+    inducing = model.inducing if kind is fs.SGPR else fs.InducingPair(X[: M - 2].copy(), X[M - 2 : M].copy())
+    sgpr = kind(model.covariance, inducing, 0.3)
     seen = []
     expected, info = fs.fit(sgpr, X, Y, steps=8)
     for rows in ("all", "own"):
@@ -140,8 +126,9 @@ def test_an_sgpr_by_a_search_on_rank_0(rng, size):
 
         found = on_ranks(size, train, rows)
         assert all(distance(other, found[0][0]) == 0 for other, _ in found)
-        np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-9)
-        assert distance(found[0][0], expected) < 1e-6  # line searches make more of rounding
+        np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-11)
+        # line searches multiply rounding: of one process with its rows in another order too
+        assert distance(found[0][0], expected) < 1e-10
     assert seen == [*range(1, 9)] * 2
 
 
@@ -322,6 +309,26 @@ def test_ranks_that_drift_apart_are_brought_together(rng):
     assert distance(found[0][0], expected) < 1e-9 and distance(*(one[0] for one in found)) < 1e-9
 
 
+def weights():
+    """A QSGP."""
+    basis = fs.InducingBasis(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)))
+    return fs.QSGP(basis, fs.ChevronWeights(np.zeros(M), np.zeros((M, 0)), np.ones(M)), fs.Gaussian(0.1))
+
+
+def sites():
+    """A SiteSVGP."""
+    return fs.SiteSVGP(fs.RBF(1.0, np.ones(D)), np.zeros((M, D)), fs.Sites(np.zeros(N), np.ones(N)), fs.Gaussian(0.1))
+
+
+@fs.record
+class Toy:
+    """Of somebody's own, who has not thought of ranks."""
+
+    covariance: object
+
+
+fs.models.register(Toy, fit=fs.train.minibatch_training, elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model))
+
 BAD = {
     "columns": (lambda r, c: c | {"X": c["X"][:, :1]} if r else c, "shape of X"),
     "dtype": (lambda r, c: c | {"X": c["X"].astype(np.float32)} if r else c, "dtype of X"),
@@ -332,7 +339,9 @@ BAD = {
     "steps": (lambda r, c: c | {"steps": 10 + r}, "`steps`"),
     "size": (lambda r, c: c | {"batch_size": 2}, "3 ranks and 2 rows"),
     "lengths": (lambda r, c: c | {"Y": c["Y"][:-1]}, "same number of rows"),
-    "deep": (lambda r, c: c | {"model": fs.DeepGP((), fs.Gaussian(0.1))}, "trained by one process"),
+    "features": (lambda r, c: c | {"model": weights()}, "a QSGP is trained by one process"),
+    "own": (lambda r, c: c | {"model": Toy(c["model"].covariance)}, "a Toy is trained by one process, for its bound"),
+    "sites": (lambda r, c: c | {"model": sites()}, "got SiteSVGP: em trains it"),
     "graph": (lambda r, c: c | {"graph": True}, "graph=True"),
 }
 

@@ -1,12 +1,15 @@
 """A rank takes the memory of a step on its rows, and two buffers; nothing of all the data is copied."""
 
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import scratch
+from fastsvgp.layers.draws import RUN
+from fastsvgp.packing import Packing
 from fastsvgp.ranks import of_collapsed, of_gradient
 
 M, N, D = 150, 6000, 4
@@ -44,7 +47,7 @@ def peak(call):
 
 
 @pytest.mark.parametrize("rows", ["all", "own"])
-@pytest.mark.parametrize("kind", ["svgp", "sgpr"])
+@pytest.mark.parametrize("kind", ["svgp", "sgpr", "two sets", "deep"])
 def test_of_a_step(rng, rows, kind):
     X, Y = rng.standard_normal((N, D)), rng.standard_normal(N)
     covariance, Z, q = fs.RBF(1.0, np.ones(D)), rng.standard_normal((M, D)), fs.Whitened(np.zeros(M), np.eye(M))
@@ -53,6 +56,14 @@ def test_of_a_step(rng, rows, kind):
     if kind == "svgp":
         model, bound = fs.SVGP(covariance, Z, q, fs.Gaussian(0.1)), fs.elbo_and_grad
         packings = [of_gradient(model, None)]
+    elif kind == "deep":
+        hidden = fs.Layer(covariance, Z, fs.Whitened(np.zeros((2, M)), np.stack([np.eye(M)] * 2)))
+        top = fs.Layer(fs.RBF(1.0, np.ones(2)), Z[:, :2].copy(), q)
+        model, bound = fs.DeepGP((hidden, top), fs.Gaussian(0.1)), partial(fs.elbo_and_grad, rng=0)
+        packings = [of_gradient(model, None), Packing([("real", (RUN, 2))])]  # and rows of draws that are of others
+    elif kind == "two sets":
+        model, bound = fs.OrthogonalSGPR(covariance, fs.InducingPair(Z[: M // 2], Z[M // 2 :]), 0.1), fs.collapsed_bound_and_grad
+        packings = [of_collapsed(model, Y), of_gradient(model, None)]
     else:
         model, bound = fs.SGPR(covariance, Z, 0.1), fs.collapsed_bound_and_grad
         packings = [of_collapsed(model, Y), of_gradient(model, None)]

@@ -50,7 +50,8 @@ def ended(process):
 def test_numbers_are_those_of_one_process(size):
     code, said, err = ended(started(size, "equal"))
     assert code == 0, err
-    for name, close in {"fit": 1e-11, "bound": 1e-10, "step": 1e-12, "collapsed": 1e-10, "sgpr": 1e-6, "own": 1e-11}.items():
+    closes = {"fit": 1e-11, "bound": 1e-10, "step": 1e-12, "collapsed": 1e-10, "sgpr": 1e-10, "own": 1e-11, "two sets": 1e-10}
+    for name, close in (closes | {"deep": 1e-11}).items():
         found = [one for one in said if one["name"] == name]
         assert len(found) == size and len({one["digest"] for one in found}) == 1, name
         assert max(one["off"] for one in found) < close, name
@@ -168,19 +169,22 @@ def command(size, *arguments, **environment):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_command_line(tmp_path):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_command_line(tmp_path, layers):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 2))
     np.savez(tmp_path / "data.npz", X=X, y=np.sin(X[:, 0]) + 0.1 * rng.standard_normal(300))
-    options = "fit", tmp_path / "data.npz", "--steps", 20, "--inducing", 10, "--method", "svgp", "--quiet"
+    options = "fit", tmp_path / "data.npz", "--steps", 20, "--inducing", 10, "--method", "svgp", "--layers", layers, "--quiet"
     code, out, err = command(2, *options, "--mpi", "--out", tmp_path / "two")
     assert (code, out, err) == (0, "", "")
     code, _, err = command(0, *options, "--out", tmp_path / "one")
     assert code == 0, err
     one, two = (fs.load_fitted(tmp_path / name / "model.npz").model for name in ("one", "two"))
-    np.testing.assert_allclose(two.inducing, one.inducing, rtol=0, atol=1e-10)
+    assert program.distance(two, one) < 1e-9
     assert sorted(os.listdir(tmp_path)) == ["data.npz", "one", "two"]
     code, out, err = command(2, "fit", tmp_path / "nowhere.npz", "--mpi", "--out", tmp_path)
     assert code == 2 and err.count("nowhere.npz") == 1
+    code, out, err = command(2, *options[:4], "--method", "qsgp", "--mpi", "--out", tmp_path)
+    assert code == 2 and "one process trains" in err
     code, out, err = command(2, *options, "--out", tmp_path)
     assert code == 2 and "with --mpi they are one training" in err

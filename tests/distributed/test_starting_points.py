@@ -114,9 +114,22 @@ def test_ranks_in_other_calls_are_told():
     on_ranks(2, work)
 
 
-def test_models_that_one_process_trains(rng):
+def test_what_one_process_does_says_so(rng):
     group = fs.distributed.threads(1)[0]
-    X = rng.standard_normal((9, 1))
-    layer = fs.Layer(fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), None)
-    with pytest.raises(TypeError, match="`group` is no option for DeepGP"):
-        fs.elbo(fs.DeepGP((layer,), fs.Gaussian(0.1)), X, X[:, 0], group=group)
+    X, covariance, gaussian = rng.standard_normal((9, 1)), fs.RBF(1.0, 1.0), fs.Gaussian(0.1)
+    Z, y, sites = X[:3].copy(), X[:, 0], fs.Sites(np.zeros(9), np.ones(9))
+    weights = fs.QSGP(fs.InducingBasis(covariance, Z), fs.ChevronWeights(np.zeros(3), np.zeros((3, 0)), np.ones(3)), gaussian)
+    svgp = fs.SVGP(covariance, Z, fs.Whitened(np.zeros(3), np.eye(3)), gaussian)
+    for call, model in (
+        (fs.tighter_bound, fs.SGPR(covariance, Z, 0.1)),
+        (fs.tighter_bound_and_grad, fs.SGPR(covariance, Z, 0.1)),
+        (fs.site_bound, fs.SiteSVGP(covariance, Z, sites, gaussian)),
+        (fs.natural_step, fs.SiteSVGP(covariance, Z, sites, gaussian)),
+        (fs.site_bound, fs.VGP(covariance, sites, gaussian)),
+        (fs.weight_bound, weights),
+        (fs.natural_steps, svgp),
+        (fs.data_term_and_grad, svgp),
+        (fs.em, svgp),
+    ):
+        with pytest.raises(TypeError, match=f"{call.__name__}: `group` is no option for {type(model).__name__}; it takes"):
+            call(model, X, y, group=group)
