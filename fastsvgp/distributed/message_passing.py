@@ -85,8 +85,8 @@ def mpi(comm=None, rows="all", device_pointers=False):
     rows : {"all", "own"}
         Whether X and Y of a call are all rows, on every rank, or this rank's.
     device_pointers : bool
-        Whether this MPI sums arrays on devices ("CUDA-aware"). It is not guessed, for one that cannot crashes. Each rank then uses
-        a device of its own, as with ``nccl``. Otherwise the numbers of a model on a device go through pinned memory.
+        Whether this MPI sums arrays on devices ("CUDA-aware"). It is not guessed, for one that cannot crashes. Each rank then
+        uses a device of its own, as with ``nccl``. Otherwise the numbers of a model on a device go through pinned memory.
 
     Returns
     -------
