@@ -188,12 +188,14 @@ class Placed:
         return self.team.run((due, home), unless_pending, summed)
 
     def looks(self, compute):
-        """``compute()``, amid which all ranks call ``total`` as often as they decide alike, once at least.
+        """``compute()``, amid which all ranks call ``total`` as often as they decide alike.
 
-        That is a call of the step, but for one before the first bound of a training, which no other step has.
+        A last sum as long as those lets a rank fail in what follows the last of them. It is a call of the step, but for one
+        before the first bound of a training, which no other step has.
         """
         at = self._begin_call([NUMBER], None)
         result = compute()
+        self.tell()
         self._call, self._opened = at + (at > 0), False
         return result
 

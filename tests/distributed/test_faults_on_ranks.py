@@ -15,8 +15,8 @@ from fastsvgp.records import replace
 from fastsvgp.train.on_ranks import RankRecorder
 
 SOURCE = str(pathlib.Path(fs.__file__).parent)
-TELLERS = "team.py", "distributed/", "ranks.py", "on_ranks.py", "interrupts.py"
-TELLERS += "full_batch.py:run", "full_batch.py:_say", "full_batch.py:_together"
+TELLERS = "team.py", "buffers.py:sum", "distributed/", "ranks.py", "on_ranks.py", "interrupts.py"
+TELLERS += "full_batch.py:run", "full_batch.py:_say", "full_batch.py:_together", "recorder.py:_state"
 KINDS = {
     "adam": {"steps": 4},
     "natural": {"steps": 4, "natural_step_size": 0.1},
