@@ -27,6 +27,8 @@ sys.path.insert(0, str(HERE.parent))
 SIZES = (1000, 1000), (1000, 2000), (1000, 4000), (512, 2048), (512, 4096)
 RANKS, FAR = (1, 2, 4), (8, 32, 128, 512, 1024)
 STEPS, WARM = 12, 3
+PREDICTED = ("Whitened", 512, 1000), ("Whitened", 1000, 1000), ("LikelihoodForm", 1000, 1000), ("Whitened", 4000, 1000)
+STRONG = 64_000  # rows of a batch
 NETWORKS = {"10 Gb/s Ethernet": (30e-6, 1.1e9), "200 Gb/s InfiniBand": (2e-6, 2e10)}  # alpha, bytes a second: assumed
 
 
@@ -125,11 +127,10 @@ def measured(steps):
     return rows
 
 
-def predicted(row, M, B, count, network=None):
-    """Seconds of a step, from the rate of one rank and the network of one row, or another."""
-    rate, (alpha, bandwidth) = row["rate"], network or (row["latency"], row["bandwidth"])
-    network = 2 * math.log2(count) * alpha + 2 * (count - 1) / count * row["bytes"] / bandwidth
-    return flops(M, B / count) / rate + (network if count > 1 else 0.0)
+def predicted(row, M, B, count):
+    """Seconds of a step, from the rate, the network and the bytes of a row."""
+    network = 2 * math.log2(count) * row["latency"] + 2 * (count - 1) / count * row["bytes"] / row["bandwidth"]
+    return flops(M, B / count) / row["rate"] + network
 
 
 def tables(rows):
@@ -159,19 +160,45 @@ def tables(rows):
             each = f"{row['B'] // row['ranks']} | {row['ranks']} | {1e3 * one['step']:.2f} | {1e3 * row['step']:.2f}"
             yield f"| {row['M']} | {each} | {one['step'] / row['step']:.2f} |"
     yield ""
+    yield from predictions({row["M"]: row for row in rows if row["ranks"] == 2})
+
+
+def predictions(of_two):
+    """Of clusters, from the rate and the network of two ranks here, by M: the last of its batches."""
     yield "Predicted, where rows grow with the ranks (weak scaling): efficiency, the time of one rank over that of R with R B"
-    yield "rows; the rate is measured, and so is the network of this host; the others are assumed."
+    yield "rows. The rate is measured, and so is the network of this host; the others are assumed. For M = 4000 the rate is that"
+    yield "of M = 1000. A LikelihoodForm sends 2 M numbers in the place of M (M + 3) / 2; the flops are those of a Whitened one."
     yield ""
     far = " | ".join(f"R = {count}" for count in FAR)
-    yield f"| M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
-    yield "|---" * (6 + len(FAR)) + "|"
-    for row in rows:
-        if row["ranks"] == 2:
-            M, B = row["M"], row["B"]
-            for name, network in ({"this host": (row["latency"], row["bandwidth"])} | NETWORKS).items():
-                figures = [predicted(row, M, B, 1) / predicted(row, M, B * count, count, network) for count in FAR]
-                about = f"{1e-9 * row['rate']:.0f} | {name} | {1e6 * network[0]:.1f} | {1e-9 * network[1]:.1f}"
-                yield f"| {M} | {B} | {about} | {' | '.join(f'{figure:.2f}' for figure in figures)} |"
+    yield f"| posterior | M | rows a rank | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
+    yield "|---" * (7 + len(FAR)) + "|"
+    for posterior, M, B in PREDICTED:
+        for name, row in networks(of_two[min(M, 1000)], posterior, M):
+            figures = [predicted(row, M, B, 1) / predicted(row, M, B * count, count) for count in FAR]
+            yield line(posterior, M, B, name, row, figures)
+    yield ""
+    yield "Predicted, where a batch is parted (strong scaling): how many times as fast as one rank. The M^3 work of every rank"
+    yield "is where it ends."
+    yield ""
+    yield f"| posterior | M | rows | GFLOP/s a rank | network | alpha us | bandwidth GB/s | {far} |"
+    yield "|---" * (7 + len(FAR)) + "|"
+    for M in (1000, 4000):
+        for name, row in networks(of_two[1000], "Whitened", M):
+            figures = [predicted(row, M, STRONG, 1) / predicted(row, M, STRONG, count) for count in FAR]
+            yield line("Whitened", M, STRONG, name, row, figures)
+
+
+def networks(row, posterior, M):
+    """``(name, row)`` with its own network, and with others; the bytes are those of this posterior and M."""
+    row = row | {"bytes": 8 * (2 * M if posterior == "LikelihoodForm" else M * (M + 3) // 2) + 8 * (8 * M + 16)}
+    yield "this host", row
+    for name, (latency, bandwidth) in NETWORKS.items():
+        yield name, row | {"latency": latency, "bandwidth": bandwidth}
+
+
+def line(posterior, M, B, name, row, figures):
+    about = f"{1e-9 * row['rate']:.0f} | {name} | {1e6 * row['latency']:.1f} | {1e-9 * row['bandwidth']:.1f}"
+    return f"| {posterior} | {M} | {B} | {about} | {' | '.join(f'{figure:.{2 if figure < 2 else 0}f}' for figure in figures)} |"
 
 
 def main():
