@@ -114,6 +114,13 @@ def _all_positive(array):
 
 def inputs(name, X):
     """Inputs (N, D), finite, N > 0."""
+    X = rows(name, X)
+    finite(name, X)
+    return X
+
+
+def rows(name, X):
+    """Inputs (N, D), N > 0, at whose values nobody has looked."""
     X = as_array(name, X)
     if X.ndim != 2:
         hint = f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
@@ -121,7 +128,6 @@ def inputs(name, X):
     if X.shape[0] == 0:
         hint = " (the KL term alone is kl_term_and_grad)" if name == "X" else ""
         raise ValueError(f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}")
-    finite(name, X)
     return X
 
 

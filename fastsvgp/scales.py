@@ -105,7 +105,9 @@ def usable_rows(X, y, weights, labels=False):
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
             raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
-    X, y = check.as_array("X", X), y if labels else check.as_array("y", y)
+    X, y = check.rows("X", X), y if labels else check.as_array("y", y)
+    if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
+        raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
     if weights is None:
         return *_checked_rows(X, y, labels), None
     weights = weighing.shaped(weights, y)
@@ -113,8 +115,6 @@ def usable_rows(X, y, weights, labels=False):
     if weights.ndim != 1:
         raise ValueError(f"`weights` must be {y.shape[:1]}, one for each row, to start from, got {weights.shape}")
     there = weights > 0
-    if X.shape[:1] != there.shape:
-        _checked_rows(X, y, labels)  # which refuses them
     try:
         found = _checked_rows(X[there], y[there], labels)
     except BadEntry as error:
@@ -125,10 +125,8 @@ def usable_rows(X, y, weights, labels=False):
 
 def _checked_rows(X, y, labels):
     """X and y in the dtype of X, finite and small enough to be squared."""
-    X = check.inputs("X", X)
+    check.finite("X", X)
     X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
-    if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
-        raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
     if not labels:
         check.finite("y", y)
     for name, array in (("X", X),) if labels else (("X", X), ("y", y)):

@@ -52,6 +52,8 @@ def through(checked, X, Y, weights):
 def shaped(weights, Y):
     """Weights as an array: one for each row of Y, or for each target."""
     weights = check.as_array("weights", weights)
+    if not Y.shape:
+        raise ValueError("`Y` must have rows, got a single value")
     if weights.shape not in (Y.shape[:1], Y.shape):
         each = f", or {Y.shape}, one for each target" if len(Y.shape) > 1 else ""
         raise ValueError(f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got {weights.shape}")
@@ -83,7 +85,8 @@ def filled(Y, weights):
 
 def rows_that_count(weights):
     """Which rows have a target that counts (N,)."""
-    return (weights > 0).reshape(len(weights), -1).any(axis=1)
+    counts = weights > 0
+    return counts if counts.ndim == 1 else counts.any(axis=tuple(range(1, counts.ndim)))
 
 
 def inputs_that_count(X, weights):
@@ -91,7 +94,7 @@ def inputs_that_count(X, weights):
     if X is None:
         return X
     X, counts = check.as_array("X", X), rows_that_count(weights)
-    if X.ndim != 2 or len(X) != len(counts) or type(X) is not type(counts):
+    if X.ndim != 2 or len(X) != len(counts) or not len(X) or type(X) is not type(counts):
         return X  # which is refused
     if type(counts) is np.ndarray and counts.all():  # a device would be waited for
         return X

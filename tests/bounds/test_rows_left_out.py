@@ -111,6 +111,16 @@ def test_bad_inputs_are_found_where_they_are(rng, at):
         fs.elbo(model, np.ones(N), Y, weights=w)
 
 
+@pytest.mark.parametrize("call", ["elbo", "natural_step", "collapsed", "tighter", "deep"])
+def test_no_rows_at_all(rng, call):
+    """Are told as without weights."""
+    model, X, Y, w = problem(rng)
+    with pytest.raises(ValueError, match=r"`X` is an empty batch, shape \(0, 2\)"):
+        CALLS[call](model, X[:0], Y[:0], weights=w[:0])
+    with pytest.raises(ValueError, match="`Y` must have rows, got a single value"):
+        CALLS[call](model, X, np.array(1.0), weights=np.array(2.0))
+
+
 def test_recipes_start_from_the_rest(rng):
     model, X, Y, w = problem(rng)
     left, some = w > 0, {"inducing": 5, "rng": 0}
@@ -120,6 +130,13 @@ def test_recipes_start_from_the_rest(rng):
             np.testing.assert_array_equal(one, expected)
         trained, _ = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit | {"steps": 2, "epochs": None})
         assert all(np.isfinite(value).all() for value in numbers(trained))
+    for x, y, said in (  # shapes as they came, not those of what is left
+        (X[:, 0], Y, rf"`X` must have shape \(N, D\), got \({N},\); for {N} points"),
+        (X, Y[:, None, None], rf"`y` must be \({N},\) or \({N}, P\), .* got \({N}, 1, 1\)"),
+        (X[:0], Y[:0], r"`X` is an empty batch, shape \(0, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            fs.recipes.regression(x, y, weights=w[: len(y)], **some)
     w[1], at = 1, int(np.flatnonzero(w > 0)[2])
     X[1], Y[1], X[at, 1] = 0.0, 0.0, np.inf
     with pytest.raises(ValueError, match=rf"`X` contains inf at index \({at}, 1\)"):
