@@ -60,8 +60,13 @@ class Team:
     """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
 
     def __init__(self, group):
-        self.group, self.rank, self.size = group, group.rank, group.size
+        self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size  # the team must not keep it alive
         self.training, self._buffers = False, {}
+
+    @property
+    def group(self):
+        """The group, which whoever calls holds."""
+        return self._group()
 
     @classmethod
     def of(cls, group):

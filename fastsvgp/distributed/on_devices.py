@@ -1,5 +1,7 @@
 """Ranks that are processes with a device each: the sums are made on the devices by NCCL, all else goes by MPI."""
 
+import ctypes
+
 from ..kernels.cuda import loader
 from ..kernels.verdicts import on_device
 from .hosts import use_device
@@ -22,7 +24,7 @@ class NCCLGroup(MPIGroup):
             error = failure
         self.all_well(error)
         self.device = use_device(self)
-        self._devices = self._nccl.NcclCommunicator(self.size, self.comm.bcast(identity, root=0), self.rank)
+        self._devices = _kept(self._nccl.NcclCommunicator(self.size, self.comm.bcast(identity, root=0), self.rank))
         self.sums_on_device = True
 
     def sum(self, buffer):
@@ -40,6 +42,15 @@ class NCCLGroup(MPIGroup):
             return
         stream = loader.cupy().cuda.get_current_stream().ptr
         self._devices.bcast(buffer.data.ptr, buffer.size, self._nccl.NCCL_DOUBLE, 0, stream)
+
+
+def _kept(communicator):
+    """The same, never to be destroyed: that waits for the other ranks of the host.
+
+    Where this rank ends by an error they wait for it in a sum, and MPI ends them after the last Python object is gone.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(communicator))
+    return communicator
 
 
 def nccl(comm=None, rows="all"):

@@ -1,8 +1,10 @@
 """Ranks with a device each: sums on the devices, by NCCL or an MPI that takes their pointers, and through pinned memory."""
 
 import functools
+import gc
 import sys
 import types
+import weakref
 from unittest import mock
 
 import mpi_on_threads
@@ -324,6 +326,14 @@ def test_calls_of_nccl(gpu):
         ("allReduce", 0, 4), ("bcast", 0, 1),  # tried once
         *[("allReduce", 0, 5 + natural), ("allReduce", 0, 5 + gradient)] * 3, ("allReduce", 0, 5 + natural),
     ]  # fmt: skip
+
+
+@emulated
+def test_a_communicator_outlives_its_group(gpu):
+    """To destroy it is a call of all ranks of a host, and one that fails would make it alone."""
+    for group, communicator in on_ranks(gpu, "nccl", 2, lambda group: (weakref.ref(group), weakref.ref(group._devices))):
+        gc.collect()
+        assert group() is None and communicator() is not None
 
 
 @emulated

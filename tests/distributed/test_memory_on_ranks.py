@@ -1,6 +1,8 @@
 """A rank takes the memory of a step on its rows, and two buffers; nothing of all the data is copied."""
 
+import gc
 import tracemalloc
+import weakref
 from functools import partial
 
 import numpy as np
@@ -70,3 +72,15 @@ def test_of_a_step(rng, rows, kind):
     alone = peak(lambda: bound(model, X[half], Y[half]))
     found = peak(lambda: bound(model, X[given], Y[given], group=group))
     assert found < alone + 2 * sum(packing.size for packing in packings) + 4000
+
+
+def test_a_group_goes_when_nobody_holds_it(rng):
+    """With the buffers that its sums went through."""
+    model = fs.SVGP(fs.RBF(1.0, 1.0), rng.standard_normal((5, D)), fs.Whitened(np.zeros(5), np.eye(5)), fs.Gaussian(0.1))
+    X, Y = rng.standard_normal((9, D)), rng.standard_normal(9)
+    group = First("all")
+    fs.elbo_and_grad(model, X, Y, group=group)
+    held = weakref.ref(group)
+    del group
+    gc.collect()
+    assert held() is None
