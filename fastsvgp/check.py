@@ -112,22 +112,16 @@ def _all_positive(array):
     return verdicts.within(array, np.finfo(array.dtype).smallest_subnormal if array.dtype.kind == "f" else 1)
 
 
-def inputs(name, X):
-    """Inputs (N, D), finite, N > 0."""
-    X = rows(name, X)
-    finite(name, X)
-    return X
-
-
-def rows(name, X):
-    """Inputs (N, D), N > 0, at whose values nobody has looked."""
-    X = as_array(name, X)
-    if X.ndim != 2:
+def inputs(name, X, values=True):
+    """Inputs (N, D), N > 0, finite where anybody is to look at their ``values``."""
+    if (X := as_array(name, X)).ndim != 2:
         hint = f"; for {X.shape[0]} points with one input use {name}[:, None]" if X.ndim == 1 else ""
         raise ValueError(f"`{name}` must have shape (N, D), got {X.shape}{hint}")
     if X.shape[0] == 0:
         hint = " (the KL term alone is kl_term_and_grad)" if name == "X" else ""
         raise ValueError(f"`{name}` is an empty batch, shape {X.shape}; give at least one row{hint}")
+    if values:
+        finite(name, X)
     return X
 
 

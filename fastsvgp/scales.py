@@ -105,7 +105,7 @@ def usable_rows(X, y, weights, labels=False):
     for name, array in (("X", X), ("y", y)):
         if hasattr(array, "__cuda_array_interface__"):
             raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
-    X, y = check.rows("X", X), y if labels else check.as_array("y", y)
+    X, y = check.inputs("X", X, values=False), y if labels else check.as_array("y", y)
     if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
         raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
     if weights is None:

@@ -210,14 +210,21 @@ def test_errors_of_rank_0_end_all(rng, failure, kind, tmp_path):
         assert isinstance(other, fs.RemoteError) and (other.rank, other.message) == (0, "ZeroDivisionError: of our own")
 
 
-def test_bad_rows_of_one_rank(rng):
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["svgp", "sgpr"])
+def test_bad_rows_of_one_rank(rng, kind, weighted):
     model, X, Y = problem(rng)
+    options = {"batch_size": 17, "rng": 0}
+    if kind == "sgpr":
+        model, options = fs.SGPR(model.covariance, model.inducing, 0.3), {}
+    if weighted:
+        options["weights"] = np.arange(len(X)) % 4
 
     def train(group):
         mine = X.copy()
         if group.rank == 1:
             mine[30] = np.nan
-        return fs.fit(model, mine, Y, steps=10, batch_size=17, rng=0, group=group)
+        return fs.fit(model, mine, Y, steps=10, group=group, **options)
 
     first, second, third = ends(3, train)
     assert isinstance(second, ValueError) and "index (30, 0)" in str(second)
