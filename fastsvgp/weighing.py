@@ -32,9 +32,9 @@ def through(checked, X, Y, weights):
 
     X may be None, where something else has the rows.
     """
-    Y = check.as_array("Y", Y)
+    X, Y = None if X is None else check.as_array("X", X), check.as_array("Y", Y)
     weights = shaped(weights, Y)
-    check.one_device(("Y", Y), ("weights", weights))
+    check.one_device(("X", X), ("Y", Y), ("weights", weights))
     targets, first = filled(Y, weights)
     try:
         found = checked(inputs_that_count(X, weights), targets)
@@ -90,12 +90,10 @@ def rows_that_count(weights):
 
 
 def inputs_that_count(X, weights):
-    """X with the first row that counts in the place of all that do not; where there are none, or X is no such array, X itself."""
-    if X is None:
-        return X
-    X, counts = check.as_array("X", X), rows_that_count(weights)
-    if X.ndim != 2 or len(X) != len(counts) or not len(X) or type(X) is not type(counts):
+    """X with the first row that counts in the place of all that do not; where there are none, or X has other rows, X itself."""
+    if X is None or X.ndim != 2 or len(X) != len(weights) or not len(X):
         return X  # which is refused
+    counts = rows_that_count(weights)
     if type(counts) is np.ndarray and counts.all():  # a device would be waited for
         return X
     return np.where(counts[:, None], X, X[np.argmax(counts)[None]])

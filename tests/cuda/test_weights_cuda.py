@@ -176,6 +176,11 @@ def test_bad_weights_and_targets(gpu, rng):
         assert left == right and "`" in left
     with pytest.raises(TypeError, match="`weights`"):
         fs.elbo(*moved(gpu, *here), weights=np.ones(B))
+    model, X, Y = moved(gpu, *here)
+    with pytest.raises(TypeError, match="arrays live on different devices: `Y`, `weights` on the GPU, `X` on the CPU"):
+        fs.elbo(model, np.full((B, D), np.nan), Y, weights=gpu.there(np.arange(B) % 2.0))
+    with pytest.raises(ValueError, match="`X` is an empty batch"):
+        fs.elbo(model, X[:0], Y[:0], weights=gpu.there(np.empty(0)))
 
 
 def errors_of(model, X, Y, w):
