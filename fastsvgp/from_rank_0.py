@@ -11,7 +11,12 @@ from .team import Team
 def chosen(group, choose, X, rng, rows):
     """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks."""
     team, found, error = Team.of(group), None, None
-    team.agree({"function": choose.__qualname__.split(".")[0]})
+    facts = {"function": choose.__qualname__.split(".")[0]}
+    try:
+        facts["rng"] = ranks.seed_of(rng)
+    except Exception as failure:
+        error = failure
+    team.agree(facts, error)
     seed = ranks.common_seed(team, rng)
     own, sizes, share = None, np.zeros(group.size), None
     if group.rows == "own":

@@ -225,7 +225,7 @@ def bound(
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
         found["place of the model"] = lives_on(model)
-        return found | _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
+        return found | _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None, "rng": seed_of(rng)}
 
     def compute(share):
         seed = rng
@@ -236,7 +236,7 @@ def bound(
         if placed:
             share.scale, share.place = group.scale, group.place
             try:
-                return function(model, X, Y, **named(share, weights, seed))
+                return run(share, X, Y, weights, seed)
             except BadEntry as error:
                 if group.locate is not None and not told(error):
                     group.locate(error)
@@ -248,16 +248,17 @@ def bound(
             share.place = Place(ends[-1], slice(*ends[team.rank : team.rank + 2]), own=True)
         share.scale = check.data_scale(num_data, int(share.place.count))
         try:
-            return function(model, x, y, **named(share, w, seed))
+            return run(share, x, y, w, seed)
         except BadEntry as error:
             if not told(error):
                 locate(error)
             raise
 
-    def named(share, w, seed):
-        random = {"rng": seed} if role == "num_data" else {}
-        random |= {} if draws is None else {"draws": draws}
-        return {role: share, "weights": w, **random, **({} if wrt is None else {"wrt": wrt}), **options}
+    def run(share, X, Y, weights, seed):
+        named = {role: share, "weights": weights, **options}
+        named |= {"rng": seed} if role == "num_data" else {}
+        named |= {name: value for name, value in (("draws", draws), ("wrt", wrt)) if value is not None}
+        return function(model, X, Y, **named)
 
     def sums():
         return ([Packing([("real", (team.size,))])] if own else []) + packings(), home_of(model)
@@ -265,9 +266,17 @@ def bound(
     return group.call(sums, compute) if placed else team.call(facts, sums, compute)
 
 
+def seed_of(rng):
+    """What all ranks must have alike of it: an integer, or None where rank 0 draws one."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        return int(rng)
+    check.generator(rng)  # refuses what is none
+    return None
+
+
 def common_seed(team, rng):
     """A seed that all ranks have: an integer as it came, else one that rank 0 draws."""
-    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+    if seed_of(rng) is not None:
         return rng
     seed = np.array([float(check.generator(rng).integers(2**53))])
     team.group.broadcast(seed)

@@ -151,9 +151,14 @@ def _stepped(model, X, Y, step_size, wrt, monotone, num_data, jitter, rng, weigh
     model, info = replace(model, posterior=posterior), NaturalStepInfo(value, size, size < asked, negative)
     if wrt is None:
         return model, info, None, None
-    if not shared:
-        del layer
-        return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)
-    check.begin(model, X)
-    after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
-    return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)
+    if shared:
+        check.begin(model, X)
+        try:
+            after = SharedLayerPass(model, jitter, len(X), wrt, after=layer, **random)
+            return model, info, *relay(model, after, X, Y, num_data, rng, wrt, weights=weights)
+        except verdicts.Fault:
+            if not isinstance(num_data, ranks.Share):
+                raise
+            after = None  # the first sum is made: of ranks, what follows it is begun anew, and no more
+    del layer
+    return model, info, *elbo_and_grad(model, *given, wrt=wrt, **same)

@@ -107,8 +107,7 @@ def _facts(group, model, X, Y, options):
     for path, _, value in leaves(model):
         found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
     found["place of the model"], found["numbers of the model"] = ranks.lives_on(model), ranks.fingerprint(model)
-    seed = options["rng"]
-    found["seed"] = int(seed) if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) else None
+    found["seed"] = ranks.seed_of(options["rng"])
     for name, value in options.items():
         if name in ON_RANK_0:
             found[name] = value is not None

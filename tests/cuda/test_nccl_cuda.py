@@ -14,7 +14,9 @@ from cuda_host import cupy_on_host, nccl_on_host
 
 import fastsvgp as fs
 from fastsvgp.distributed import message_passing
+from fastsvgp.kernels import verdicts
 from fastsvgp.kernels.cuda import loader
+from fastsvgp.optim import natural
 from fastsvgp.packing import Packing
 from fastsvgp.team import Share, Team
 
@@ -183,7 +185,8 @@ def test_copies_of_a_collapsed_bound(gpu):
 
     (found,) = on_ranks(gpu, "nccl", 1, work)
     for counted in found:
-        assert (counted.to_host, counted.bytes_to_host) == (4, 24 + 16 + 2 * 8 * (5 + 1))
+        # value and verdicts up to the first sum, after it each verdict by itself; folded bits; words and numbers of two sums
+        assert (counted.to_host, counted.bytes_to_host) == (6, 24 + 12 + 16 + 2 * 8 * (5 + 1))
         assert (counted.to_device, counted.bytes_to_device) == (2, 2 * 8 * 5)
 
 
@@ -273,6 +276,52 @@ def test_a_rank_that_fails(gpu, way, name):
         assert isinstance(first, fs.RemoteError) and first.rank == 1
         assert isinstance(second, MemoryError if name == "memory" else ValueError)
         assert said in str(second) and said in first.message
+
+
+@every_way
+@pytest.mark.parametrize("name", ["collapsed_bound_and_grad", "natural_step_and_grad"])
+@emulated
+def test_a_factor_that_one_rank_cannot_make_in_a_call_of_two_sums(gpu, way, name):
+    """A device reports it late. The rank tells it in the first sum, and all would try again, with more jitter."""
+    model, X, Y = problem(gpu)
+    Z = gpu.back(model.inducing).copy()
+    Z[1] = Z[0]
+    other = fs.replace(model, inducing=gpu.there(Z))
+
+    def work(group):
+        mine = other if group.rank else model
+        try:
+            if name == "natural_step_and_grad":
+                fs.natural_step_and_grad(mine, X, Y, jitter=0.0, group=group)
+            else:
+                fs.collapsed_bound_and_grad(sgpr_of(mine), X, Y, jitter=0.0, group=group)
+        except Exception as error:
+            end = error
+        return end, fs.elbo(model, X, Y, group=group)
+
+    (first, value), (second, same) = on_ranks(gpu, way, 2, work)
+    assert isinstance(first, fs.NotPositiveDefinite) and isinstance(first, fs.RemoteError) and first.rank == 1
+    assert isinstance(second, fs.NotPositiveDefinite) and "are the same inputs" in str(second) and value == same
+
+
+@every_way
+@emulated
+def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
+    """After the first sum of a natural step with a gradient: what follows it is begun anew, on the rank that has to."""
+    here = problem(gpu)
+    expected = fs.natural_step_and_grad(*here)
+    plain, faults = natural.relay, []
+
+    def relay(*arguments, **options):
+        if not faults:
+            faults.append(0)
+            raise verdicts.Fault
+        return plain(*arguments, **options)
+
+    monkeypatch.setattr(natural, "relay", relay)
+    results = on_ranks(gpu, way, 2, lambda group: tuple(fs.natural_step_and_grad(*here, group=group)[i] for i in (2, 0, 3)))
+    assert faults == [0]
+    assert_same_on_all_and_close(gpu, results, tuple(expected[i] for i in (2, 0, 3)), 1e-11)
 
 
 @every_way

@@ -328,13 +328,13 @@ def sites():
 
 
 @fs.record
-class Toy:
+class Solitary:
     """Of somebody's own, who has not thought of ranks."""
 
     covariance: object
 
 
-fs.models.register(Toy, fit=fs.train.minibatch_training, elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model))
+fs.models.register(Solitary, fit=fs.train.minibatch_training, elbo_and_grad=lambda model, X, Y, *, num_data=None: (0.0, model))
 
 BAD = {
     "columns": (lambda r, c: c | {"X": c["X"][:, :1]} if r else c, "shape of X"),
@@ -347,7 +347,7 @@ BAD = {
     "size": (lambda r, c: c | {"batch_size": 2}, "3 ranks and 2 rows"),
     "lengths": (lambda r, c: c | {"Y": c["Y"][:-1]}, "same number of rows"),
     "features": (lambda r, c: c | {"model": weights()}, "a QSGP is trained by one process"),
-    "own": (lambda r, c: c | {"model": Toy(c["model"].covariance)}, "a Toy is trained by one process, for its bound"),
+    "own": (lambda r, c: c | {"model": Solitary(c["model"].covariance)}, "a Solitary is trained by one process, for its bound"),
     "sites": (lambda r, c: c | {"model": sites()}, "got SiteSVGP: em trains it"),
     "graph": (lambda r, c: c | {"graph": True}, "graph=True"),
 }

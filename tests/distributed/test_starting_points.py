@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
+from rank_problems import ends, on_ranks
 
 import fastsvgp as fs
 
 N, M = 61, 7
-
-
-def on_ranks(size, function, rows="all"):
-    return fs.distributed.threads(size, rows).run(function)
 
 
 CHOICES = lambda X, **g: fs.kmeans_inducing(X, M, rng=4, **g), lambda X, **g: fs.median_lengthscales(X, rng=4, **g)
@@ -133,3 +130,21 @@ def test_what_one_process_does_says_so(rng):
     ):
         with pytest.raises(TypeError, match=f"{call.__name__}: `group` is no option for {type(model).__name__}; it takes"):
             call(model, X, y, group=group)
+
+
+@pytest.mark.parametrize("seeds", [(3, None), (None, 3), (3, 4), (None, "three"), ("three", 3)])
+def test_seeds_that_differ_are_named_before_anybody_waits_for_one(rng, seeds):
+    X = rng.standard_normal((30, 2))
+    q = fs.Whitened(np.zeros(5), np.eye(5))
+    model = fs.SVGP(fs.RBF(1.0, np.ones(2)), X[:5].copy(), q, fs.Gaussian(0.1))
+    calls = (
+        lambda seed, group: fs.elbo(model, X, X[:, 0], rng=seed, group=group),
+        lambda seed, group: fs.kmeans_inducing(X, 5, seed, group=group),
+        lambda seed, group: fs.fit(model, X, X[:, 0], steps=2, rng=seed, group=group),
+    )
+    for call in calls:
+        found = ends(2, lambda group, call=call: call(seeds[group.rank], group))
+        for one, seed in zip(found, seeds, strict=True):
+            assert isinstance(one, (ValueError, TypeError, fs.RemoteError)), one
+            said = "three" if "three" in seeds else "`rng`" if "`rng`" in str(one) else "`seed`"
+            assert said in str(one) and isinstance(one, fs.RemoteError) == ("three" in seeds and seed != "three"), one
