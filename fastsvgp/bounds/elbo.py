@@ -256,7 +256,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tup
 
 def _zeros(tree):
     """Like a record or an array."""
-    return tree_map(np.zeros_like, tree) if is_record(tree) else np.zeros_like(tree)
+    return tree_map(_zeros, tree) if is_record(tree) else np.zeros_like(tree)[()]
 
 
 @verdicts.retried

@@ -32,6 +32,7 @@ class NCCLGroup(MPIGroup):
         if not on_device(buffer):
             super().sum(buffer)
             return
+        _check_dtype(buffer)
         place, stream = buffer.data.ptr, loader.cupy().cuda.get_current_stream().ptr
         self._devices.allReduce(place, place, buffer.size, self._nccl.NCCL_DOUBLE, self._nccl.NCCL_SUM, stream)
 
@@ -40,8 +41,15 @@ class NCCLGroup(MPIGroup):
         if not on_device(buffer):
             super().broadcast(buffer)
             return
+        _check_dtype(buffer)
         stream = loader.cupy().cuda.get_current_stream().ptr
         self._devices.bcast(buffer.data.ptr, buffer.size, self._nccl.NCCL_DOUBLE, 0, stream)
+
+
+def _check_dtype(buffer):
+    """NCCL is told of numbers, and knows nothing of arrays."""
+    if buffer.dtype != "float64":
+        raise TypeError(f"`buffer` must be float64, got {buffer.dtype}: other numbers would be read as such, beyond its end")
 
 
 def _kept(communicator):

@@ -378,6 +378,16 @@ def test_calls_of_nccl(gpu):
 
 
 @emulated
+def test_other_numbers_than_float64_are_refused(gpu):
+    def work(group):
+        for function in (group.sum, group.broadcast):
+            with pytest.raises(TypeError, match="`buffer` must be float64, got float32"):
+                function(gpu.there(np.ones(4, np.float32)))
+
+    on_ranks(gpu, "nccl", 1, work)
+
+
+@emulated
 def test_a_communicator_outlives_its_group(gpu):
     """To destroy it is a call of all ranks of a host, and one that fails would make it alone."""
     for group, communicator in on_ranks(gpu, "nccl", 2, lambda group: (weakref.ref(group), weakref.ref(group._devices))):
