@@ -225,12 +225,13 @@ def bound(
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
         found["place of the model"] = lives_on(model)
-        return found | _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
+        found |= _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
+        return found | {"rng": seed_of(rng)}
 
     def compute(share):
         seed = rng
         quantities = getattr(getattr(model, "posterior", None), "random_quantities", ())
-        if not placed and (drawing or any(name in more for name in quantities)):
+        if not placed and (drawing or seed_of(rng) == "drawn" or any(name in more for name in quantities)):
             seed = common_seed(team, rng)
         share.fingerprint = _fingerprint(group.fingerprint if placed else None, model, (num_data, seed, options))
         if placed:
@@ -265,8 +266,16 @@ def bound(
     return group.call(sums, compute) if placed else team.call(facts, sums, compute)
 
 
+def seed_of(rng):
+    """What ranks must have alike of an argument ``rng``: a seed, None, or that rank 0 draws one from it."""
+    check.generator(rng)  # raises where it is none, and draws nothing
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        return int(rng)
+    return None if rng is None else "drawn"
+
+
 def common_seed(team, rng):
-    """A seed that all ranks have: an integer as it came, else one that rank 0 draws."""
+    """A seed that all ranks have: an integer as it came, else one that rank 0 draws. They agree which, by ``seed_of``."""
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return rng
     seed = np.array([float(check.generator(rng).integers(2**53))])

@@ -20,9 +20,9 @@ from .buffers import buffer_of, on_current_device, sums_on_device
 from .errors import InvalidSites, NotPositiveDefinite, RemoteError
 from .packing import Packing
 
-LONGEST = 4000  # bytes of a message that others are told
+LONGEST = 4000  # letters of an error that others are told
 NUMBER = Packing([("real", ())])
-_TEAMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_TEAMS: dict = {}  # of the ``id`` of a group, which may be neither hashable nor alike with itself alone
 
 
 class Stopped(Exception):
@@ -60,8 +60,13 @@ class Team:
     """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
 
     def __init__(self, group):
-        self.group, self.rank, self.size = group, group.rank, group.size
+        self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size
         self.training, self._buffers = False, {}
+
+    @property
+    def group(self):
+        """Whose team it is; who calls has it: held here, neither would ever be freed."""
+        return self._group()
 
     @classmethod
     def of(cls, group):
@@ -72,15 +77,20 @@ class Team:
                 f"`group` must be one of fs.distributed.mpi() or .threads(n), or offer what they do; this "
                 f"{type(group).__name__} lacks {', '.join(lacking)}"
             )
-        if group not in _TEAMS:
+        try:
+            weakref.ref(group)
+        except TypeError:
+            raise TypeError(f'`group`: `__slots__` of {type(group).__name__} must hold "__weakref__"') from None
+        if id(group) not in _TEAMS:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
             team = cls(group)
             team._try_out(np.array)
             if sums_on_device(group):
                 team._try_out(on_current_device)
-            _TEAMS[group] = team
-        team = _TEAMS[group]
+            _TEAMS[id(group)] = team
+            weakref.finalize(group, _TEAMS.pop, id(group), None)
+        team = _TEAMS[id(group)]
         if team.training:
             raise RuntimeError(
                 "this group is amid a training: what `callback` and `validate` do, rank 0 does alone, so a call with `group` "
@@ -109,7 +119,7 @@ class Team:
 
     def texts(self, own):
         """What all ranks say, in their order."""
-        own = own.encode("utf-8", "replace")[:LONGEST]
+        own = own.encode("utf-8", "replace")
         lengths = np.zeros(self.size)
         lengths[self.rank] = len(own)
         self.group.sum(lengths)
@@ -223,7 +233,7 @@ class Team:
 
 def described(error):
     """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip()
+    return f"{type(error).__name__}: {error}".strip()[:LONGEST]
 
 
 class Share:

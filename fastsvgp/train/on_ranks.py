@@ -63,7 +63,7 @@ def fitted(fit, group, model, X, Y, options):
         error = failure
     everyone = team.gathered(facts, error)
     options = dict(options)
-    if everyone[0]["seed"] is None:
+    if not isinstance(everyone[0]["seed"], int):
         options["rng"] = ranks.common_seed(team, options["rng"])
     session = Session(group, everyone, options["validate"] is not None, options["checkpoint"] is not None)
     with contextlib.ExitStack() as stack:
@@ -108,7 +108,7 @@ def _facts(group, model, X, Y, options):
         found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
     found["place of the model"], found["numbers of the model"] = ranks.lives_on(model), ranks.fingerprint(model)
     seed = options["rng"]
-    found["seed"] = int(seed) if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool) else None
+    found["seed"] = ranks.seed_of(seed)
     for name, value in options.items():
         if name in ON_RANK_0:
             found[name] = value is not None
