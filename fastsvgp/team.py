@@ -56,6 +56,14 @@ def known(error):
     return error
 
 
+def unheard(error):
+    """The error, which nobody has heard of, though it, or what it was caused by, may have been known in an earlier call."""
+    part = error
+    while part is not None:
+        part._told_to_all_ranks, part = False, part.__cause__
+    return error
+
+
 class Team:
     """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
 

@@ -19,7 +19,7 @@ from .. import from_rank_0, models, ranks
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..records import leaves, replace
-from ..team import Disagreement, Stopped, Team, known, told
+from ..team import Disagreement, Stopped, Team, known, told, unheard
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .recorder import Ended, Recorder
@@ -186,7 +186,7 @@ class RankRecorder(Recorder):
                 if reason != "interrupted" and not self._asked and session.pending is None:
                     self._validate(at_end=True)
             except BaseException as failure:
-                error = failure
+                error = unheard(failure)
             reason = self._closed(reason, error)
         end = self._whole_state()
         if session.validates:
@@ -209,7 +209,7 @@ class RankRecorder(Recorder):
         try:
             self._validate()
         except BaseException as error:
-            session.pending = error
+            session.pending = unheard(error)
         while self._state.step < total:
             try:
                 self._steps.run(total - self._state.step, self._record)
@@ -257,7 +257,7 @@ class RankRecorder(Recorder):
         except Ended as end:
             session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
-            session.pending = error
+            session.pending = unheard(error)
         state, plan = self._state, self._plan
         more = plan.patience is not None and state.step < plan.steps
         if more and not session.validates and state.trend.waited >= plan.patience:

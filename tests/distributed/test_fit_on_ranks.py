@@ -210,6 +210,25 @@ def test_errors_of_rank_0_end_all(rng, failure, kind, tmp_path):
         assert isinstance(other, fs.RemoteError) and (other.rank, other.message) == (0, "ZeroDivisionError: of our own")
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt("k"), SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])
+def test_an_error_that_ranks_have_known_before_is_told_again(rng, failure):
+    """The same object, and one that it caused: in each call nobody has heard of it yet."""
+    model, X, Y = problem(rng)
+    errors = [failure, failure, ValueError("gave up")]
+    errors[2].__cause__ = failure
+
+    def train(group):
+        def callback(step, *_):
+            if step == 4:
+                raise error
+
+        for error in errors:
+            with pytest.raises(type(error) if group.rank == 0 else fs.RemoteError):
+                fs.fit(model, X, Y, steps=10, group=group, callback=callback)
+
+    on_ranks(2, train)
+
+
 def test_bad_rows_of_one_rank(rng):
     model, X, Y = problem(rng)
 
