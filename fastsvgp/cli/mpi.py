@@ -41,8 +41,7 @@ def on_ranks(run, args):
         if group.rank:
             _mute(stack)
         try:
-            if group.rank or args.resume:
-                _give_folders(stack, group, args)
+            _give_folders(stack, group, args)
             return run(args)
         except Exception as error:
             if not args.trained and not told(error):
@@ -71,15 +70,19 @@ def _mute(stack):
 def _give_folders(stack, group, args):
     """Other ranks than 0 have a folder of their own for the time being; to resume, with the checkpoint of rank 0 in it."""
     folder = args.out or default_folder(args.file)
-    if group.rank:
-        args.out, args.quiet = stack.enter_context(tempfile.TemporaryDirectory()), True
+    path, content, length, error = os.path.join(folder, CHECKPOINT), b"", np.zeros(1), None
+    try:
+        if group.rank:
+            args.out, args.quiet = stack.enter_context(tempfile.TemporaryDirectory()), True
+        elif args.resume and os.path.isfile(path):
+            with open(path, "rb") as file:
+                content = file.read()
+            length[0] = len(content)
+    except OSError as failure:
+        error = failure
+    Team.of(group).agree({}, error)
     if not args.resume:
         return
-    path, content, length = os.path.join(folder, CHECKPOINT), b"", np.zeros(1)
-    if group.rank == 0 and os.path.isfile(path):
-        with open(path, "rb") as file:
-            content = file.read()
-        length[0] = len(content)
     group.broadcast(length)
     numbers = np.zeros(int(length[0]))
     if group.rank == 0:

@@ -67,13 +67,13 @@ def fitted(fit, group, model, X, Y, options):
         options["rng"] = ranks.common_seed(team, options["rng"])
     session = Session(group, everyone, options["validate"] is not None, options["checkpoint"] is not None)
     with contextlib.ExitStack() as stack:
-        if everyone[0]["_resume"] is not None:
-            options["resume"] = stack.enter_context(_resumed(group, options["resume"], everyone[0]["_resume"]))
         if group.rank:
             options |= dict.fromkeys(("callback", "validate", "checkpoint"))
             stack.enter_context(_quiet())
         team.training = True
         try:
+            if everyone[0]["_resume"] is not None:
+                options["resume"] = stack.enter_context(_resumed(group, options["resume"], everyone[0]["_resume"]))
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
             if not told(failure):
@@ -130,10 +130,12 @@ def _length(group, path):
 def _resumed(group, path, length):
     """The checkpoint of rank 0, as a file that this rank can read."""
     content = np.zeros(length)
-    if group.rank == 0:
-        with open(path, "rb") as file:
-            content[:] = np.frombuffer(file.read(length), np.uint8)
-    group.broadcast(content)
+    try:
+        if group.rank == 0:
+            with open(path, "rb") as file:
+                content[:] = np.frombuffer(file.read(length), np.uint8)
+    finally:
+        group.broadcast(content)  # others wait for it, whatever became of the file
     if group.rank == 0:
         yield path
         return

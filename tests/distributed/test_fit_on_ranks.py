@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import tempfile
 import threading
 
 import numpy as np
@@ -14,6 +15,7 @@ import fastsvgp as fs
 from fastsvgp.ranks import Placed
 from fastsvgp.team import Team
 from fastsvgp.train import checkpoints
+from fastsvgp.train import on_ranks as rank_training
 from fastsvgp.train.minibatch import MinibatchSteps
 
 N, D, M = 53, 2, 6
@@ -393,6 +395,23 @@ def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
     with contextlib.suppress(FileNotFoundError):
         on_ranks(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
     assert os.listdir(tmp_path) == ["state.npz"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_checkpoint_that_a_rank_can_not_read_or_copy_ends_all(rng, tmp_path, monkeypatch, rank):
+    model, X, Y = problem(rng)
+    path = tmp_path / "state.npz"
+    fs.fit(model, X, Y, steps=2, checkpoint=path)
+
+    def full(*args, **_):
+        if "wb" in args:
+            return open(*args)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(*((tempfile, "mkstemp", full) if rank else (rank_training, "open", full)), raising=False)
+    errors = ends(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
+    assert isinstance(errors[rank], OSError) and isinstance(errors[1 - rank], fs.RemoteError)
+    assert all("No space left" in str(error) for error in errors)
 
 
 def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypatch):
