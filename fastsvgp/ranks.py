@@ -307,11 +307,15 @@ def rows_of(group, X, Y, weights, inputs=False):
         raise ValueError(f"there are {group.size} ranks and {len(X)} rows: each rank needs at least one; use fewer ranks")
     start, stop = bounds(len(X), group.rank, group.size)
     rows = slice(start, stop)
+    if weights is not None and len(weights) != len(X):
+        raise ValueError(f"`X` and `weights` must have the same number of rows, got {len(X)} and {len(weights)}")
     if weights is not None and not inputs:
         counts = (on_host(weights) > 0).reshape(len(X), -1).any(axis=1)
         counting = np.flatnonzero(counts)
         parts = [counts[slice(*bounds(len(X), rank, group.size))] for rank in range(group.size)]
-        if len(counting) >= group.size and not all(part.any() for part in parts):
+        if 0 < len(counting) < group.size:
+            raise ValueError(f"{group.size} ranks, and {len(counting)} rows that count: each rank needs one; use fewer ranks")
+        if len(counting) and not all(part.any() for part in parts):
             rows = counting[slice(*bounds(len(counting), group.rank, group.size))]
 
     def locate(error):

@@ -73,7 +73,7 @@ def fitted(fit, group, model, X, Y, options):
         team.training = True
         try:
             if everyone[0]["_resume"] is not None:
-                options["resume"] = stack.enter_context(_resumed(group, options["resume"], everyone[0]["_resume"]))
+                options["resume"] = stack.enter_context(_resumed(team, group, options["resume"], everyone[0]["_resume"]))
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
             if not told(failure):
@@ -127,15 +127,17 @@ def _length(group, path):
 
 
 @contextlib.contextmanager
-def _resumed(group, path, length):
+def _resumed(team, group, path, length):
     """The checkpoint of rank 0, as a file that this rank can read."""
-    content = np.zeros(length)
+    content, error = np.zeros(length), None
     try:
         if group.rank == 0:
             with open(path, "rb") as file:
                 content[:] = np.frombuffer(file.read(length), np.uint8)
-    finally:
-        group.broadcast(content)  # others wait for it, whatever became of the file
+    except Exception as failure:
+        error = failure
+    team.agree({}, error)
+    group.broadcast(content)
     if group.rank == 0:
         yield path
         return

@@ -2,6 +2,8 @@
 
 import dataclasses
 import gc
+import signal
+import threading
 import weakref
 
 import numpy as np
@@ -109,6 +111,28 @@ def test_a_rank_that_leaves_ends_the_wait_of_the_others():
 
     with pytest.raises(KeyError, match="gone"):
         on_ranks(3, work)
+
+
+def test_a_group_that_a_rank_has_left_can_be_used_again():
+    groups = fs.distributed.threads(2)
+    with pytest.raises(ZeroDivisionError):
+        groups.run(lambda group: 1 / group.rank)
+    assert groups.run(lambda group: group.sum(np.zeros(3))) == [None] * 2
+
+
+def test_ctrl_c_ends_the_threads_too():
+    alive = []
+
+    def work(group):
+        alive.append(threading.current_thread())
+        if group.rank == 0:
+            signal.raise_signal(signal.SIGINT)  # the main thread gets it
+        while True:
+            group.sum(np.zeros(3))
+
+    with pytest.raises(KeyboardInterrupt):
+        on_ranks(2, work)
+    assert not any(thread.is_alive() for thread in alive)
 
 
 def test_ranks_in_other_calls_are_told():
