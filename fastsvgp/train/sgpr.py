@@ -3,6 +3,7 @@
 from .. import check, devices, models, weighing
 from ..bounds.collapsed import SGPR
 from ..bounds.collapsed_orthogonal import OrthogonalSGPR
+from ..errors import BadEntry
 from ..optim.flat import free_paths
 from ..records import replace
 from .batches import whole
@@ -34,11 +35,16 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     def checked(X, Y):
         return check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
 
-    if weights is None:
-        _, dtype = checked(X, Y)
-    else:
-        weights = devices.like(weights, home)
-        (_, dtype), _ = weighing.through(checked, X, Y, weights)
+    try:
+        if weights is None:
+            _, dtype = checked(X, Y)
+        else:
+            weights = devices.like(weights, home)
+            (_, dtype), _ = weighing.through(checked, X, Y, weights)
+    except BadEntry as error:
+        if plan.group is not None:
+            plan.group.locate(error)  # among the rows of all ranks
+        raise
     state = replace(state, model=settled(state.model, dtype))
     steps = CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group)
     return recording(state, steps, plan)

@@ -231,14 +231,18 @@ def test_an_error_that_ranks_have_known_before_is_told_again(rng, failure):
     on_ranks(2, train)
 
 
-def test_bad_rows_of_one_rank(rng):
+@pytest.mark.parametrize("weights", [None, np.r_[np.zeros(5), np.ones(N - 5)]])
+@pytest.mark.parametrize("kind", ["svgp", "sgpr"])
+def test_bad_rows_of_one_rank(rng, kind, weights):
     model, X, Y = problem(rng)
+    batches = {"batch_size": 17} if kind == "svgp" else {}
+    model = model if kind == "svgp" else fs.SGPR(model.covariance, model.inducing, 0.3)
 
     def train(group):
         mine = X.copy()
         if group.rank == 1:
             mine[30] = np.nan
-        return fs.fit(model, mine, Y, steps=10, batch_size=17, rng=0, group=group)
+        return fs.fit(model, mine, Y, steps=10, rng=0, weights=weights, group=group, **batches)
 
     first, second, third = ends(3, train)
     assert isinstance(second, ValueError) and "index (30, 0)" in str(second)
