@@ -190,7 +190,7 @@ class RankRecorder(Recorder):
                 if reason != "interrupted" and not self._asked and session.pending is None:
                     self._validate(at_end=True)
             except BaseException as failure:
-                error = unheard(failure)
+                error = _of_our_own(failure)
             reason = self._closed(reason, error)
         end = self._whole_state()
         if session.validates:
@@ -213,7 +213,7 @@ class RankRecorder(Recorder):
         try:
             self._validate()
         except BaseException as error:
-            session.pending = unheard(error)
+            session.pending = _of_our_own(error)
         while self._state.step < total:
             try:
                 self._steps.run(total - self._state.step, self._record)
@@ -261,7 +261,7 @@ class RankRecorder(Recorder):
         except Ended as end:
             session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
-            session.pending = unheard(error)
+            session.pending = _of_our_own(error)
         state, plan = self._state, self._plan
         more = plan.patience is not None and state.step < plan.steps
         if more and not session.validates and state.trend.waited >= plan.patience:
@@ -299,6 +299,11 @@ class RankRecorder(Recorder):
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
         return replace(end, scores=flat.reshape(-1, 2), best=from_rank_0.sent(group, best))
+
+
+def _of_our_own(error):
+    """What a callback, or what follows a step, raised, to be told: Ctrl-C there ends a training as it does elsewhere."""
+    return Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
 
 
 def _heard(error):

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import logging
 import os
-import tempfile
 import threading
 
 import numpy as np
@@ -15,7 +14,6 @@ import fastsvgp as fs
 from fastsvgp.ranks import Placed
 from fastsvgp.team import Team
 from fastsvgp.train import checkpoints
-from fastsvgp.train import on_ranks as rank_training
 from fastsvgp.train.minibatch import MinibatchSteps
 
 N, D, M = 53, 2, 6
@@ -212,25 +210,6 @@ def test_errors_of_rank_0_end_all(rng, failure, kind, tmp_path):
         assert isinstance(other, fs.RemoteError) and (other.rank, other.message) == (0, "ZeroDivisionError: of our own")
 
 
-@pytest.mark.parametrize("failure", [KeyboardInterrupt("k"), SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])
-def test_an_error_that_ranks_have_known_before_is_told_again(rng, failure):
-    """The same object, and one that it caused: in each call nobody has heard of it yet."""
-    model, X, Y = problem(rng)
-    errors = [failure, failure, ValueError("gave up")]
-    errors[2].__cause__ = failure
-
-    def train(group):
-        def callback(step, *_):
-            if step == 4:
-                raise error
-
-        for error in errors:
-            with pytest.raises(type(error) if group.rank == 0 else fs.RemoteError):
-                fs.fit(model, X, Y, steps=10, group=group, callback=callback)
-
-    on_ranks(2, train)
-
-
 @pytest.mark.parametrize("weights", [None, np.r_[np.zeros(5), np.ones(N - 5)]])
 @pytest.mark.parametrize("kind", ["svgp", "sgpr"])
 def test_bad_rows_of_one_rank(rng, kind, weights):
@@ -399,23 +378,6 @@ def test_no_file_of_another_rank_stays(rng, tmp_path, monkeypatch):
     with contextlib.suppress(FileNotFoundError):
         on_ranks(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
     assert os.listdir(tmp_path) == ["state.npz"]
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_checkpoint_that_a_rank_can_not_read_or_copy_ends_all(rng, tmp_path, monkeypatch, rank):
-    model, X, Y = problem(rng)
-    path = tmp_path / "state.npz"
-    fs.fit(model, X, Y, steps=2, checkpoint=path)
-
-    def full(*args, **_):
-        if "wb" in args:
-            return open(*args)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(*((tempfile, "mkstemp", full) if rank else (rank_training, "open", full)), raising=False)
-    errors = ends(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
-    assert isinstance(errors[rank], OSError) and isinstance(errors[1 - rank], fs.RemoteError)
-    assert all("No space left" in str(error) for error in errors)
 
 
 def test_the_first_rank_of_a_host_compiles_before_the_others_begin(rng, monkeypatch):
