@@ -19,13 +19,12 @@ NUMBERS = 2**19  # of the timed sum: 4 MiB, the factor of 1000 inducing inputs
 ROUNDS = 20
 
 
-def refuse_copies():
+def refuse_copies(instead="with --mpi they are one training"):
     """Refuse to be one of several copies that know nothing of each other: they would write the same files."""
     for name in LAUNCHED:
         if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
             raise UsageError(
-                f"a launcher started {os.environ[name]} copies of this ({name}), which would write the same files; "
-                "with --mpi they are one training"
+                f"a launcher started {os.environ[name]} copies of this ({name}), which would write the same files; {instead}"
             )
 
 
