@@ -2,18 +2,24 @@
 
 import numpy as np
 
-from . import ranks
+from . import check, ranks
 from .packing import Packing
 from .records import is_record, leaves
 from .team import Team
 
 
-def chosen(group, choose, X, rng, rows):
-    """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks."""
-    team, found, error = Team.of(group), None, None
-    facts = {"function": choose.__qualname__.split(".")[0]}
+def chosen(group, choose, X, rng, rows, **same):
+    """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks.
+
+    same : what ranks must have given alike
+    """
+    team, facts, found, error = Team.of(group), {}, None, None
     try:
-        facts["rng"] = ranks.seed_of(rng)
+        facts = {"function": choose.__qualname__.split(".")[0], "rng": ranks.seed_of(rng)}
+        facts |= {name: repr(value) for name, value in same.items()}
+        X = X if hasattr(X, "shape") else check.as_array("X", X)
+        if group.rows == "own" and np.ndim(X) != 2:
+            raise ValueError(f"`X` must have shape (N, D), got {np.shape(X)}")
     except Exception as failure:
         error = failure
     team.agree(facts, error)

@@ -60,7 +60,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """
     if group is not None:
         rows = GATHERED if subset is None else subset
-        return from_rank_0.chosen(group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows)
+        return from_rank_0.chosen(group, lambda X, rng: kmeans_inducing(X, M, rng, iterations, subset), X, rng, rows, M=M)
     rng, (M, divided) = check.generator(rng), _sizes(M)
     X, dtype, home = _rows("kmeans_inducing", X, M, rng, subset)
     iterations, before = check.whole("iterations", iterations, 0), None

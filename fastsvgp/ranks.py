@@ -225,12 +225,13 @@ def bound(
         found["posterior"] = type(getattr(model, "posterior", None)).__name__
         found["likelihood"] = type(getattr(model, "likelihood", None)).__name__
         found["place of the model"] = lives_on(model)
-        return found | _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None, "rng": seed_of(rng)}
+        found |= _of_data(group, X, Y, weights) | {"counts": own, "draws": draws is not None}
+        return found | {"rng": seed_of(rng)}
 
     def compute(share):
         seed = rng
         quantities = getattr(getattr(model, "posterior", None), "random_quantities", ())
-        if not placed and (drawing or any(name in more for name in quantities)):
+        if not placed and (drawing or seed_of(rng) == "drawn" or any(name in more for name in quantities)):
             seed = common_seed(team, rng)
         share.fingerprint = _fingerprint(group.fingerprint if placed else None, model, (num_data, seed, options))
         if placed:
@@ -267,16 +268,16 @@ def bound(
 
 
 def seed_of(rng):
-    """What all ranks must have alike of it: an integer, or None where rank 0 draws one."""
+    """What ranks must have alike of an argument ``rng``: a seed, None, or that rank 0 draws one from it."""
+    check.generator(rng)  # raises where it is none, and draws nothing
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return int(rng)
-    check.generator(rng)  # refuses what is none
-    return None
+    return None if rng is None else "drawn"
 
 
 def common_seed(team, rng):
-    """A seed that all ranks have: an integer as it came, else one that rank 0 draws."""
-    if seed_of(rng) is not None:
+    """A seed that all ranks have: an integer as it came, else one that rank 0 draws. They agree which, by ``seed_of``."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
         return rng
     seed = np.array([float(check.generator(rng).integers(2**53))])
     team.group.broadcast(seed)
@@ -307,11 +308,15 @@ def rows_of(group, X, Y, weights, inputs=False):
         raise ValueError(f"there are {group.size} ranks and {len(X)} rows: each rank needs at least one; use fewer ranks")
     start, stop = bounds(len(X), group.rank, group.size)
     rows = slice(start, stop)
+    if weights is not None and len(weights) != len(X):
+        raise ValueError(f"`X` and `weights` must have the same number of rows, got {len(X)} and {len(weights)}")
     if weights is not None and not inputs:
         counts = (on_host(weights) > 0).reshape(len(X), -1).any(axis=1)
         counting = np.flatnonzero(counts)
         parts = [counts[slice(*bounds(len(X), rank, group.size))] for rank in range(group.size)]
-        if len(counting) >= group.size and not all(part.any() for part in parts):
+        if 0 < len(counting) < group.size:
+            raise ValueError(f"{group.size} ranks, and {len(counting)} rows that count: each rank needs one; use fewer ranks")
+        if len(counting) and not all(part.any() for part in parts):
             rows = counting[slice(*bounds(len(counting), group.rank, group.size))]
 
     def locate(error):

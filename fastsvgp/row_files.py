@@ -1,5 +1,7 @@
 """Several .npy files of rows as one array, of which only the rows asked for are read."""
 
+import os
+
 import numpy as np
 
 from .errors import DataFileError
@@ -29,10 +31,18 @@ class RowFiles:
                 return self._run(start, max(start, stop))
             rows = np.arange(start, stop, step)
         rows = np.asarray(rows)
-        if rows.ndim == 0:
+        if rows.ndim == 0 and rows.dtype.kind in "iu":
             return self[rows[None]][0]
+        if rows.ndim != 1 or len(rows) and rows.dtype.kind not in "biu":
+            raise IndexError("row_files: rows are taken by a slice, numbers, or a mask; for other parts use numpy.asarray of it")
         if rows.dtype == bool:
+            if len(rows) != len(self):
+                raise IndexError(f"row_files: a mask of {len(rows)} rows for {len(self)}")
             rows = np.flatnonzero(rows)
+        rows = rows.astype(np.int64)
+        rows = np.where(rows < 0, rows + len(self), rows)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"row_files: there are {len(self)} rows, and numbers beyond them were asked for")
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         where = np.searchsorted(self._ends, rows, side="right") - 1
         for i in np.unique(where):
@@ -86,7 +96,7 @@ def row_files(paths):
     ...     rows.shape, rows[[0, 25]].shape
     ((40, 1), (2, 1))
     """
-    names = [as_path("row_files: `paths`", path) for path in ([paths] if isinstance(paths, str) else paths)]
+    names = [as_path("row_files: `paths`", path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
     if not names:
         raise ValueError("row_files: `paths` is empty; give at least one .npy file")
     parts = [_opened(name) for name in names]

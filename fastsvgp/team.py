@@ -22,9 +22,9 @@ from .errors import InvalidSites, NotPositiveDefinite, RemoteError
 from .kernels import verdicts
 from .packing import Packing
 
-LONGEST = 4000  # bytes of a message that others are told
+LONGEST = 4000  # letters of an error that others are told
 NUMBER = Packing([("real", ())])
-_TEAMS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_TEAMS: dict = {}  # of the ``id`` of a group, which may be neither hashable nor alike with itself alone
 
 
 class Stopped(Exception):
@@ -58,6 +58,14 @@ def known(error):
     return error
 
 
+def unheard(error):
+    """The error, which nobody has heard of, though it, or what it was caused by, may have been known in an earlier call."""
+    part = error
+    while part is not None:
+        part._told_to_all_ranks, part = False, part.__cause__
+    return error
+
+
 class Team:
     """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
 
@@ -67,7 +75,7 @@ class Team:
 
     @property
     def group(self):
-        """The group, which whoever calls holds."""
+        """Whose team it is; who calls has it: held here, neither would ever be freed."""
         return self._group()
 
     @classmethod
@@ -79,15 +87,20 @@ class Team:
                 f"`group` must be one of fs.distributed.mpi() or .threads(n), or offer what they do; this "
                 f"{type(group).__name__} lacks {', '.join(lacking)}"
             )
-        if group not in _TEAMS:
+        try:
+            weakref.ref(group)
+        except TypeError:
+            raise TypeError(f'`group`: `__slots__` of {type(group).__name__} must hold "__weakref__"') from None
+        if id(group) not in _TEAMS:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
             team = cls(group)
             team._try_out(np.array)
             if sums_on_device(group):
                 team._try_out(on_current_device)
-            _TEAMS[group] = team
-        team = _TEAMS[group]
+            _TEAMS[id(group)] = team
+            weakref.finalize(group, _TEAMS.pop, id(group), None)
+        team = _TEAMS[id(group)]
         if team.training:
             raise RuntimeError(
                 "this group is amid a training: what `callback` and `validate` do, rank 0 does alone, so a call with `group` "
@@ -116,7 +129,7 @@ class Team:
 
     def texts(self, own):
         """What all ranks say, in their order."""
-        own = own.encode("utf-8", "replace")[:LONGEST]
+        own = own.encode("utf-8", "replace")
         lengths = np.zeros(self.size)
         lengths[self.rank] = len(own)
         self.group.sum(lengths)
@@ -230,7 +243,7 @@ class Team:
 
 def described(error):
     """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip()
+    return f"{type(error).__name__}: {error}".strip()[:LONGEST]
 
 
 class Share:

@@ -62,3 +62,16 @@ def test_files_that_do_not_fit_are_named(files, tmp_path):
         fs.row_files([tmp_path / "nowhere.npy"])
     with pytest.raises(ValueError, match="empty"):
         fs.row_files([])
+
+
+def test_row_numbers_are_those_of_numpy(tmp_path, rng):
+    whole = rng.standard_normal((9, 2))
+    for i, part in enumerate(np.split(whole, [4])):
+        np.save(tmp_path / f"{i}.npy", part)
+    rows = fs.row_files([tmp_path / "0.npy", tmp_path / "1.npy"])
+    for taken in (-1, [-1, 0, -9], np.array([1, 8], np.uint64), whole[:, 0] > 0, np.array([], int)):
+        np.testing.assert_array_equal(rows[taken], whole[taken])
+    assert fs.row_files(tmp_path / "0.npy").shape == (4, 2)  # a path, as text would be
+    for taken in (9, [-10], (slice(None), 0), [[0, 1]], np.ones(5, bool), [0.5]):
+        with pytest.raises(IndexError, match="row_files: "):
+            rows[taken]

@@ -10,6 +10,7 @@ from .arguments import parser
 from .errors import UsageError
 from .fit import fit_task
 from .info import install_hint
+from .mpi import refuse_copies
 from .outputs import CHECKPOINT
 from .task import Task, interpret_target, split
 
@@ -23,6 +24,7 @@ PROBLEMS = (
 
 def run(args):
     """Fit each data set, print the table, write to a folder with one sub-folder each."""
+    refuse_copies("start one, without the launcher")
     started = time.perf_counter()
     rows = []
     for loader, title, target, options in PROBLEMS:

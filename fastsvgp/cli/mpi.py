@@ -19,13 +19,12 @@ NUMBERS = 2**19  # of the timed sum: 4 MiB, the factor of 1000 inducing inputs
 ROUNDS = 20
 
 
-def refuse_copies():
+def refuse_copies(instead="with --mpi they are one training"):
     """Refuse to be one of several copies that know nothing of each other: they would write the same files."""
     for name in LAUNCHED:
         if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1:
             raise UsageError(
-                f"a launcher started {os.environ[name]} copies of this ({name}), which would write the same files; "
-                "with --mpi they are one training"
+                f"a launcher started {os.environ[name]} copies of this ({name}), which would write the same files; {instead}"
             )
 
 
@@ -41,8 +40,7 @@ def on_ranks(run, args):
         if group.rank:
             _mute(stack)
         try:
-            if group.rank or args.resume:
-                _give_folders(stack, group, args)
+            _give_folders(stack, group, args)
             return run(args)
         except Exception as error:
             if not args.trained and not told(error):
@@ -71,15 +69,19 @@ def _mute(stack):
 def _give_folders(stack, group, args):
     """Other ranks than 0 have a folder of their own for the time being; to resume, with the checkpoint of rank 0 in it."""
     folder = args.out or default_folder(args.file)
-    if group.rank:
-        args.out, args.quiet = stack.enter_context(tempfile.TemporaryDirectory()), True
+    path, content, length, error = os.path.join(folder, CHECKPOINT), b"", np.zeros(1), None
+    try:
+        if group.rank:
+            args.out, args.quiet = stack.enter_context(tempfile.TemporaryDirectory()), True
+        elif args.resume and os.path.isfile(path):
+            with open(path, "rb") as file:
+                content = file.read()
+            length[0] = len(content)
+    except OSError as failure:
+        error = failure
+    Team.of(group).agree({}, error)
     if not args.resume:
         return
-    path, content, length = os.path.join(folder, CHECKPOINT), b"", np.zeros(1)
-    if group.rank == 0 and os.path.isfile(path):
-        with open(path, "rb") as file:
-            content = file.read()
-        length[0] = len(content)
     group.broadcast(length)
     numbers = np.zeros(int(length[0]))
     if group.rank == 0:

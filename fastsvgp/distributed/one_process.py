@@ -61,6 +61,11 @@ class ThreadGroup:
             total += other
         return total
 
+    def begin(self):
+        """Have all ranks come anew, also where one has left."""
+        self._shared.failure = None
+        self._shared.barrier.reset()
+
     def leave(self, error):
         """End the group: whoever waits, or will wait, for this rank raises ``RemoteError``."""
         if self._shared.failure is None:
@@ -77,6 +82,8 @@ class ThreadGroups(list):
         Where ranks raise, the error of the first that failed by itself is raised here, when all have ended.
         """
         results, errors = [None] * len(self), {}
+        for group in self[:1]:
+            group.begin()
 
         def work(group):
             try:
@@ -87,10 +94,17 @@ class ThreadGroups(list):
                     group.leave(error)
 
         workers = [threading.Thread(target=work, args=(group,), daemon=True) for group in self]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        except BaseException as error:  # Ctrl-C comes to this thread alone: ranks end at their next sum, and none goes on unseen
+            self[0].leave(error)
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+            raise
         if errors:
             raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[1]
         return results

@@ -19,7 +19,7 @@ from .. import from_rank_0, models, ranks
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..records import leaves, replace
-from ..team import Disagreement, Stopped, Team, known, told
+from ..team import Disagreement, Stopped, Team, known, told, unheard
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .recorder import Ended, Recorder
@@ -63,17 +63,17 @@ def fitted(fit, group, model, X, Y, options):
         error = failure
     everyone = team.gathered(facts, error)
     options = dict(options)
-    if everyone[0]["seed"] is None:
+    if not isinstance(everyone[0]["seed"], int):
         options["rng"] = ranks.common_seed(team, options["rng"])
     session = Session(group, everyone, options["validate"] is not None, options["checkpoint"] is not None)
     with contextlib.ExitStack() as stack:
-        if everyone[0]["_resume"] is not None:
-            options["resume"] = stack.enter_context(_resumed(group, options["resume"], everyone[0]["_resume"]))
         if group.rank:
             options |= dict.fromkeys(("callback", "validate", "checkpoint"))
             stack.enter_context(_quiet())
         team.training = True
         try:
+            if everyone[0]["_resume"] is not None:
+                options["resume"] = stack.enter_context(_resumed(team, group, options["resume"], everyone[0]["_resume"]))
             return fit(model, X, Y, **options, group=session)
         except Exception as failure:
             if not told(failure):
@@ -126,12 +126,16 @@ def _length(group, path):
 
 
 @contextlib.contextmanager
-def _resumed(group, path, length):
+def _resumed(team, group, path, length):
     """The checkpoint of rank 0, as a file that this rank can read."""
-    content = np.zeros(length)
-    if group.rank == 0:
-        with open(path, "rb") as file:
-            content[:] = np.frombuffer(file.read(length), np.uint8)
+    content, error = np.zeros(length), None
+    try:
+        if group.rank == 0:
+            with open(path, "rb") as file:
+                content[:] = np.frombuffer(file.read(length), np.uint8)
+    except Exception as failure:
+        error = failure
+    team.agree({}, error)
     group.broadcast(content)
     if group.rank == 0:
         yield path
@@ -185,7 +189,7 @@ class RankRecorder(Recorder):
                 if reason != "interrupted" and not self._asked and session.pending is None:
                     self._validate(at_end=True)
             except BaseException as failure:
-                error = failure
+                error = _of_our_own(failure)
             reason = self._closed(reason, error)
         end = self._whole_state()
         if session.validates:
@@ -208,7 +212,7 @@ class RankRecorder(Recorder):
         try:
             self._validate()
         except BaseException as error:
-            session.pending = error
+            session.pending = _of_our_own(error)
         while self._state.step < total:
             try:
                 self._steps.run(total - self._state.step, self._record)
@@ -256,7 +260,7 @@ class RankRecorder(Recorder):
         except Ended as end:
             session.pending = Stopped(REASONS[str(end)])
         except BaseException as error:
-            session.pending = error
+            session.pending = _of_our_own(error)
         state, plan = self._state, self._plan
         more = plan.patience is not None and state.step < plan.steps
         if more and not session.validates and state.trend.waited >= plan.patience:
@@ -294,6 +298,11 @@ class RankRecorder(Recorder):
         group.broadcast(flat)
         best = end.model if end.best is None else end.best
         return replace(end, scores=flat.reshape(-1, 2), best=from_rank_0.sent(group, best))
+
+
+def _of_our_own(error):
+    """What a callback, or what follows a step, raised, to be told: Ctrl-C there ends a training as it does elsewhere."""
+    return Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
 
 
 def _heard(error):

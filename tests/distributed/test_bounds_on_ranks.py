@@ -164,6 +164,14 @@ def test_weights_that_leave_out_all_rows_of_a_part(rng):
         assert_same_on_all_and_close(on_ranks(3, lambda group, call=call: call(group=group)), call(), 1e-11)
 
 
+def test_fewer_rows_that_count_than_ranks_and_weights_of_other_rows(rng):
+    model, X, Y, options = problem(rng)
+    cases = (np.eye(N)[3], "3 ranks, and 1 rows that count"), (np.ones(N - 1), "same number of rows, got 23 and 22")
+    for weights, message in cases:
+        for error in ends(3, lambda group, weights=weights: fs.elbo(model, X, Y, weights=weights, **options, group=group)):
+            assert isinstance(error, ValueError) and message in str(error)
+
+
 def test_float32_stays_float32(rng):
     model, X, Y, options = problem(rng)
     model = fs.tree_map(np.float32, model)

@@ -1,10 +1,17 @@
 """Inducing inputs and lengthscales on ranks, and groups that are none."""
 
+import dataclasses
+import gc
+import signal
+import threading
+import weakref
+
 import numpy as np
 import pytest
 from rank_problems import ends, on_ranks
 
 import fastsvgp as fs
+from fastsvgp.team import Team
 
 N, M = 61, 7
 
@@ -103,6 +110,28 @@ def test_a_rank_that_leaves_ends_the_wait_of_the_others():
         on_ranks(3, work)
 
 
+def test_a_group_that_a_rank_has_left_can_be_used_again():
+    groups = fs.distributed.threads(2)
+    with pytest.raises(ZeroDivisionError):
+        groups.run(lambda group: 1 / group.rank)
+    assert groups.run(lambda group: group.sum(np.zeros(3))) == [None] * 2
+
+
+def test_ctrl_c_ends_the_threads_too():
+    alive = []
+
+    def work(group):
+        alive.append(threading.current_thread())
+        if group.rank == 0:
+            signal.raise_signal(signal.SIGINT)  # the main thread gets it
+        while True:
+            group.sum(np.zeros(3))
+
+    with pytest.raises(KeyboardInterrupt):
+        on_ranks(2, work)
+    assert not any(thread.is_alive() for thread in alive)
+
+
 def test_ranks_in_other_calls_are_told():
     def work(group):
         with pytest.raises(ValueError, match=r"exchange \[3, 4\] numbers"):
@@ -148,3 +177,94 @@ def test_seeds_that_differ_are_named_before_anybody_waits_for_one(rng, seeds):
             assert isinstance(one, (ValueError, TypeError, fs.RemoteError)), one
             said = "three" if "three" in seeds else "`rng`" if "`rng`" in str(one) else "`seed`"
             assert said in str(one) and isinstance(one, fs.RemoteError) == ("three" in seeds and seed != "three"), one
+
+
+def of_two(function, rows="all"):
+    """What each of two ranks ends in."""
+
+    def end(group):
+        try:
+            return function(group)
+        except Exception as error:
+            return error
+
+    return on_ranks(2, end, rows)
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"rng": None}, "`rng` is None there, and 0 on rank 0"),
+    ({"rng": 1}, "`rng` is 1 there, and 0 on rank 0"),
+    ({"rng": "a seed"}, "got 'a seed'"),
+    ({"M": 3}, "`M` is '3' there, and '2' on rank 0"),
+])  # fmt: skip
+def test_other_arguments_are_named(rng, changes, message):
+    """Before anything is exchanged that is of another length, or that some rank would wait for."""
+    X = rng.standard_normal((N, 2))
+    for error in of_two(lambda group: fs.kmeans_inducing(X, **{"M": 2, "rng": 0} | (changes if group.rank else {}), group=group)):
+        assert isinstance(error, (ValueError, TypeError, fs.RemoteError)) and message in str(error)
+
+
+def test_shards_may_be_lists_and_have_two_axes(rng):
+    X = rng.standard_normal((N, 2))
+    lists, arrays = (of_two(lambda group, X=X: fs.kmeans_inducing(X, 3, rng=0, group=group), "own") for X in (X.tolist(), X))
+    np.testing.assert_array_equal(lists, arrays)
+    for error in of_two(lambda group: fs.median_lengthscales(X[:, 0], rng=0, group=group), "own"):
+        assert isinstance(error, ValueError) and "must have shape (N, D), got (61,)" in str(error)
+
+
+def test_generators_of_ranks_are_no_disagreement(rng):
+    """Rank 0 draws the seed, where a bound draws nothing too."""
+    X, Y = rng.standard_normal((N, 2)), rng.standard_normal(N)
+    model = fs.SVGP(fs.RBF(1.0, 1.0), X[:3].copy(), fs.Whitened(np.zeros(3), np.eye(3)), fs.Gaussian(0.1))
+    found = of_two(lambda group: fs.elbo(model, X, Y, rng=np.random.default_rng(group.rank), group=group))
+    assert found[0] == found[1] == pytest.approx(fs.elbo(model, X, Y), rel=1e-12)
+    for error in of_two(lambda group: fs.elbo(model, X, Y, rng=group.rank, group=group)):
+        assert "`rng` is 1 there, and 0 on rank 0" in str(error)
+
+
+def test_long_facts_and_messages_arrive():
+    """Those of a deep GP of twelve layers are longer than any message should be."""
+    assert on_ranks(2, lambda group: Team.of(group).gathered({"long": "x" * 9000}))[1] == [{"long": "x" * 9000}] * 2
+    own, other = of_two(lambda group: Team.of(group).agree({}, None if group.rank else ValueError("y" * 9000)))
+    assert isinstance(own, ValueError) and isinstance(other, fs.RemoteError) and "y" * 3900 in other.message
+
+
+@dataclasses.dataclass
+class Alike:
+    """A group that is equal to others, and so has no hash."""
+
+    group: object
+    rows: str = "all"
+    rank = property(lambda self: self.group.rank)
+    size = property(lambda self: self.group.size)
+
+    def sum(self, buffer):
+        self.group.sum(buffer)
+
+    def broadcast(self, buffer):
+        self.group.broadcast(buffer)
+
+
+def test_a_group_of_any_class_is_freed_with_its_memory(rng):
+    X = rng.standard_normal((N, 2))
+
+    def call(group):
+        mine = Alike(group)
+        Z = fs.kmeans_inducing(X, 3, rng=0, group=mine)
+        team = weakref.ref(Team.of(mine))
+        assert team() is Team.of(mine)
+        return Z, weakref.ref(mine), team
+
+    for Z, group, team in on_ranks(2, call):
+        np.testing.assert_array_equal(Z, fs.kmeans_inducing(X, 3, rng=0))
+        gc.collect()
+        assert group() is None and team() is None
+
+    class Closed:
+        __slots__ = "rank", "size", "rows", "sum", "broadcast"
+
+        def __init__(self, group):
+            self.rank, self.size, self.rows, self.sum, self.broadcast = 0, 1, "all", group.sum, group.broadcast
+
+    with pytest.raises(TypeError, match='"__weakref__"'):
+        fs.kmeans_inducing(X, 3, group=Closed(fs.distributed.threads(1)[0]))

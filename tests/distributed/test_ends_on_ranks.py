@@ -1,0 +1,65 @@
+"""Ends of a training on several ranks that come from Ctrl-C, from errors of users, and from checkpoints: all ranks have them."""
+
+import errno
+import tempfile
+
+import pytest
+from program import distance, problem
+from rank_problems import ends, on_ranks
+
+import fastsvgp as fs
+from fastsvgp.train import on_ranks as rank_training
+
+
+@pytest.mark.parametrize("failure", [SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])
+def test_an_error_that_ranks_have_known_before_is_told_again(failure):
+    """The same object, and one that it caused: in each call nobody has heard of it yet."""
+    model, X, Y = problem()
+    errors = [failure, failure, ValueError("gave up")]
+    errors[2].__cause__ = failure
+
+    def train(group):
+        def callback(step, *_):
+            if step == 4:
+                raise error
+
+        for error in errors:
+            with pytest.raises(type(error) if group.rank == 0 else fs.RemoteError):
+                fs.fit(model, X, Y, steps=10, group=group, callback=callback)
+
+    on_ranks(2, train)
+
+
+@pytest.mark.parametrize("at", [1, 4, 10])
+@pytest.mark.parametrize("name", ["callback", "validate"])
+def test_ctrl_c_in_a_callback_ends_all_with_the_model(name, at):
+    """As it does on one process."""
+    model, X, Y = problem()
+    steps = iter(range(1, 11))
+
+    def interrupted(*_):
+        if next(steps) == at:
+            raise KeyboardInterrupt
+        return 0.0
+
+    every = {} if name == "callback" else {"validate_every": 1}
+    found = on_ranks(3, lambda group: fs.fit(model, X, Y, steps=10, group=group, **{name: interrupted}, **every))
+    assert [(one[1].reason, one[1].steps) for one in found] == [("interrupted", at)] * 3
+    assert all(distance(one[0], found[0][0]) == 0 for one in found)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_checkpoint_that_a_rank_can_not_read_or_copy_ends_all(tmp_path, monkeypatch, rank):
+    model, X, Y = problem()
+    path = tmp_path / "state.npz"
+    fs.fit(model, X, Y, steps=2, checkpoint=path)
+
+    def full(*args, **_):
+        if "wb" in args:
+            return open(*args)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(*((tempfile, "mkstemp", full) if rank else (rank_training, "open", full)), raising=False)
+    errors = ends(2, lambda group: fs.fit(model, X, Y, steps=3, group=group, resume=path))
+    assert isinstance(errors[rank], OSError) and isinstance(errors[1 - rank], fs.RemoteError)
+    assert all("No space left" in str(error) for error in errors)
