@@ -9,12 +9,14 @@ from ..files import write_atomically
 from . import metrics
 from .errors import UsageError
 from .fitted import Fitted
+from .mpi import refuse_copies
 from .outputs import writing
 from .tables import read_table
 
 
 def run(args):
     """Predict every row of a file; where the target is there too, report how well on stderr."""
+    refuse_copies("start one, without the launcher")
     fitted = Fitted.load(args.model)
     levels = _levels(fitted, args.quantiles)
     table = read_table(args.file, args.delimiter, args.header, images=fitted.image_shape is not None)

@@ -7,12 +7,11 @@ from ..kernels.cuda import loader
 
 
 def share_cores(affinities, own):
-    """Set the threads of this rank to its part of the cores, unless somebody has said how many.
+    """Let the threads of this rank be its part of the cores, unless somebody says how many.
 
     affinities : those of all ranks of the host, this one's among them; own : this one's
     """
-    if not num_threads.was_asked():
-        num_threads.set_num_threads(max(1, len(own) // affinities.count(own)))
+    num_threads.share_cores(max(1, len(own) // affinities.count(own)))
 
 
 def affinity():

@@ -11,6 +11,7 @@ MOST = 1024  # of helpers a process could want; a larger number is a slip
 VARIABLES = "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"
 
 _count = None
+_share = None
 
 
 def get_num_threads():
@@ -19,8 +20,9 @@ def get_num_threads():
     Returns
     -------
     int
-        What ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where set; else the smaller of the cores
-        that this process may use and its CPU quota (of a control group), rounded up.
+        What ``set_num_threads`` said; else ``OMP_NUM_THREADS`` or ``NUMBA_NUM_THREADS``, where set; else, of a rank of
+        ``fs.distributed.mpi``, its part of the cores of the host; else the smaller of the cores that this process may use and its
+        CPU quota (of a control group), rounded up.
 
     Examples
     --------
@@ -30,17 +32,18 @@ def get_num_threads():
     """
     if _count is not None:
         return _count
-    return _asked() or min(_cores(), _quota() or MOST)
+    return _asked() or _share or min(_cores(), _quota() or MOST)
 
 
-def was_asked():
-    """Whether the number is what the user, or a variable of the environment, said of our threads."""
-    return _count is not None or _asked() > 0
+def share_cores(count):
+    """Let so many threads be the default: the part of the cores that is left to this process by others, who make room too."""
+    global _share
+    _share = count
 
 
 def is_fixed():
-    """Whether the number is what the user, or the environment, said."""
-    return was_asked() or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
+    """Whether the number is what the user, or the environment, said, or others count on."""
+    return _count is not None or _asked() > 0 or _share is not None or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
 
 
 def set_num_threads(count):

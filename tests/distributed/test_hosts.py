@@ -1,7 +1,8 @@
-"""Ranks of a host share its cores, unless somebody has said how many threads there shall be."""
+"""Ranks of a host share its cores, unless somebody says how many threads there shall be."""
 
 import pytest
 
+import fastsvgp as fs
 from fastsvgp.distributed import hosts
 from fastsvgp.kernels import num_threads
 
@@ -13,11 +14,15 @@ from fastsvgp.kernels import num_threads
     ([(0, 1, 2, 3), (4, 5)], 4),
 ])  # fmt: skip
 def test_cores_are_shared_by_ranks_that_may_use_the_same(monkeypatch, affinities, due):
-    said = []
-    monkeypatch.setattr(num_threads, "set_num_threads", said.append)
-    monkeypatch.setattr(num_threads, "was_asked", lambda: False)
+    for name, value in (("_asked", lambda: 0), ("_count", None), ("_share", None)):
+        monkeypatch.setattr(num_threads, name, value)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert not num_threads.is_fixed()
+    hosts.share_cores([affinities[0]], affinities[0])  # a group of one, and then one of all
     hosts.share_cores(affinities, affinities[0])
-    assert said == [due]
-    monkeypatch.setattr(num_threads, "was_asked", lambda: True)
-    hosts.share_cores(affinities, affinities[0])
-    assert said == [due]
+    assert fs.get_num_threads() == due and num_threads.is_fixed()
+    with fs.set_num_threads(3):
+        hosts.share_cores(affinities, affinities[0])
+        assert fs.get_num_threads() == 3
+    monkeypatch.setattr(num_threads, "_asked", lambda: 5)
+    assert fs.get_num_threads() == 5

@@ -190,3 +190,5 @@ def test_the_command_line(tmp_path, layers):
     assert code == 2 and "with --mpi they are one training" in err
     code, out, err = command(2, "demo", "--out", tmp_path / "demo")
     assert code == 2 and "without the launcher" in err and not (tmp_path / "demo").exists()
+    code, out, err = command(2, "predict", tmp_path / "one" / "model.npz", tmp_path / "data.npz")
+    assert (code, out) == (2, "") and "without the launcher" in err
