@@ -36,16 +36,17 @@ def shares(size, *arrays):
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_bound_and_gradient(rng, name, size):
+    """As near as rounding leaves them, which the second layer multiplies by the condition of its Kuu."""
     model, X, Y = problem(rng, name)
     options = {"rng": 4, "num_samples": 2 + size % 2, "num_data": 2.5 * N, "jitter": JITTER}
     expected = fs.elbo_and_grad(model, X, Y, **options)
     found = on_ranks(size, lambda group: fs.elbo_and_grad(model, X, Y, group=group, **options))
-    assert_same_on_all_and_close(found, expected, 1e-12)
+    assert_same_on_all_and_close(found, expected, 1e-11)
     own = shares(size, X, Y)
     found = on_ranks(size, lambda group: fs.elbo_and_grad(model, *own(group), group=group, **options), "own")
-    assert_same_on_all_and_close(found, expected, 1e-12)
+    assert_same_on_all_and_close(found, expected, 1e-11)
     values = on_ranks(size, lambda group: fs.elbo(model, X, Y, group=group, **options))
-    assert len(set(values)) == 1 and values[0] == pytest.approx(expected[0], rel=1e-12)
+    assert len(set(values)) == 1 and values[0] == pytest.approx(expected[0], rel=1e-11)
 
 
 @pytest.mark.parametrize("rows", ["all", "own"])

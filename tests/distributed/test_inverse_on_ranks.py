@@ -57,7 +57,8 @@ def test_nats_of_shards_and_of_another_posterior(rng):
 
     expected, _ = fs.fit(model, X, Y, **options)
     found = on_ranks(3, train, "own")
-    assert all(distance(other, found[0]) == 0 for other in found) and distance(found[0], expected) < 1e-11
+    assert all(distance(other, found[0]) == 0 for other in found)
+    assert distance(found[0], expected) < 1e-9  # a factor of an inverse multiplies rounding by the condition of Kuu
 
 
 @pytest.mark.parametrize("near", [True, False])
