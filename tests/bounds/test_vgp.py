@@ -18,9 +18,9 @@ def problem(rng, N=20, P=None, signs="positive", likelihood=None, mean=None):
     if signs == "some zero":
         lambda2[..., ::3] = 0
     elif signs == "some negative":
-        lambda2[..., 1::3] *= -0.05
+        lambda2[..., 1::3] *= -0.4 / N
     elif signs == "all negative":
-        lambda2 *= -0.3 / N
+        lambda2 *= -0.15 / N  # no covariance has an eigenvalue above 2.7 N
     covariance = fs.Matern12(1.1, np.array([0.9, 1.3])) + fs.Linear(0.2)
     sites = fs.Sites(rng.standard_normal((*batch, N)), lambda2)
     return fs.VGP(covariance, sites, likelihood or fs.StudentT(0.4, df=4.0), mean), X, Y
