@@ -20,10 +20,8 @@ from . import check
 from .buffers import buffer_of, on_current_device, sums_on_device
 from .errors import InvalidSites, NotPositiveDefinite, RemoteError
 from .kernels import verdicts
-from .packing import Packing
 
 LONGEST = 4000  # letters of an error that others are told
-NUMBER = Packing([("real", ())])
 _TEAMS: dict = {}  # of the ``id`` of a group, which may be neither hashable nor alike with itself alone
 
 
@@ -287,8 +285,3 @@ class Share:
     def together(self, *arrays):
         """Sums over the ranks; ``Packing`` as announced."""
         return self.exchange(list(arrays))
-
-    def total(self, value):
-        """The sum of one number, announced here."""
-        self.due.insert(0, NUMBER)
-        return self.exchange([value])[0]

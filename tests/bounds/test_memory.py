@@ -6,30 +6,15 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from peak_memory import peak_numbers
 
 import fastsvgp as fs
-from fastsvgp.kernels.cpu import scratch
 
 
 def problem(rng, cls, M, B):
     q = cls(rng.standard_normal(M), np.tril(0.01 * rng.standard_normal((M, M))) + 0.5 * np.eye(M))
     model = fs.SVGP(fs.RBF(1.0, np.full(8, 1.5)), rng.standard_normal((M, 8)), q, fs.Gaussian(0.1))
     return model, rng.standard_normal((B, 8)), rng.standard_normal(B)
-
-
-def peak_numbers(call):
-    """The least of three: what other threads of the tests take meanwhile counts too."""
-    call()
-    peaks = []
-    for _ in range(3):
-        scratch.clear()  # what a first step takes, nothing recycled
-        tracemalloc.start()
-        try:
-            call()
-            peaks.append(tracemalloc.get_traced_memory()[1] / 8)
-        finally:
-            tracemalloc.stop()
-    return min(peaks)
 
 
 @pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)

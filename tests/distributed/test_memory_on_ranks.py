@@ -1,15 +1,14 @@
 """A rank takes the memory of a step on its rows, and two buffers; nothing of all the data is copied."""
 
 import gc
-import tracemalloc
 import weakref
 from functools import partial
 
 import numpy as np
 import pytest
+from peak_memory import peak_numbers
 
 import fastsvgp as fs
-from fastsvgp.kernels.cpu import scratch
 from fastsvgp.layers.draws import RUN
 from fastsvgp.packing import Packing
 from fastsvgp.ranks import of_collapsed, of_gradient
@@ -33,21 +32,6 @@ class First:
         pass
 
 
-def peak(call):
-    """Numbers taken at most, the least of three."""
-    call()
-    peaks = []
-    for _ in range(3):
-        scratch.clear()
-        tracemalloc.start()
-        try:
-            call()
-            peaks.append(tracemalloc.get_traced_memory()[1] / 8)
-        finally:
-            tracemalloc.stop()
-    return min(peaks)
-
-
 @pytest.mark.parametrize("rows", ["all", "own"])
 @pytest.mark.parametrize("kind", ["svgp", "sgpr", "two sets", "deep"])
 def test_of_a_step(rng, rows, kind):
@@ -69,8 +53,8 @@ def test_of_a_step(rng, rows, kind):
     else:
         model, bound = fs.SGPR(covariance, Z, 0.1), fs.collapsed_bound_and_grad
         packings = [of_collapsed(model, Y), of_gradient(model, None)]
-    alone = peak(lambda: bound(model, X[half], Y[half]))
-    found = peak(lambda: bound(model, X[given], Y[given], group=group))
+    alone = peak_numbers(lambda: bound(model, X[half], Y[half]))
+    found = peak_numbers(lambda: bound(model, X[given], Y[given], group=group))
     assert found < alone + 2 * sum(packing.size for packing in packings) + 4000
 
 
