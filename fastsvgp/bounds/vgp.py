@@ -40,6 +40,7 @@ from ..errors import InvalidSites, NotPositiveDefinite
 from ..kernels import verdicts
 from ..posteriors import AbsorbedDualSites
 from ..posteriors.base import add_to_diagonals, raise_to_floor
+from ..posteriors.pseudo_data import add_symmetric_outer
 from ..records import Marginals, plus, record, replace, restricted
 from .convert import check_kind, convert
 from .elbo import SVGP, sweep
@@ -242,10 +243,9 @@ class FullSites:
             T += kernels.matmul(E, down.U, transpose_a=True)
             D -= kernels.matmul(E, E, transpose_a=True)
         v = _product(T, a)
-        bar = kernels.symmetrise(kernels.weighted_gram(T, b))
-        D += v[:, None] * v
-        v += w
-        bar += 0.5 * (v[:, None] * v - D)
+        bar = kernels.symmetrise(add_symmetric_outer(kernels.weighted_gram(T, b), (v + 0.5 * w)[None], w[None]))
+        D *= 0.5
+        bar -= D
         return bar
 
 
