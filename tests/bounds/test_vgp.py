@@ -6,6 +6,7 @@ import pytest
 from derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
+from fastsvgp.bounds import vgp
 from fastsvgp.kernels.governed import _sizes
 
 SIGNS = ["positive", "some zero", "some negative", "all negative"]
@@ -145,7 +146,7 @@ def test_wrt_files_and_float32(rng, tmp_path):
         assert_restricted(grad, whole, wrt, rtol=1e-9, atol=1e-11)
     fs.save(tmp_path / "m.npz", model)
     assert fs.site_bound(fs.load(tmp_path / "m.npz"), X, Y) == fs.site_bound(model, X, Y)
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    narrow = in_float32(model)
     value, grad = fs.site_bound_and_grad(narrow, X.astype(np.float32), Y.astype(np.float32))
     assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
     assert value == pytest.approx(fs.site_bound(model, X, Y), rel=1e-4)
@@ -153,10 +154,73 @@ def test_wrt_files_and_float32(rng, tmp_path):
         np.testing.assert_allclose(theirs, bar, rtol=3e-3, atol=3e-3 * np.abs(bar).max())
 
 
+def in_float32(model):
+    return fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+
+
+def test_the_gradient_where_cotangents_are_large_beside_w(rng):
+    """In the covariance w w' beside T a' w' is lost, and must not take that with it: Poisson rates that explode, large counts."""
+    far = fs.VGP(fs.RBF(500.0, 1.0), fs.Sites(np.array([0.5]), np.array([1e-3])), fs.Poisson())
+    X, Y = np.zeros((1, 1)), np.array([3.0])
+    _, grad = fs.site_bound_and_grad(far, X, Y)
+    variance = 500 / (1 + 500 * 1e-3)  # of q, whose mean is variance / 2
+    slope = -np.exp(variance / 2 + variance / 2) * (0.5 + 0.5) / (1 + 500 * 1e-3) ** 2  # all else is 1e-140 of it
+    np.testing.assert_allclose(grad.covariance.variance, slope, rtol=1e-12)
+    assert_gradient(lambda m: definitions.elbo(on_all_inputs(m, X), X, Y, 1.0, 0.0), far, grad, rng, 1e-12)
+    X, Y, sites = rng.uniform(-2, 2, (30, 1)).astype(np.float32), np.full(30, 1e5), fs.Sites(np.full(30, 0.5), np.full(30, 0.01))
+    model = in_float32(fs.VGP(fs.Matern12(1.0, 1.0), sites, fs.Poisson()))
+    _, narrow = fs.site_bound_and_grad(model, X, Y.astype(np.float32), wrt="covariance")
+    _, truth = fs.site_bound_and_grad(fs.tree_map(float_of, model), X.astype(float), Y, wrt="covariance")
+    for (_, _, bar), (_, _, true) in zip(fs.leaves(narrow.covariance), fs.leaves(truth.covariance), strict=True):
+        np.testing.assert_allclose(bar, true, rtol=2e-5)
+
+
+def float_of(a):
+    return np.asarray(a, float)[()]
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-4, 1e-6])
+@pytest.mark.parametrize("covariance", [fs.RBF(1.0, 1.0), fs.Matern32(1.0, 0.5)], ids=lambda c: type(c).__name__)
+def test_strong_sites_in_float32_are_right(rng, covariance, noise):
+    """The exact log marginal, of these numbers, and its gradient; log |B| of float32 is off by up to some nats."""
+    X = rng.uniform(-2, 2, (100, 1)).astype(np.float32)
+    Y = (np.sin(3 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(100)).astype(np.float32)
+    noise = np.float32(noise)
+    model = in_float32(fs.VGP(covariance, fs.Sites(Y / noise, np.full(100, 1 / noise)), fs.Gaussian(noise)))
+    wide = fs.tree_map(float_of, model)
+    truth = log_marginal(wide, X.astype(float), Y.astype(float), float(noise))
+    near = pytest.approx(truth, rel=1e-6, abs=2e-4)
+    value, grad = fs.site_bound_and_grad(model, X, Y)
+    assert value == near and fs.site_bound(model, X, Y) == near and sum(fs.site_bound_terms(model, X, Y)) == near
+    _, other = fs.site_bound_and_grad(wide, X.astype(float), Y.astype(float))
+    for (path, _, bar), (_, _, true) in zip(fs.leaves(grad.covariance), fs.leaves(other.covariance), strict=True):
+        assert bar.dtype == np.float32
+        np.testing.assert_allclose(bar, true, rtol=1e-4, err_msg=path)
+    assert {bar.dtype for _, _, bar in fs.leaves(grad)} == {np.dtype(np.float32)}
+    from_zero = fs.replace(model, sites=fs.Sites(np.zeros(100, np.float32), np.zeros(100, np.float32)))
+    stepped, _ = fs.natural_step(from_zero, X, Y, step_size=1.0)
+    again, info = fs.natural_step(stepped, X, Y, step_size=1.0)
+    assert {a.dtype for _, _, a in fs.leaves(again.sites)} == {np.dtype(np.float32)} and info.value == near
+
+
+@pytest.mark.parametrize("strength, dtype", [(0.9, np.float32), (1.1, np.float64)])
+def test_the_dtype_that_sites_need(rng, strength, dtype):
+    """eps tr(r K r) against a thousandth of a nat; a step from weak sites to strong ones, and back, changes it."""
+    model, X, _ = problem(rng, N=8)
+    model, X = in_float32(model), X.astype(np.float32)
+    lambda2 = (1e-3 * strength / np.finfo(np.float32).eps / model.covariance.kff(X) / 8).astype(np.float32)
+    sites = fs.Sites(model.sites.lambda1, lambda2)
+    there = vgp.FullSites(fs.replace(model, sites=sites), X)
+    weak = vgp.FullSites(model, X)
+    assert weak.K.dtype == np.float32 and there.K.dtype == dtype
+    assert weak.moved(slice(None), sites).K.dtype == dtype and there.moved(slice(None), model.sites).K.dtype == np.float32
+    np.testing.assert_array_equal(weak.moved(slice(None), sites).means, there.means)
+
+
 def test_terms_in_float32_add_up_where_sites_are_strong(rng):
     model, X, Y = problem(rng, N=15, likelihood=fs.Gaussian(1e-5))
     model, _ = fs.natural_step(model, X, Y, step_size=1.0)
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model)
+    narrow = in_float32(model)
     bound = fs.site_bound(narrow, X.astype(np.float32), Y.astype(np.float32))
     terms = fs.site_bound_terms(narrow, X.astype(np.float32), Y.astype(np.float32))
     assert sum(terms) == pytest.approx(bound, rel=1e-6) and abs(terms[1]) < 0.05 * abs(bound)
@@ -186,10 +250,11 @@ def test_bad_input(rng):
     wrong = fs.replace(model, covariance=fs.RBF(1.0, np.ones(3)))
     with pytest.raises(ValueError, match=r"`lengthscales` has shape \(3,\), but the inputs have D = 2"):
         fs.site_bound(wrong, X, Y)
-    strong = fs.VGP(fs.RBF(1.0, 9.0), fs.Sites(np.zeros(20), np.full(20, 1e9)), fs.Gaussian(0.1))
-    narrow = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], strong)
-    with pytest.raises(ValueError, match="`sites.lambda2` up to 1e.09 is too strong for float32: .* use float64"):
-        fs.site_bound(narrow, X.astype(np.float32), Y.astype(np.float32))
+    strong = fs.VGP(fs.RBF(1.0, 900.0), fs.Sites(np.zeros(20), np.full(20, 1e18)), fs.Gaussian(0.1))
+    for dtype in (np.float64, np.float32):
+        cast = fs.tree_map(lambda a, dtype=dtype: np.asarray(a, dtype)[()], strong)
+        with pytest.raises(ValueError, match="`sites.lambda2` up to 1e.18 is too strong for float64: .* a smaller scale"):
+            fs.site_bound(cast, X.astype(dtype), Y.astype(dtype))
     with pytest.raises(ValueError, match=r"`sites` has lambda1 \(20,\), and `Y` \(20, 2\) with a StudentT needs .* \(2, 20\)"):
         fs.site_bound(model, X, np.zeros((20, 2)))
     several = fs.replace(model, likelihood=fs.Softmax(num_classes=3))
