@@ -271,6 +271,21 @@ def test_models_with_a_site_for_each_datum(gpu, rng, kind, outputs):
     assert_same(fs.tied(*there[:2], jitter=JITTER), fs.tied(*here[:2], jitter=JITTER), 1e-8)
 
 
+def test_strong_sites_of_a_vgp_in_float32(gpu, rng):
+    """They are worked on in float64 there too."""
+    X, Y = rng.standard_normal((B, D)).astype(np.float32), rng.standard_normal(B).astype(np.float32)
+    model = fs.VGP(small_model(rng).covariance, fs.Sites(1e4 * Y, np.full(B, 1e4)), fs.Gaussian(1e-4))
+    here = fs.tree_map(lambda a: np.asarray(a, np.float32)[()], model), X, Y
+    there = moved(gpu, *here)
+    expected, grad = fs.site_bound_and_grad(*here)
+    value, found = fs.site_bound_and_grad(*there)
+    assert value == pytest.approx(expected, rel=1e-6)
+    assert {bar.dtype for _, _, bar in fs.leaves(found)} == {np.dtype(np.float32)}
+    assert_same(found.covariance, grad.covariance, 1e-5)
+    stepped, _ = fs.natural_step(*there, step_size=1.0)
+    assert fs.site_bound(stepped, *there[1:]) == pytest.approx(expected, rel=1e-6)
+
+
 def test_there_and_back(gpu, rng):
     model = fs.replace(small_model(rng), likelihood=fs.Gaussian(0.3))
     there = fs.to_device(model)
