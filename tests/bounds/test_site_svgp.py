@@ -8,6 +8,7 @@ from oracles.linear_algebra import solve
 
 import fastsvgp as fs
 from fastsvgp.bounds import site_svgp
+from fastsvgp.optim.site_steps import SiteWalk
 
 JITTER = 1e-3
 SHAPES = [(1, 1, None), (5, 30, None), (6, 4, None), (4, 20, 3), (3, 9, 1), (30, 50, None)]
@@ -44,6 +45,40 @@ def test_the_bound_and_its_gradient_by_definition(rng, monkeypatch, M, N, P, run
 
     assert value == pytest.approx(float(definition(model).real), rel=1e-9, abs=1e-9)
     assert_gradient(definition, model, grad, rng, 1e-8)
+
+
+def log_Z_by_definition(Q, first, second):
+    """log of the integral of N(g | 0, Q) times the sites: N(lambda_1 / lambda_2 | g, 1 / lambda_2) where lambda_2 > 0, else bare.
+
+    Completing the square, int N(g | 0, Q) exp(lambda_1' g - g' Lambda g / 2) = |I + Q Lambda|^-1/2 exp(lambda_1' S lambda_1 / 2).
+    """
+    inner = np.eye(len(Q)) + Q * second
+    exponent = first @ np.linalg.solve(inner, Q @ first) - np.linalg.slogdet(inner)[1]
+    own = second > 0
+    return 0.5 * (exponent + np.sum(np.log(second[own] / (2 * np.pi)) - first[own] ** 2 / second[own]))
+
+
+@pytest.mark.parametrize("signs", ["positive", "some negative", "some zero", "all negative"])
+@pytest.mark.parametrize("P, mean", [(None, None), (3, None), (None, fs.ConstantMean(0.4))], ids=["one", "three", "mean"])
+@pytest.mark.parametrize("kind", [fs.SiteSVGP, fs.VGP], ids=lambda kind: kind.__name__)
+def test_each_of_the_two_terms_by_definition(rng, kind, P, mean, signs):
+    """For sites of any sign: their evidence, with no bound in it, and what is left of the bound."""
+    model, X, Y = problem(rng, 5, 20, P, mean=mean)
+    first, second = model.sites.lambda1, model.sites.lambda2.copy()
+    if signs != "positive":
+        at = slice(None) if signs == "all negative" else np.s_[..., ::3]
+        second[at] *= 0.0 if signs == "some zero" else -0.1 / 20  # no eigenvalue is above 2.7 N
+    model = fs.replace(model, sites=fs.Sites(first, second))
+    Q = model.covariance.Kff(X)
+    if kind is fs.SiteSVGP:
+        blocks = model.covariance.blocks(model.inducing, X)
+        Q = blocks.Kuf.T @ np.linalg.solve(blocks.Kuu + JITTER * np.eye(5), blocks.Kuf)
+    else:
+        model = fs.VGP(model.covariance, model.sites, model.likelihood, model.mean)
+    truth = sum(log_Z_by_definition(Q, *one) for one in zip(first.reshape(-1, 20), second.reshape(-1, 20), strict=True))
+    log_Z, c = fs.site_bound_terms(model, X, Y, jitter=JITTER)
+    assert log_Z == pytest.approx(truth, rel=1e-9, abs=1e-9)
+    assert c == pytest.approx(fs.site_bound(model, X, Y, jitter=JITTER) - truth, rel=1e-9, abs=1e-8)
 
 
 @pytest.mark.parametrize("to", [fs.AbsorbedDualSites, fs.DualSites, fs.Whitened, fs.Marginal], ids=lambda kind: kind.__name__)
@@ -96,6 +131,24 @@ def test_steps_of_some_rows_reach_the_same_end(rng):
         whole, info = fs.natural_step(whole, X, Y, step_size=0.5, jitter=JITTER, monotone=True)
         batched, _ = fs.natural_step(batched, X, Y, rows=np.arange(step % 6, 30, 6), step_size=0.9, jitter=JITTER)
     assert fs.site_bound(batched, X, Y, jitter=JITTER) == pytest.approx(fs.site_bound(whole, X, Y, jitter=JITTER), abs=1e-4)
+
+
+@pytest.mark.parametrize("P", [None, 2])
+def test_an_epoch_of_steps_leaves_no_rounding_of_strong_sites_behind(rng, monkeypatch, P):
+    """A and t follow the sites by differences, and are made of all data again, once for each epoch of rows that moved."""
+    made = []
+    monkeypatch.setattr(site_svgp, "held_layer", lambda *given, of=site_svgp.held_layer: made.append(1) or of(*given))
+    model, X, Y = problem(rng, P=P, likelihood=fs.BernoulliLogit())
+    strong = fs.Sites(1e12 * model.sites.lambda1, np.full_like(model.sites.lambda2, 1e12))
+    walk, Y, off = SiteWalk("natural_step", fs.replace(model, sites=strong), X, (Y > 0) * 1.0, JITTER, None), (Y > 0) * 1.0, []
+    for step in range(12):  # of 6 rows of 30
+        before, rows, count = walk.model, np.arange(step % 5, 30, 5), len(made)
+        value = walk.step(rows, 1.0, False).value
+        assert len(made) - count == (step in (5, 11))  # with it more than 30 rows moved
+        _, info = fs.natural_step(before, X, Y, rows=rows, step_size=1.0, jitter=JITTER)
+        off.append(abs(value / info.value - 1))
+    assert off[5] > 1e-8  # what differences of strong sites left, which is what this is about
+    assert max(off[6:]) < 1e-11
 
 
 def test_steps_that_would_leave_the_cone_are_halved(rng):
