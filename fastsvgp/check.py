@@ -251,7 +251,7 @@ def parameters(tree, *arrays, prefix="", names=("X", "Y")):
             finite(prefix + path, array)
             if kind == "positive":
                 positive(prefix + path, array)
-    if all(type(v) is dtype.type or type(v) is np.ndarray and v.dtype == dtype and v.ndim for v in values):
+    if all(v is None or type(v) is dtype.type or type(v) is np.ndarray and v.dtype == dtype and v.ndim for _, _, v in found):
         return tree, dtype  # as in training, where a new record takes longer than all that was checked
     return tree_map(lambda v: _cast(v, dtype), tree), dtype
 

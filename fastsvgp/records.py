@@ -1,8 +1,8 @@
 """Immutable records of arrays: models, their parts, and the gradients of both.
 
 A record is a frozen dataclass whose fields are *leaves* (arrays or Python numbers, of a stated kind), other records,
-tuples of records, or *static* settings. Nothing is validated here: a gradient is a record of the same type, may be
-negative, and holds ``None`` for what nobody asked for.
+tuples of records, or *static* settings. A list or a tuple of numbers becomes an array. Nothing is validated here: a gradient
+is a record of the same type, may be negative, and holds ``None`` for fields that were not asked for.
 """
 
 import dataclasses
@@ -74,7 +74,8 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 def record(cls):
     """Turn a class into a frozen record and make its name known to ``load``.
 
-    The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of records.
+    The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of records. A list or a tuple of
+    numbers that comes for a field becomes an array, settings aside.
 
     Returns
     -------
@@ -103,6 +104,7 @@ def record(cls):
             f"record: the module {known!r} has a record {name!r}, and {module!r} defines another of that name, by which files "
             "know it; give one of them a new name, or, where both modules are one file, import it under one name only"
         )
+    cls.__post_init__ = _then_arrays(getattr(cls, "__post_init__", None))
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
@@ -110,6 +112,36 @@ def record(cls):
     REGISTRY[cls.__name__] = cls
     _TYPES.add(cls)
     return cls
+
+
+def _then_arrays(own):
+    """A ``__post_init__`` that does what a class has of its ``own``, and then makes arrays of lists."""
+    if own is None or own is _arrays_of_lists:
+        return _arrays_of_lists
+
+    def both(self):
+        own(self)
+        _arrays_of_lists(self)
+
+    return both
+
+
+def _arrays_of_lists(self):
+    fields = self.__dict__
+    for name, value in fields.items():
+        if type(value) in (list, tuple) and not is_parts(value) and dict(self._record_fields).get(name, "static") != "static":
+            fields[name] = _array_of(value)
+
+
+def _array_of(values):
+    """What cannot be an array of real numbers stays as it came: the public functions refuse it by its name."""
+    if any(isinstance(row, np.ma.MaskedArray) for row in values):
+        return values
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # rows of unequal length, or on a device
+        return values
+    return array if array.dtype.kind in "fiub" else values
 
 
 def is_record(x):

@@ -35,7 +35,7 @@ from ..posteriors import Posterior
 from ..posteriors.base import add_to_diagonals
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.pseudo_data import PseudoData
-from ..records import is_record, leaves, replace, tree_map
+from ..records import is_record, leaves, replace
 
 LARGEST = 1e-3  # of eps |g A|^2, the rounding of the square, beside eigenvalues of 1/2
 
@@ -84,7 +84,6 @@ def natural_update(posterior, posterior_bar, step_size):
     pairs = factor_pairs(posterior)
     verdicts.begin(*(value for _, _, value in leaves(posterior)))
     posterior, dtype = check.parameters(posterior, prefix="posterior.")
-    posterior = tree_map(lambda leaf: check.as_array("posterior", leaf), posterior)  # lists too
     posterior.check_size(*(getattr(posterior, mean).shape[-1] if getattr(posterior, mean).ndim else 0 for mean, _ in pairs))
     posterior_bar = _gradient(posterior, posterior_bar, pairs, dtype)
     changes: dict = {}

@@ -100,6 +100,8 @@ def settled(model, dtype):
     def leaf(value):
         if type(value) in (int, float):
             return value
+        if isinstance(value, (list, tuple)):  # which ``tree_map`` may leave
+            return np.asarray(value, dtype)
         if np.ndim(value):
             return np.ascontiguousarray(value, dtype, like=value)
         return value.astype(dtype) if hasattr(value, "astype") else dtype.type(value)
