@@ -260,7 +260,7 @@ def replace(tree: RecordT, **changes: Any) -> RecordT:
         unknown = [name for name in changes if name not in fields]
         if not unknown:
             raise
-        raise no_option(f"replace of a {type(tree).__name__}", unknown[0], fields) from None
+        raise no_option("replace", unknown[0], fields, type(tree).__name__) from None
 
 
 def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:

@@ -78,8 +78,8 @@ class TrainingState:
     e_steps: int = static(default=1)  # in a step of ``fit``
     m_steps: int = static(default=1)
     num_samples: int = static(default=0)  # draws of the hidden layers of a deep GP
-    data: dict[str, Any] | None = static(default=None)  # digests of X and Y, and of weights
-    note: Any = static(default=None)  # the caller's
+    data: dict[str, object] | None = static(default=None)  # digests of X and Y, and of weights
+    note: object = static(default=None)  # the caller's
 
 
 def started(fresh, resume):
