@@ -63,9 +63,7 @@ state = optimiser.init(model)
 assert_type(state, OptimiserState)
 assert_type(optimiser.step(model, model, state), tuple[fs.SVGP, OptimiserState])
 assert_type(fs.natural_step(model, X, Y, sampled=5), tuple[fs.SVGP, NaturalStepInfo])
-assert_type(
-    fs.natural_step_and_grad(model, X, Y, wrt=("covariance",)), tuple[fs.SVGP, NaturalStepInfo, float, fs.SVGP]
-)  # fmt: skip
+assert_type(fs.natural_step_and_grad(model, X, Y, wrt=()), tuple[fs.SVGP, NaturalStepInfo, float, fs.SVGP])
 assert_type(fs.natural_steps(model, X, Y, steps=3)[1], list[NaturalStepInfo])
 
 
@@ -78,10 +76,9 @@ def score(trained: fs.SVGP) -> float:
     return fs.elbo(trained, X, Y)
 
 
-assert_type(
-    fs.fit(model, X, Y, steps=3, optimiser=optimiser, callback=told, validate=score, graph="auto", probes=3), tuple[fs.SVGP, FitInfo]
-)  # fmt: skip
-assert_type(fs.fit(deep, X, Y, epochs=0.5, optimiser=fs.by_field(fs.sgd(1e-3), {"layers.0": optimiser})), tuple[fs.DeepGP, FitInfo])
+assert_type(fs.fit(model, X, Y, steps=3, callback=told, validate=score, graph="auto", probes=3), tuple[fs.SVGP, FitInfo])
+both = fs.by_field(fs.sgd(1e-3), {"layers.0": optimiser})
+assert_type(fs.fit(deep, X, Y, epochs=0.5, optimiser=both), tuple[fs.DeepGP, FitInfo])
 trained, info = fs.fit(fs.SGPR(covariance, X, noise_variance=0.1), X, Y, fixed=("covariance", "noise_variance"))
 assert_type(trained, fs.SGPR)
 assert_type(trained.noise_variance, Number)
@@ -135,7 +132,7 @@ fs.recipes.regression(X, Y, solvr="adam")  # type: ignore[call-arg]
 # too few arguments or too many, and values of other kinds
 fs.Gaussian()  # type: ignore[call-arg]
 fs.elbo_and_grad(model, X)  # type: ignore[call-overload]
-fs.predict_f(model, X, 3)  # type: ignore[call-arg]
+fs.predict_f(model, X, 3)  # type: ignore[call-arg, arg-type]
 fs.data_term_and_grad(model, X, Y, wrt=())[2]  # type: ignore[misc]
 fs.RBF() + 1.0  # type: ignore[operator]
 fs.fit(X, model, Y)  # type: ignore[type-var, arg-type]

@@ -1,7 +1,6 @@
 """Everything that training must remember, as one record; a checkpoint is this record in a file."""
 
 import logging
-from typing import Any
 
 import numpy as np
 
