@@ -416,15 +416,15 @@ class _OfDraws(Random, total=False):
     draws: Sequence[ArrayLike] | None  # of a deep GP, and the next
     num_samples: int
 
-class _OfPrediction(TypedDict, total=False):
-    median: bool  # of a QSGP, and the next
-    augmented: bool
-    num_samples: int  # of a deep GP, and the next
-    rng: Seed
-
 class _OfQuantiles(TypedDict, total=False):
     num_samples: int  # of a deep GP, and the next
     rng: Seed
+
+class _OfFunctions(_OfQuantiles, total=False):
+    augmented: bool  # of a QSGP
+
+class _OfTargets(_OfFunctions, total=False):
+    median: bool  # of a QSGP
 
 def elbo(
     model: Record,
@@ -533,7 +533,7 @@ def predict_f(
     full_cov: bool = ...,
     jitter: float | None = ...,
     chunk_size: int | None = ...,
-    **options: Unpack[_OfPrediction],
+    **options: Unpack[_OfFunctions],
 ) -> tuple[Array, Array]: ...
 def predict_y(
     model: Record,
@@ -541,7 +541,7 @@ def predict_y(
     *,
     jitter: float | None = ...,
     chunk_size: int | None = ...,
-    **options: Unpack[_OfPrediction],
+    **options: Unpack[_OfTargets],
 ) -> tuple[Array, Array]: ...
 def predict_log_density(
     model: Record,
@@ -550,7 +550,7 @@ def predict_log_density(
     *,
     jitter: float | None = ...,
     chunk_size: int | None = ...,
-    **options: Unpack[_OfPrediction],
+    **options: Unpack[_OfTargets],
 ) -> Array: ...
 def predict_cdf(
     model: Record,
