@@ -1,6 +1,7 @@
 """The public names, for type checkers and editors; at run time they load lazily (see __init__.py)."""
 
-from typing import Any, Literal, overload
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypedDict, Unpack, overload
 
 from . import distributed as distributed
 from . import kernels as kernels
@@ -61,9 +62,6 @@ from .bounds.elbo import (
     SVGP as SVGP,
 )
 from .bounds.elbo import (
-    elbo as elbo,
-)
-from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
 )
 from .bounds.elbo import (
@@ -89,24 +87,6 @@ from .bounds.paired import (
 )
 from .bounds.paired import (
     paired_control as paired_control,
-)
-from .bounds.predict import (
-    predict_cdf as predict_cdf,
-)
-from .bounds.predict import (
-    predict_f as predict_f,
-)
-from .bounds.predict import (
-    predict_log_density as predict_log_density,
-)
-from .bounds.predict import (
-    predict_quantiles as predict_quantiles,
-)
-from .bounds.predict import (
-    predict_y as predict_y,
-)
-from .bounds.predict import (
-    sample_f as sample_f,
 )
 from .bounds.predict_gradient import (
     predict_f_and_vjp as predict_f_and_vjp,
@@ -232,18 +212,6 @@ from .inducing import (
     InducingPair as InducingPair,
 )
 from .initialise import (
-    greedy_variance_inducing as greedy_variance_inducing,
-)
-from .initialise import (
-    kmeans_inducing as kmeans_inducing,
-)
-from .initialise import (
-    median_lengthscales as median_lengthscales,
-)
-from .initialise import (
-    patch_inducing as patch_inducing,
-)
-from .initialise import (
     pca_mean as pca_mean,
 )
 from .kernels.num_threads import (
@@ -310,6 +278,7 @@ from .optim import schedules as schedules
 from .optim.adagrad import (
     adagrad as adagrad,
 )
+from .optim.backing_off import NaturalStepInfo
 from .optim.by_field import (
     by_field as by_field,
 )
@@ -336,9 +305,6 @@ from .optim.inverse_updates import (
 )
 from .optim.inverse_updates import (
     refresh_inverse as refresh_inverse,
-)
-from .optim.natural import (
-    natural_step as natural_step,
 )
 from .optim.natural import (
     natural_step_and_grad as natural_step_and_grad,
@@ -439,100 +405,280 @@ from .train import (
 from .train.em import (
     em as em,
 )
-from .train.natural_steps import (
-    natural_steps as natural_steps,
-)
 from .train.state import (
     TrainingState as TrainingState,
 )
+from .typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Rows, Seed
 
+# Options of a function are those of all kinds of model and posterior that offer it; which of them a kind takes is checked at run
+# time. A test holds them against what the kinds take.
+class _OfDraws(Random, total=False):
+    draws: Sequence[ArrayLike] | None  # of a deep GP, and the next
+    num_samples: int
+
+class _OfQuantiles(TypedDict, total=False):
+    num_samples: int  # of a deep GP, and the next
+    rng: Seed
+
+class _OfFunctions(_OfQuantiles, total=False):
+    augmented: bool  # of a QSGP
+
+class _OfTargets(_OfFunctions, total=False):
+    median: bool  # of a QSGP
+
+def elbo(
+    model: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    group: Group | None = ...,
+    **options: Unpack[_OfDraws],
+) -> float: ...
 # with ``inputs=True`` a third result comes
 @overload
 def elbo_and_grad(
-    model: Any,
-    X: Any,
-    Y: Any,
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
-    num_data: Any = ...,
-    jitter: Any = ...,
-    rng: Any = ...,
-    weights: Any = ...,
-    wrt: Any = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    wrt: Names | None = ...,
     inputs: Literal[False] = ...,
-    group: Any = ...,
-    **random: Any,
-) -> tuple[float, SVGP]: ...
+    group: Group | None = ...,
+    **options: Unpack[_OfDraws],
+) -> tuple[float, RecordT]: ...
 @overload
 def elbo_and_grad(
-    model: Any,
-    X: Any,
-    Y: Any,
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
-    num_data: Any = ...,
-    jitter: Any = ...,
-    rng: Any = ...,
-    weights: Any = ...,
-    wrt: Any = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    wrt: Names | None = ...,
     inputs: Literal[True],
-    group: Any = ...,
-    **random: Any,
-) -> tuple[float, SVGP, Any]: ...
+    group: Group | None = ...,
+    **options: Unpack[_OfDraws],
+) -> tuple[float, RecordT, Array]: ...
 @overload
 def elbo_and_grad(
-    model: Any,
-    X: Any,
-    Y: Any,
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
-    num_data: Any = ...,
-    jitter: Any = ...,
-    rng: Any = ...,
-    weights: Any = ...,
-    wrt: Any = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    wrt: Names | None = ...,
     inputs: bool,
-    group: Any = ...,
-    **random: Any,
-) -> tuple[Any, ...]: ...
+    group: Group | None = ...,
+    **options: Unpack[_OfDraws],
+) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
 @overload
 def data_term_and_grad(
-    model: Any,
-    X: Any,
-    Y: Any,
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
-    num_data: Any = ...,
-    jitter: Any = ...,
-    rng: Any = ...,
-    weights: Any = ...,
-    wrt: Any = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    wrt: Names | None = ...,
     inputs: Literal[False] = ...,
-    **random: Any,
-) -> tuple[float, SVGP]: ...
+    **options: Unpack[_OfDraws],
+) -> tuple[float, RecordT]: ...
 @overload
 def data_term_and_grad(
-    model: Any,
-    X: Any,
-    Y: Any,
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
-    num_data: Any = ...,
-    jitter: Any = ...,
-    rng: Any = ...,
-    weights: Any = ...,
-    wrt: Any = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    wrt: Names | None = ...,
     inputs: Literal[True],
-    **random: Any,
-) -> tuple[float, SVGP, Any]: ...
+    **options: Unpack[_OfDraws],
+) -> tuple[float, RecordT, Array]: ...
 @overload
 def data_term_and_grad(
-    model: Any,
-    X: Any,
-    Y: Any,
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
     *,
-    num_data: Any = ...,
-    jitter: Any = ...,
-    rng: Any = ...,
-    weights: Any = ...,
-    wrt: Any = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    wrt: Names | None = ...,
     inputs: bool,
-    **random: Any,
-) -> tuple[Any, ...]: ...
-
+    **options: Unpack[_OfDraws],
+) -> tuple[float, RecordT] | tuple[float, RecordT, Array]: ...
+def predict_f(
+    model: Record,
+    Xs: ArrayLike,
+    *,
+    full_cov: bool = ...,
+    jitter: float | None = ...,
+    chunk_size: int | None = ...,
+    **options: Unpack[_OfFunctions],
+) -> tuple[Array, Array]: ...
+def predict_y(
+    model: Record,
+    Xs: ArrayLike,
+    *,
+    jitter: float | None = ...,
+    chunk_size: int | None = ...,
+    **options: Unpack[_OfTargets],
+) -> tuple[Array, Array]: ...
+def predict_log_density(
+    model: Record,
+    Xs: ArrayLike,
+    Ys: ArrayLike,
+    *,
+    jitter: float | None = ...,
+    chunk_size: int | None = ...,
+    **options: Unpack[_OfTargets],
+) -> Array: ...
+def predict_cdf(
+    model: Record,
+    Xs: ArrayLike,
+    Ys: ArrayLike,
+    *,
+    jitter: float | None = ...,
+    chunk_size: int | None = ...,
+    **options: Unpack[_OfQuantiles],
+) -> Array: ...
+def predict_quantiles(
+    model: Record,
+    Xs: ArrayLike,
+    levels: ArrayLike,
+    *,
+    jitter: float | None = ...,
+    chunk_size: int | None = ...,
+    **options: Unpack[_OfQuantiles],
+) -> Array: ...
+def sample_f(
+    model: Record,
+    Xs: ArrayLike,
+    num_samples: int = ...,
+    *,
+    rng: Seed = ...,
+    jitter: float | None = ...,
+) -> Array: ...
+def natural_step(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    step_size: float = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    weights: ArrayLike | None = ...,
+    monotone: bool = ...,
+    group: Group | None = ...,
+    rows: ArrayLike | None = ...,  # of site,
+    **options: Unpack[_OfDraws],
+) -> tuple[RecordT, NaturalStepInfo]: ...
+def natural_steps(
+    model: RecordT,
+    X: ArrayLike | Rows,
+    Y: ArrayLike | Rows,
+    *,
+    rows: Iterable[ArrayLike] | None = ...,
+    steps: int = ...,
+    step_size: float = ...,
+    num_data: float | None = ...,
+    jitter: float | None = ...,
+    rng: Seed = ...,
+    monotone: bool = ...,
+    tolerance: float | None = ...,
+) -> tuple[RecordT, list[NaturalStepInfo]]: ...
+# a pair of numbers gives a pair of sets
+@overload
+def kmeans_inducing(
+    X: ArrayLike,
+    M: int,
+    rng: Seed = ...,
+    iterations: int = ...,
+    subset: int | None = ...,
+    group: Group | None = ...,
+) -> Array: ...
+@overload
+def kmeans_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    rng: Seed = ...,
+    iterations: int = ...,
+    subset: int | None = ...,
+    group: Group | None = ...,
+) -> InducingPair: ...
+@overload
+def patch_inducing(
+    X: ArrayLike,
+    M: int,
+    covariance: Convolutional,
+    rng: Seed = ...,
+) -> Array: ...
+@overload
+def patch_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    covariance: Convolutional,
+    rng: Seed = ...,
+) -> InducingPair: ...
+@overload
+def greedy_variance_inducing(
+    X: ArrayLike,
+    M: int,
+    covariance: Covariance,
+    rng: Seed = ...,
+    subset: int | None = ...,
+) -> Array: ...
+@overload
+def greedy_variance_inducing(
+    X: ArrayLike,
+    M: tuple[int, int],
+    covariance: Covariance,
+    rng: Seed = ...,
+    subset: int | None = ...,
+) -> InducingPair: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    ard: Literal[True] = ...,
+    subset: int = ...,
+    group: Group | None = ...,
+) -> Array: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    *,
+    ard: Literal[False],
+    subset: int = ...,
+    group: Group | None = ...,
+) -> float: ...
+@overload
+def median_lengthscales(
+    X: ArrayLike,
+    rng: Seed = ...,
+    ard: bool = ...,
+    subset: int = ...,
+    group: Group | None = ...,
+) -> Array | float: ...
 __version__: str

@@ -7,9 +7,10 @@ from .kernels.cuda import loader
 from .kernels.memory import explained
 from .kernels.verdicts import on_device
 from .records import is_record, leaves, tree_map
+from .typed import RecordT
 
 
-def to_device(tree, device="cuda"):
+def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
     """A copy of a model, or of any record, with all of its numbers on a device.
 
     Parameters
@@ -51,7 +52,7 @@ def to_device(tree, device="cuda"):
             raise explained(error, {path: value for path, _, value in leaves(tree)}) from error
 
 
-def to_host(tree):
+def to_host(tree: RecordT) -> RecordT:
     """A copy of a model, or of any record, with NumPy arrays and numbers in place of those on a device.
 
     Parameters

@@ -1,11 +1,13 @@
 """The exceptions and warnings of our own; everything else is a plain ``ValueError`` or ``TypeError``."""
 
+import difflib
 import os
 import sys
 import warnings
 
 import numpy as np
 
+DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions that are no options
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -15,6 +17,26 @@ def warn(message, category=UserWarning):
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def refuse_unknown(function, given, known, kind=""):
+    """Raise the ``TypeError`` of ``no_option`` for the first ``given`` name that is not ``known``."""
+    for option in given:
+        if option not in known:
+            raise no_option(function, option, known, kind)
+
+
+def no_option(function, option, known, kind=""):
+    """``TypeError`` for an option that a public function does not take: with the nearest of the names that it knows, or with all.
+
+    ``kind`` is that of the model, where it decides on the options.
+    """
+    options = sorted(set(known) - DATA)
+    near = difflib.get_close_matches(option, options, n=1)
+    if near:
+        return TypeError(f"{function} has no option `{option}`; did you mean `{near[0]}`?")
+    takes = ", ".join(f"`{name}`" for name in options) or "no options"
+    return TypeError(f"{function} has no option `{option}`{kind and f' for {kind}'}; it takes {takes}")
 
 
 class InvalidSites(ValueError):

@@ -1,12 +1,12 @@
 """Inducing inputs in several sets: records of arrays that covariances see as one stack."""
 
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
 from .errors import NotPositiveDefinite
 from .records import is_record, leaf, record
+from .typed import Array
 
 
 class InducingSets:
@@ -32,8 +32,8 @@ class InducingPair(InducingSets):
     WhitenedOrthogonal(mean_u=<float64 (6,)>, scale_tril_u=<float64 (6, 6)>, mean_v=<float64 (9,)>, scale_tril_v=<float64 (9, 9)>)
     """
 
-    Z: Any = leaf()
-    O: Any = leaf()  # noqa: E741 (the name in the literature)
+    Z: Array = leaf()
+    O: Array = leaf()  # noqa: E741 (the name in the literature)
 
 
 def sets_of(inducing):

@@ -13,6 +13,7 @@ from .inducing import InducingPair
 from .kernels.verdicts import on_device
 from .means import LinearMean
 from .records import is_record, leaves
+from .typed import ArrayLike, Seed
 
 _CHUNK = 4096
 GATHERED = 20_000  # rows of all ranks that k-means looks at, where each rank has its own
@@ -252,7 +253,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     return 1.0 if median is None else float(median)
 
 
-def pca_mean(X, P, rng=None, subset=None):
+def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) -> LinearMean:
     """A mean function whose P outputs are the principal components of X: for hidden layers narrower than their inputs.
 
     Parameters

@@ -1,11 +1,11 @@
 """Mean functions: ``mean(X)`` is added to the latent mean, (N,) or (P, N), in the one place where it enters."""
 
-from typing import Any
 
 import numpy as np
 
 from . import kernels
 from .records import leaf, record
+from .typed import Number
 
 NEED = ("mean", "X")
 
@@ -84,7 +84,7 @@ class ConstantMean(Mean):
     array([3., 3.])
     """
 
-    value: Any = leaf(default=0.0)
+    value: Number = leaf(default=0.0)
 
     def __call__(self, X):
         return np.zeros((*np.shape(self.value), len(X)), X.dtype, like=X) + _column(self.value)
@@ -115,8 +115,8 @@ class LinearMean(Mean):
     array([-0.5])
     """
 
-    weights: Any = leaf()
-    bias: Any = leaf(default=0.0)
+    weights: Number = leaf()
+    bias: Number = leaf(default=0.0)
 
     def __call__(self, X):
         mean = kernels.inner(np.atleast_2d(self.weights), X, 1)

@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from .errors import refuse_unknown
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -87,6 +89,7 @@ def public(kind) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 check_options(name, type(args[0]), options, named, rest)
             return serves(*args, **options)
 
+        call.by_kind = True  # options are checked here
         return call
 
     return decorate
@@ -159,10 +162,7 @@ def takes(name, model, option):
 def check_options(name, kind, options, named, rest):
     """Refuse options of a public function that this kind does not take: of ``**random`` such as no posterior has."""
     taken = RANDOM_QUANTITIES if rest == "random" else options if rest else ()
-    unknown = [option for option in options if option not in named and option not in taken]
-    if unknown:
-        takes = ", ".join(f"`{option}`" for option in sorted({*named, *taken} - {"model", "sgpr", "X", "Y", "Xs", "Ys"}))
-        raise TypeError(f"{name}: `{unknown[0]}` is no option for {kind.__name__}; it takes {takes or 'no options'}")
+    refuse_unknown(name, options, {*named, *taken}, kind.__name__)
 
 
 def _not_offered(name, model, argument):

@@ -7,6 +7,7 @@ import os
 import tokenize
 import zipfile
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .catalogue import GONE, OURS
 from .errors import DataFileError, warn
 from .files import as_path, write_atomically
 from .records import is_parts, is_record, leaves
+from .typed import Path, Record
 
 FORMAT = "fastsvgp-record-2"
 READABLE = ("fastsvgp-record-1", FORMAT)  # the first one does not say which modules define records that are not ours
@@ -118,7 +120,7 @@ def _drop(cls, name, value):
         warn(f"the file holds a {cls.__name__} with {name}={value!r}, which is no field of it any more: {advice}")
 
 
-def save(path, tree, **extra):
+def save(path: Path, tree: Record, **extra: object) -> None:
     """Write a record to ``path`` as .npz: all of it or nothing.
 
     Parameters
@@ -180,7 +182,7 @@ def _check_sizes(path, stream):
     stream.seek(0)
 
 
-def load_with_extra(path):
+def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     """Read a record that ``save`` wrote, and what was stored beside it.
 
     Parameters
@@ -229,7 +231,7 @@ def load_with_extra(path):
             raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
 
 
-def load(path):
+def load(path: Path) -> Record:
     """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
 
     Warns where `fastsvgp fit` wrote the file: such a model works on standardised inputs and targets, and ``load_fitted`` loads it

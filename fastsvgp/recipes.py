@@ -11,7 +11,7 @@ import logging
 import math
 import numbers
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -24,13 +24,13 @@ from .bounds.orthogonal import at_prior
 from .bounds.predict import predict_f
 from .bounds.weight_space import QSGP
 from .covariances import RBF, Covariance, Matern12, Matern32, Matern52
-from .errors import NotPositiveDefinite
+from .errors import NotPositiveDefinite, refuse_unknown
 from .inducing import InducingPair
 from .initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales
 from .likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Likelihood, Poisson, RobustMax, Softmax, StudentT
 from .means import ConstantMean, LinearMean, Mean
 from .optim.first_order import adam
-from .optim.schedules import Schedule, log_linear
+from .optim.schedules import Schedule, Size, log_linear
 from .posteriors import (
     AbsorbedDualSites,
     Decoupled,
@@ -46,6 +46,7 @@ from .posteriors import (
 )
 from .records import tree_map
 from .scales import ClassScale, Scale, constant, usable_rows
+from .typed import ArrayLike, Seed
 
 log = logging.getLogger("fastsvgp")
 
@@ -72,6 +73,13 @@ SHARE = 5  # of a short training the ramp is this part
 JITTER = 1e-7  # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
 COLLAPSED_ROWS = 1000  # rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
 
+OWN = "inducing", "covariance"  # options that may be given by their place
+Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
+Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
+    "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str, "max_iter": int, "batch_size": int,
+    "learning_rate": float, "natural_step_size": str | Size, "jitter": float | None,
+}, total=False)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Start:
@@ -93,9 +101,10 @@ class Start:
 
 
 def regression(
-    X, y, inducing=256, covariance="matern32", *, likelihood="gaussian", normalize_X=True, normalize_y=True, weights=None,
-    rng=None, **choices,
-):  # fmt: skip
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256, covariance: str | Covariance = "matern32", *,
+    likelihood: str | Likelihood = "gaussian", normalize_X: bool = True, normalize_y: bool = True,
+    weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
+) -> Start:  # fmt: skip
     """A start for real-valued targets, or for counts.
 
     Parameters
@@ -144,6 +153,7 @@ def regression(
     >>> type(trained).__name__, trained.inducing.shape
     ('SGPR', (10, 1))
     """
+    refuse_unknown("regression", choices, (*OWN, *regression.__kwdefaults__, *Choices.__annotations__))
     X, y, w = usable_rows(X, y, weights)
     kind = named("likelihood", likelihood, REGRESSION, Likelihood)
     scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
@@ -154,8 +164,10 @@ def regression(
 
 
 def classification(
-    X, y, inducing=256, covariance="matern32", *, likelihood="auto", normalize_X=True, weights=None, rng=None, **choices
-):  # fmt: skip
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256, covariance: str | Covariance = "matern32", *,
+    likelihood: str | Likelihood = "auto", normalize_X: bool = True, weights: ArrayLike | None = None, rng: Seed = None,
+    **choices: Unpack[Choices],
+) -> Start:  # fmt: skip
     """A start for classes.
 
     Parameters
@@ -185,6 +197,7 @@ def classification(
     >>> start.scale.classes.tolist()
     ['above', 'below']
     """
+    refuse_unknown("classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__))
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)

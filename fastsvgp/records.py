@@ -6,11 +6,16 @@ is a record of the same type, may be negative, and holds ``None`` for fields tha
 """
 
 import dataclasses
-from typing import Any, dataclass_transform
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
 from .catalogue import OURS
+from .errors import no_option
+from .typed import Array, Record, RecordT
+
+T = TypeVar("T")
 
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
@@ -71,7 +76,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
-def record(cls):
+def record(cls: type[T]) -> type[T]:
     """Turn a class into a frozen record and make its name known to ``load``.
 
     The class has annotated fields: leaves (``leaf``), settings (``static``), records, tuples of records. A list or a tuple of
@@ -153,7 +158,7 @@ def is_parts(value):
     return isinstance(value, tuple) and all(type(part) in _TYPES for part in value)
 
 
-def leaves(tree, prefix=""):
+def leaves(tree: Record, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
     """Yield ``(dotted path, kind, value)`` for every leaf, in field order; ``None`` leaves are yielded too.
 
     Numbers in a field that may hold a record are a leaf as well, a "real" one, and so is a ``None`` there that is no default.
@@ -205,7 +210,7 @@ def missing(tree, prefix=""):
             yield prefix + name
 
 
-def tree_map(f, tree, *others):
+def tree_map(f: Callable[..., Any], tree: RecordT, *others: Record) -> RecordT:
     """Apply ``f`` to the leaves of records of one shape; a leaf that is ``None`` in any of them stays ``None``.
 
     Parameters
@@ -262,7 +267,7 @@ def plus(new, old):
     return tree_map(np.add, new, old) if is_record(new) else new + old
 
 
-def replace(tree, **changes):
+def replace(tree: RecordT, **changes: Any) -> RecordT:
     """A copy of a record with some fields changed.
 
     Parameters
@@ -280,10 +285,17 @@ def replace(tree, **changes):
     >>> fs.replace(model, likelihood=fs.StudentT(scale=0.3)).likelihood
     StudentT(scale=0.3, df=4.0, num_nodes=20)
     """
-    return dataclasses.replace(tree, **changes)
+    try:
+        return dataclasses.replace(tree, **changes)
+    except TypeError:
+        fields = [name for name, _ in tree._record_fields] if is_record(tree) else changes
+        unknown = [name for name in changes if name not in fields]
+        if not unknown:
+            raise
+        raise no_option("replace", unknown[0], fields, type(tree).__name__) from None
 
 
-def replace_at(tree, path, value):
+def replace_at(tree: RecordT, path: str, value: Any) -> RecordT:
     """A copy of a record with the leaf at a dotted path changed.
 
     Parameters
@@ -381,10 +393,10 @@ class Blocks:
     ((6, 6), (6, 40), (40,))
     """
 
-    Kuu: Any = leaf()
-    Kuf: Any = leaf()
-    kff: Any = leaf()
-    Kff: Any = leaf(default=None)
+    Kuu: Array = leaf()
+    Kuf: Array = leaf()
+    kff: Array = leaf()
+    Kff: Array | None = leaf(default=None)
 
 
 @record
@@ -403,5 +415,5 @@ class Marginals:
     array([1.1, 1.1, 1.1])
     """
 
-    mean: Any = leaf()
-    var: Any = leaf()
+    mean: Array = leaf()
+    var: Array = leaf()

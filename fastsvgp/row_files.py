@@ -1,11 +1,13 @@
 """Several .npy files of rows as one array, of which only the rows asked for are read."""
 
 import os
+from collections.abc import Iterable
 
 import numpy as np
 
 from .errors import DataFileError
 from .files import as_path
+from .typed import Path
 
 
 class RowFiles:
@@ -62,7 +64,7 @@ class RowFiles:
         return np.asarray(self._run(0, len(self)), dtype)
 
 
-def row_files(paths):
+def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     """Several .npy files as one array of rows, memory-mapped: for ``fit``, with or without a group.
 
     Parameters

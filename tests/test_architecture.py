@@ -5,8 +5,8 @@
             -> posteriors  -+
     distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
     them
-    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
-    they import nothing of ours but each other
+    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts, typed: below
+    everything; they import nothing of ours but each other
 """
 
 import ast
@@ -21,7 +21,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
-FLOOR |= {"interrupts"}
+FLOOR |= {"interrupts", "typed"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
     "kernels": {"errors"},

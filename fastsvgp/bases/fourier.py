@@ -5,12 +5,12 @@ are N(0, I) and k(x, x) is exact. One sweep over the pairs of point and frequenc
 squares, forward and back: see ``kernels.fourier_sweep``.
 """
 
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..records import record, static
+from ..typed import Record
 from .base import Basis, Energy, below, sum_of_squares
 
 
@@ -38,9 +38,9 @@ class RandomFourier(Basis):
 
     width = 2
 
-    covariance: Any
-    num_features: Any = static()
-    seed: Any = static(default=0)
+    covariance: Record
+    num_features: int = static()
+    seed: int = static(default=0)
 
     def num_functions(self):
         return self.num_features

@@ -1,12 +1,12 @@
 """Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
 
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..inducing import naming_repeated
 from ..records import leaf, record, total
+from ..typed import Array, Record
 from .base import Basis, Energy, below
 
 PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
@@ -34,8 +34,8 @@ class InducingBasis(Basis):
     per_function = ("inducing",)
     dense_precision = True
 
-    covariance: Any
-    inducing: Any = leaf()
+    covariance: Record
+    inducing: Array = leaf()
 
     def num_functions(self):
         return len(self.inducing)

@@ -1,11 +1,11 @@
 """The relevance vector machine's basis: covariances with inducing inputs, whose weights have precisions of their own."""
 
-from typing import Any
 
 import numpy as np
 
 from .. import check
 from ..records import leaf, record, replace
+from ..typed import Array, Record
 from .base import Basis, Energy, below, sum_of_squares
 from .inducing import InducingBasis
 
@@ -35,9 +35,9 @@ class RelevanceBasis(InducingBasis):
     dense_precision = False
     sampled_energy, sampled_precision = Basis.sampled_energy, Basis.sampled_precision
 
-    covariance: Any
-    inducing: Any = leaf()
-    precision: Any = leaf("positive")
+    covariance: Record
+    inducing: Array = leaf()
+    precision: Array = leaf("positive")
 
     def check_settings(self):
         super().check_settings()

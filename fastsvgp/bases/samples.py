@@ -8,6 +8,7 @@ import numpy as np
 from .. import check, kernels
 from ..kernels.verdicts import none, on_device
 from ..records import leaves
+from ..typed import Record, Seed
 
 SCHEMES = "stratified", "without", "with"
 STREAMS = {"i": 2, "j": 3, "columns": 4}  # of random words; frequencies have 0 and 1
@@ -91,7 +92,15 @@ def counted(numbers, weights, at):
     return np.where(unique[found] == at, totals[found], 0).astype(weights.dtype)
 
 
-def draw_basis_sample(basis, size, *, rng=None, scheme="stratified", pair=True, columns=None):
+def draw_basis_sample(
+    basis: Record,
+    size: int,
+    *,
+    rng: Seed | tuple[int, int] = None,
+    scheme: str = "stratified",
+    pair: bool = True,
+    columns: int | None = None,
+) -> BasisSample:
     """Draw the units of a step, each weighted so that sums over the sample are sums over the basis on average.
 
     Parameters

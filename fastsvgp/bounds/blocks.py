@@ -1,12 +1,16 @@
 """The bound and predictions at the level of covariance blocks: for covariances of the user's own, in any form."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from .. import check, models, weighing
 from ..kernels import verdicts
+from ..likelihoods.base import LikelihoodT
+from ..posteriors import Posterior
+from ..posteriors.base import PosteriorT
 from ..records import Blocks, record
+from ..typed import Array, ArrayLike, Random, Seed
 from .layer import LayerParts, LayerPass
 from .predict import total, trailing
 from .sums import scaled
@@ -14,8 +18,17 @@ from .sums import scaled
 
 @verdicts.retried
 def elbo_and_grad_from_blocks(
-    blocks, posterior, likelihood, Y, *, num_data=None, jitter=None, rng=None, weights=None, **random
-):
+    blocks: Blocks,
+    posterior: PosteriorT,
+    likelihood: LikelihoodT,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    **random: Unpack[Random],
+) -> tuple[float, tuple[Blocks, PosteriorT, LikelihoodT]]:
     """The bound at the level of covariance blocks, for covariances of your own.
 
     Parameters
@@ -71,7 +84,9 @@ def elbo_and_grad_from_blocks(
 
 
 @verdicts.retried
-def predict_from_blocks(blocks, posterior, *, full_cov=False, jitter=None):
+def predict_from_blocks(
+    blocks: Blocks, posterior: Posterior, *, full_cov: bool = False, jitter: float | None = None
+) -> tuple[Array, Array]:
     """Posterior mean and variance of the latent function, at the level of covariance blocks.
 
     Parameters

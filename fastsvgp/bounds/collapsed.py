@@ -38,13 +38,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels, models, ranks, weighing
+from ..covariances import Covariance
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
+from ..means import Mean
 from ..posteriors import Whitened
 from ..posteriors.base import add_to_diagonals, prior_factor
 from ..records import Blocks, leaf, plus, record, restricted
+from ..typed import Array, ArrayLike, Group, Names, Number, Record, RecordT
 from .elbo import SVGP
 
 
@@ -67,15 +70,23 @@ class SGPR:
     True
     """
 
-    covariance: Any
-    inducing: Any
-    noise_variance: Any = leaf("positive")
-    mean: Any = None
+    covariance: Covariance
+    inducing: Array | Record
+    noise_variance: Number = leaf("positive")
+    mean: Mean | None = None
 
 
 @verdicts.retried
 @models.public(SGPR)
-def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> float:
+def collapsed_bound(
+    sgpr: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    group: Group | None = None,
+) -> float:
     """The collapsed bound, in nats. 2 M^2 N flops.
 
     Parameters
@@ -106,7 +117,16 @@ def collapsed_bound(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> flo
 
 @verdicts.retried
 @models.public(SGPR)
-def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None, group=None) -> tuple[float, SGPR]:
+def collapsed_bound_and_grad(
+    sgpr: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    wrt: Names | None = None,
+    group: Group | None = None,
+) -> tuple[float, RecordT]:
     """The collapsed bound of SGPR and its gradient.
 
     Parameters
@@ -161,7 +181,15 @@ def collapsed_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, wrt=None,
 
 @verdicts.retried
 @models.public(SGPR)
-def optimal_svgp(sgpr, X, Y, *, jitter=None, weights=None, group=None) -> SVGP:
+def optimal_svgp(
+    sgpr: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    group: Group | None = None,
+) -> SVGP:
     """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
 
     On a device nothing but the value of the bound, with whether all is well, is copied to the host.

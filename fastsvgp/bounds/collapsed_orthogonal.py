@@ -37,18 +37,20 @@ these, 1 / R of all else (tr G, tr(S G), the KL term, Delta G, m_v, W_v_bar, M_s
 gradient whole. No square of y is summed, from which m' b would be taken off again.
 """
 
-from typing import Any
 
 import numpy as np
 
 from .. import check, kernels, models, ranks
+from ..covariances import Covariance
 from ..inducing import naming_repeated
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..likelihoods.base import in_dtype, log, number, total, weighted
+from ..means import Mean
 from ..posteriors import WhitenedOrthogonal
 from ..posteriors.base import add_to_diagonals, identities, prior_factor
 from ..records import Blocks, leaf, record, restricted
+from ..typed import Array, Number, Record
 from .collapsed import checked, checked_with
 from .elbo import SVGP
 
@@ -77,12 +79,12 @@ class OrthogonalSGPR:
     True
     """
 
-    covariance: Any
-    inducing: Any
-    noise_variance: Any = leaf("positive")
-    mean_v: Any = leaf(default=None)
-    scale_tril_v: Any = leaf("tril", default=None)
-    mean: Any = None
+    covariance: Covariance
+    inducing: Record
+    noise_variance: Number = leaf("positive")
+    mean_v: Array | None = leaf(default=None)
+    scale_tril_v: Array | None = leaf("tril", default=None)
+    mean: Mean | None = None
 
 
 @verdicts.retried

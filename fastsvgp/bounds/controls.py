@@ -21,7 +21,7 @@ Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 
 it, by the weights of its draws (F.1, whose m / |i u j| is biased for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,10 @@ from ..kernels import verdicts
 from ..kernels.dispatch import one_device
 from ..posteriors.weights import ChevronWeights
 from ..records import leaf, plus, record, replace, tree_map
+from ..typed import ArrayLike, Record
 from .weight_space import QSGP, check_columns, checked_inputs, checked_parts, lightly_checked
+
+ControlT = TypeVar("ControlT", bound="Control")
 
 
 class Control:
@@ -189,7 +192,7 @@ class KrigedControl(Control):
 
 @verdicts.retried
 @models.public(QSGP)
-def kriged_control(model, points, *, jitter=None) -> KrigedControl:
+def kriged_control(model: Record, points: ArrayLike, *, jitter: float | None = None) -> KrigedControl:
     """A control variate for ``sampled_bound_and_grad``: errors at some points, carried over to the batch.
 
     Parameters
@@ -248,7 +251,7 @@ def kept(basis):
 
 
 @models.public(QSGP)
-def advance_control(model, control, change) -> Control:
+def advance_control(model: Record, control: ControlT, change: Record) -> ControlT:
     """The control after the posterior has moved.
 
     Parameters

@@ -5,13 +5,18 @@ covariance blocks and marginals, and their cotangents come back the same way. A 
 that stay in cache; all that is M x M is a sum over the parts.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from .. import check, models, ranks, weighing
+from ..covariances import Covariance
 from ..kernels import verdicts
+from ..likelihoods import Likelihood
+from ..means import Mean
+from ..posteriors import Posterior
 from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
+from ..typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Seed
 from .layer import LayerBars
 from .passes import layer_pass
 from .sums import scaled
@@ -47,11 +52,11 @@ class SVGP:
     Whitened(mean=<float64 (6,)>, scale_tril=<float64 (6, 6)>)
     """
 
-    covariance: Any
-    inducing: Any
-    posterior: Any
-    likelihood: Any
-    mean: Any = None
+    covariance: Covariance
+    inducing: Array | Record
+    posterior: Posterior
+    likelihood: Likelihood
+    mean: Mean | None = None
 
 
 @verdicts.retried
@@ -216,7 +221,9 @@ def data_term_and_grad(
 
 @verdicts.retried
 @models.public(SVGP)
-def kl_term_and_grad(model, *, jitter=None, wrt=None, rng=None, **random) -> tuple[float, SVGP]:
+def kl_term_and_grad(
+    model: RecordT, *, jitter: float | None = None, wrt: Names | None = None, rng: Seed = None, **random: Unpack[Random]
+) -> tuple[float, RecordT]:
     """KL[q(u) || p(u)] and its gradient (of the KL itself: subtract it), as ``elbo_and_grad`` with no data.
 
     M^3 / 3 flops for ``Whitened``, whose KL does not depend on the covariance; 4 M^3 an output for ``Marginal``.
@@ -262,8 +269,17 @@ def _zeros(tree):
 @verdicts.retried
 @models.public(SVGP)
 def likelihood_direction(
-    model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, group=None
-) -> tuple[float, SVGP]:  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    wrt: Names | None = None,
+    group: Group | None = None,
+) -> tuple[float, RecordT]:
     """The evidence lower bound, and a direction for steps that is nearer to L-SVGP's gradient than its own, and cheaper.
 
     For a ``Relaxed`` posterior with L its ``inverse_tril``, T = L L' and S~ = diag(variance): the gradients of ``LikelihoodForm``

@@ -9,6 +9,7 @@ iteration, so that stopping early is safe. In an entry c of the diagonal beyond 
 -c^2 (S_ii + |phi_i|^2 / s^2) / 2 + log c, whatever the rest of q is: c^-2 = S_ii + |phi_i|^2 / s^2.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from .. import check, models
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..records import replace
+from ..typed import ArrayLike, RecordT
 from .weight_space import QSGP, checked, checked_inputs
 
 ROWS = 4096  # data at a time
@@ -48,7 +50,16 @@ class WeightsInfo(NamedTuple):
 
 @verdicts.retried
 @models.public(QSGP)
-def optimal_weights(model, X, Y, *, iterations=100, tolerance=1e-6, jitter=None, callback=None) -> tuple[QSGP, WeightsInfo]:
+def optimal_weights(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    iterations: int = 100,
+    tolerance: float = 1e-6,
+    jitter: float | None = None,
+    callback: Callable[..., object] | None = None,
+) -> tuple[RecordT, WeightsInfo]:
     """The mean of the weights that maximises the bound with Gaussian noise, and the optimal diagonal of their factor.
 
     Parameters
@@ -126,7 +137,7 @@ def optimal_weights(model, X, Y, *, iterations=100, tolerance=1e-6, jitter=None,
 
 @verdicts.retried
 @models.public(QSGP)
-def optimal_diagonal(model, X, *, num_data=None, jitter=None) -> QSGP:
+def optimal_diagonal(model: RecordT, X: ArrayLike, *, num_data: float | None = None, jitter: float | None = None) -> RecordT:
     """The model with the optimal diagonal of C beyond its dense columns (Proposition 1), for Gaussian noise.
 
     2 m N flops and the features.

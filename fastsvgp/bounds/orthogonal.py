@@ -3,19 +3,21 @@
 import numpy as np
 
 from .. import check, kernels
+from ..covariances import Covariance
 from ..inducing import naming_repeated, stacked
 from ..kernels import verdicts
 from ..posteriors import DecoupledWeights, Marginal, Whitened
-from ..posteriors.base import identities, prior_factor
+from ..posteriors.base import PosteriorT, identities, prior_factor
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.whitening import GaussianFactor
 from ..records import leaves, record, replace
+from ..typed import Array, Record
 from .elbo import SVGP
 
 
 @verdicts.retried
-def to_joint(model, jitter=None):
+def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
     """The same SVGP with one set of inducing inputs, Z and O stacked: the same q, the same bound and predictions.
 
     Parameters
@@ -71,7 +73,13 @@ def to_joint(model, jitter=None):
 
 
 @verdicts.retried
-def at_prior(kind, covariance, inducing, outputs=None, jitter=None):
+def at_prior(
+    kind: type[PosteriorT],
+    covariance: Covariance,
+    inducing: Array | Record,
+    outputs: int | None = None,
+    jitter: float | None = None,
+) -> PosteriorT:
     """A posterior that equals the prior: a start for training, at which the KL divergence is zero.
 
     Parameters

@@ -14,7 +14,7 @@ in A_i is (c / 2) (count / p) phi_Pi' e_j either way, the dense phi_P' b by the 
 dense column its own, from the earlier steps alone, or it would bias.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from .. import check, models
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
 from ..records import leaf, record, replace
+from ..typed import ArrayLike, Record
 from .controls import Control, add_there, factor_at, kept, values_at
 from .weight_space import QSGP, checked_inputs
 
@@ -90,7 +91,14 @@ class PairedControl(Control):
 
 @verdicts.retried
 @models.public(QSGP)
-def paired_control(model, points, coefficient=1.0, *, targets=None, jitter=None) -> PairedControl:
+def paired_control(
+    model: Record,
+    points: ArrayLike,
+    coefficient: float | Literal["running"] = 1.0,
+    *,
+    targets: ArrayLike | None = None,
+    jitter: float | None = None,
+) -> PairedControl:
     """A control variate for ``sampled_bound_and_grad`` with Gaussian noise: that of Evans and Nair 2018.
 
     Parameters

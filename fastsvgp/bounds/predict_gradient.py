@@ -5,12 +5,15 @@ among it, serves every way back. The rows that a pass keeps are consumed by the 
 long; they are made again from the inputs then, by the products of a prediction.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .. import check, kernels, models
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
 from ..records import Marginals
+from ..typed import Array, ArrayLike, Record
 from .elbo import SVGP
 from .passes import layer_pass
 from .predict import NAMES, total, trailing
@@ -20,7 +23,9 @@ KEEP_NUMBERS = 2**24  # of an (M, N) array for each output, 128 MiB in float64 i
 
 @verdicts.retried
 @models.public(SVGP)
-def predict_f_and_vjp(model, Xs, *, jitter=None):
+def predict_f_and_vjp(
+    model: Record, Xs: ArrayLike, *, jitter: float | None = None
+) -> tuple[Array, Array, Callable[[ArrayLike | None, ArrayLike | None], Array]]:
     """Posterior mean and variance of the latent function, and the map from their cotangents to those of the inputs.
 
     Parameters

@@ -11,12 +11,13 @@ from .. import check, models
 from ..bases import RelevanceBasis
 from ..kernels import verdicts
 from ..records import leaves, replace
+from ..typed import ArrayLike, Record, RecordT
 from .weight_space import QSGP, checked_parts, on_host
 
 
 @verdicts.retried
 @models.public(QSGP)
-def optimal_precision(model) -> QSGP:
+def optimal_precision(model: RecordT) -> RecordT:
     """The model with the precisions that maximise the bound for its posterior: s_i = 1 / (mu_i^2 + Sigma_ii).
 
     Parameters
@@ -53,7 +54,7 @@ def optimal_precision(model) -> QSGP:
 
 @verdicts.retried
 @models.public(QSGP)
-def relevance_vectors(model, threshold=1e4) -> np.ndarray:
+def relevance_vectors(model: Record, threshold: float = 1e4) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Numbers of the functions whose precision is below a threshold, increasing.
 
     Parameters
@@ -89,7 +90,7 @@ def relevance_vectors(model, threshold=1e4) -> np.ndarray:
 
 @verdicts.retried
 @models.public(QSGP)
-def prune(model, keep) -> QSGP:
+def prune(model: RecordT, keep: ArrayLike) -> RecordT:
     """The model of some of its functions alone: their inputs, precisions and posterior.
 
     Parameters

@@ -34,6 +34,7 @@ from ..bases.samples import BasisSample, checked_units, num_units, there
 from ..kernels import verdicts
 from ..likelihoods import Gaussian
 from ..records import replace, restricted
+from ..typed import ArrayLike, Names, Record, RecordT
 from .controls import checked_control
 from .kriged_tangent import kriged_tangent
 from .kriged_tangent import tangent as tangent_at
@@ -71,8 +72,16 @@ class SampledInfo(NamedTuple):
 @verdicts.retried
 @models.public(QSGP)
 def sampled_bound_and_grad(
-    model, X, Y, sample, *, num_data=None, wrt=None, control=None, tangent=None
-) -> tuple[float, QSGP, SampledInfo]:
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    sample: BasisSample,
+    *,
+    num_data: float | None = None,
+    wrt: Names | None = None,
+    control: Record | None = None,
+    tangent: ArrayLike | None = None,
+) -> tuple[float, RecordT, SampledInfo]:
     """An estimate of ``weight_bound`` and its gradient from a batch of data and a sample of basis functions.
 
     Parameters

@@ -4,22 +4,35 @@ The features come as they are seen, Phi_i of the functions i and Phi_j of the fu
 them is the business of who calls. A basis of such features stands in for one of ours: its units are columns of them.
 """
 
+from typing import Any
+
 import numpy as np
 
 from .. import check, kernels
 from ..bases import Basis, InducingBasis
 from ..bases.samples import BasisSample, summed
 from ..kernels import verdicts
+from ..likelihoods import Likelihood
 from ..posteriors.weights import ChevronWeights
 from ..records import missing
-from .sampled import checked_sample, estimated
+from ..typed import ArrayLike, Record
+from .sampled import SampledInfo, checked_sample, estimated
 from .weight_space import QSGP, on_host
 
 
 @verdicts.retried
 def sampled_bound_and_grad_from_features(
-    Phi_i, Phi_j, posterior, likelihood, Y, sample, *, precision, num_data=None, tangent=None
-):
+    Phi_i: ArrayLike,
+    Phi_j: ArrayLike | None,
+    posterior: Record,
+    likelihood: Likelihood,
+    Y: ArrayLike,
+    sample: BasisSample,
+    *,
+    precision: ArrayLike,
+    num_data: float | None = None,
+    tangent: ArrayLike | None = None,
+) -> tuple[float, tuple[Any, ...], SampledInfo]:
     """``sampled_bound_and_grad`` for features of your own: f(x) = sum_i phi_i(x) w_i of m functions, prior w ~ N(0, S^-1).
 
     Parameters

@@ -26,20 +26,23 @@ without the mean function:
 """
 
 import copy
-from typing import Any
 
 import numpy as np
 
 from .. import check, kernels, models
+from ..covariances import Covariance
 from ..errors import InvalidSites
 from ..inducing import naming_repeated
 from ..kernels import verdicts
+from ..likelihoods import Likelihood
 from ..likelihoods.base import total
 from ..likelihoods.gaussian import LOG_2PI
-from ..posteriors import AbsorbedDualSites
+from ..means import Mean
+from ..posteriors import AbsorbedDualSites, Posterior
 from ..posteriors.base import Prior, prior_factor
 from ..posteriors.dual_sites import WhitenedState
 from ..records import leaves, plus, record, replace, restricted
+from ..typed import Array, ArrayLike, Names, Record, RecordT, Seed
 from .convert import check_kind, from_state
 from .elbo import SVGP, sweep
 from .kept import KEEP_NUMBERS, KeptLayer
@@ -73,16 +76,16 @@ class SiteSVGP:
     -100.49
     """
 
-    covariance: Any
-    inducing: Any
-    sites: Any
-    likelihood: Any
-    mean: Any = None
+    covariance: Covariance
+    inducing: Array | Record
+    sites: Sites
+    likelihood: Likelihood
+    mean: Mean | None = None
 
 
 @verdicts.retried
 @models.public(SiteSVGP)
-def site_bound(model, X, Y, *, jitter=None, rng=None) -> float:
+def site_bound(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None) -> float:
     """The bound at the q(u) that the sites make, in nats. 4 M^2 N flops.
 
     Parameters
@@ -113,7 +116,15 @@ def site_bound(model, X, Y, *, jitter=None, rng=None) -> float:
 
 @verdicts.retried
 @models.public(SiteSVGP)
-def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None) -> tuple[float, SiteSVGP]:
+def site_bound_and_grad(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    rng: Seed = None,
+    wrt: Names | None = None,
+) -> tuple[float, RecordT]:
     """The bound at the q(u) that the sites make, and its gradient with the sites held: the M-step of untied t-SVGP.
 
     Parameters
@@ -168,7 +179,9 @@ def site_bound_and_grad(model, X, Y, *, jitter=None, rng=None, wrt=None) -> tupl
 
 @verdicts.retried
 @models.public(SiteSVGP)
-def site_bound_terms(model, X, Y, *, jitter=None, rng=None) -> tuple[float, float]:
+def site_bound_terms(
+    model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None
+) -> tuple[float, float]:
     """The bound as ``log_Z + c``: a Gaussian evidence, that of the sites, and what is left of the likelihood.
 
     Parameters
@@ -228,7 +241,7 @@ def terms(model, data, kl, mean, off, trace):
 
 @verdicts.retried
 @models.public(SiteSVGP)
-def tied(model, X, *, to=AbsorbedDualSites, jitter=None) -> SVGP:
+def tied(model: Record, X: ArrayLike, *, to: type[Posterior] = AbsorbedDualSites, jitter: float | None = None) -> SVGP:
     """The SVGP with the q(u) that the sites make: to predict with, to go on with.
 
     Parameters

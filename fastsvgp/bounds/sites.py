@@ -10,7 +10,6 @@ all of q comes of them, f_i without its own datum has the cavity marginal: with 
     mean = (mu - s lambda_1) / (1 - s lambda_2),    var = s / (1 - s lambda_2) + kff - qff.
 """
 
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ..kernels import verdicts
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.whitening import GaussianFactor
 from ..records import Marginals, leaf, record
+from ..typed import Array, ArrayLike, Record, Seed
 from .elbo import SVGP, sweep
 from .passes import layer_pass
 
@@ -40,13 +40,13 @@ class Sites:
     Sites(lambda1=<float64 (40,)>, lambda2=<float64 (40,)>)
     """
 
-    lambda1: Any = leaf()
-    lambda2: Any = leaf()
+    lambda1: Array = leaf()
+    lambda2: Array = leaf()
 
 
 @verdicts.retried
 @models.public(SVGP)
-def dual_parameters(model, X, Y, *, jitter=None, rng=None) -> Sites:
+def dual_parameters(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None) -> Sites:
     """The site that each datum has at the model's q(u): how strongly, and where to, it pulls the function.
 
     Parameters
@@ -88,7 +88,7 @@ def dual_parameters(model, X, Y, *, jitter=None, rng=None) -> Sites:
 
 @verdicts.retried
 @models.public(SVGP)
-def leave_one_out(model, X, Y, *, jitter=None, rng=None):
+def leave_one_out(model: Record, X: ArrayLike, Y: ArrayLike, *, jitter: float | None = None, rng: Seed = None) -> Array:
     """The log density of each datum as predicted without it, from the sites; its mean, negated, is a held-out NLPD.
 
     Parameters

@@ -32,6 +32,7 @@ from .. import check, kernels, models
 from ..kernels import verdicts
 from ..likelihoods.base import in_dtype, weighted
 from ..records import plus
+from ..typed import ArrayLike, Names, Record, RecordT
 from .collapsed import SGPR, More, checked, checked_with, forward, gradient
 
 RUN = 1024  # rows of K_ff at a time
@@ -39,7 +40,15 @@ RUN = 1024  # rows of K_ff at a time
 
 @verdicts.retried
 @models.public(SGPR)
-def tighter_bound(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000) -> float:
+def tighter_bound(
+    sgpr: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    max_rows: int = 20_000,
+) -> float:
     """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
 
     Parameters
@@ -69,7 +78,16 @@ def tighter_bound(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000) -> 
 
 @verdicts.retried
 @models.public(SGPR)
-def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20_000, wrt=None) -> tuple[float, SGPR]:
+def tighter_bound_and_grad(
+    sgpr: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    max_rows: int = 20_000,
+    wrt: Names | None = None,
+) -> tuple[float, RecordT]:
     """A bound between the collapsed one and the log marginal likelihood, and its gradient.
 
     Parameters

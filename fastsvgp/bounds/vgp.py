@@ -40,8 +40,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels, models
+from ..covariances import Covariance
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..kernels import verdicts
+from ..likelihoods import Likelihood
+from ..means import Mean
 from ..posteriors import AbsorbedDualSites
 from ..posteriors.base import add_to_diagonals, raise_to_floor
 from ..posteriors.pseudo_data import add_symmetric_outer
@@ -75,10 +78,10 @@ class VGP:
     -4.39
     """
 
-    covariance: Any
-    sites: Any
-    likelihood: Any
-    mean: Any = None
+    covariance: Covariance
+    sites: Sites
+    likelihood: Likelihood
+    mean: Mean | None = None
 
 
 @verdicts.retried

@@ -12,7 +12,6 @@ products of phi with rows W = [mu, C_d]' and with v; what the prior sees of it i
 Back, with a, b the cotangents of mean and var: those of the products are [a, 2 b H] and b, and the basis does the rest.
 """
 
-from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,10 @@ from .. import check, models
 from ..bases import Basis
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
+from ..likelihoods import Likelihood
 from ..posteriors.weights import ChevronWeights
 from ..records import Marginals, is_record, leaves, missing, record, replace, restricted, tree_map
+from ..typed import ArrayLike, Names, Record, RecordT
 
 
 @record
@@ -48,14 +49,16 @@ class QSGP:
     (40,)
     """
 
-    basis: Any
-    posterior: Any
-    likelihood: Any
+    basis: Basis
+    posterior: ChevronWeights
+    likelihood: Likelihood
 
 
 @verdicts.retried
 @models.public(QSGP)
-def weight_bound(model, X, Y, *, num_data=None, jitter=None) -> float:
+def weight_bound(
+    model: Record, X: ArrayLike, Y: ArrayLike, *, num_data: float | None = None, jitter: float | None = None
+) -> float:
     """The evidence lower bound of a ``QSGP`` over all of its functions, in nats.
 
     Parameters
@@ -94,7 +97,15 @@ def weight_bound(model, X, Y, *, num_data=None, jitter=None) -> float:
 
 @verdicts.retried
 @models.public(QSGP)
-def weight_bound_and_grad(model, X, Y, *, num_data=None, jitter=None, wrt=None) -> tuple[float, QSGP]:
+def weight_bound_and_grad(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    wrt: Names | None = None,
+) -> tuple[float, RecordT]:
     """``weight_bound`` and its gradient.
 
     Parameters

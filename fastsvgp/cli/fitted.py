@@ -297,7 +297,7 @@ class Fitted:
         )
 
 
-def load_fitted(path):
+def load_fitted(path: str | os.PathLike[str]) -> Fitted:
     """Load a model that ``fastsvgp fit`` wrote, with its scaling: it predicts in the units of the data.
 
     Parameters

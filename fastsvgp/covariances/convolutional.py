@@ -23,6 +23,7 @@ import numpy as np
 from .. import check, kernels
 from ..inducing import sets_of
 from ..records import leaf, plus, record, replace, static, tree_map
+from ..typed import Array, ArrayLike, Number
 from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
 from .patch_sums import (
     add_outer_bar,
@@ -113,7 +114,7 @@ class Convolutional(OnPatches, Covariance):
     """
 
     patch_covariance: Any
-    weights: Any = leaf()
+    weights: Number = leaf()
     location_covariance: Any = None
 
     # --- shapes ---
@@ -345,7 +346,7 @@ def _joined(Z_bar, c_bar):
     return Z_bar if c_bar is None else np.concatenate([Z_bar, c_bar], 1)
 
 
-def extract_patches(X, image_shape, patch_shape, stride=1):
+def extract_patches(X: ArrayLike, image_shape: tuple[int, ...], patch_shape: tuple[int, int], stride: int = 1) -> Array:
     """The patches of images, as ``Convolutional`` sees them.
 
     Parameters

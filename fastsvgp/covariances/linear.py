@@ -1,11 +1,11 @@
 """Covariances of linear and of constant functions."""
 
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..records import leaf, record
+from ..typed import Number
 from .base import ALL, Covariance, wanted
 
 
@@ -25,7 +25,7 @@ class Linear(Covariance):
            [0. , 0.5]])
     """
 
-    variance: Any = leaf("positive", default=1.0)
+    variance: Number = leaf("positive", default=1.0)
     per_feature = ("variance",)
 
     def matrix(self, X1, X2=None):
@@ -66,7 +66,7 @@ class Constant(Covariance):
            [2., 2.]])
     """
 
-    variance: Any = leaf("positive", default=1.0)
+    variance: Number = leaf("positive", default=1.0)
 
     def matrix(self, X1, X2=None):
         return kernels.full((len(X1), len(X1 if X2 is None else X2)), self.variance, X1)

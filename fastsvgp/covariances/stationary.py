@@ -3,12 +3,13 @@
 Rasmussen & Williams, Gaussian Processes for Machine Learning (2006), section 4.2.1; gradients: the kernel's documentation.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from .. import kernels
 from ..records import leaf, record
+from ..typed import Number
 from .base import ALL, Covariance, wanted, zeros_like
 
 
@@ -57,8 +58,8 @@ class RBF(Stationary):
     """
 
     family = "rbf"
-    variance: Any = leaf("positive", default=1.0)
-    lengthscales: Any = leaf("positive", default=1.0)
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -80,8 +81,8 @@ class Matern12(Stationary):
     """
 
     family = "matern12"
-    variance: Any = leaf("positive", default=1.0)
-    lengthscales: Any = leaf("positive", default=1.0)
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -103,8 +104,8 @@ class Matern32(Stationary):
     """
 
     family = "matern32"
-    variance: Any = leaf("positive", default=1.0)
-    lengthscales: Any = leaf("positive", default=1.0)
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)
 
 
 @record
@@ -126,5 +127,5 @@ class Matern52(Stationary):
     """
 
     family = "matern52"
-    variance: Any = leaf("positive", default=1.0)
-    lengthscales: Any = leaf("positive", default=1.0)
+    variance: Number = leaf("positive", default=1.0)
+    lengthscales: Number = leaf("positive", default=1.0)

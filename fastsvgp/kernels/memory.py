@@ -14,6 +14,8 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
+from ..errors import no_option
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -54,8 +56,10 @@ def explained(error, arguments):
 
 
 def explaining(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function whose ``MemoryError`` names one of its arguments."""
-    positional = tuple(inspect.signature(function).parameters)
+    """A public function whose ``MemoryError`` names one of its arguments, and whose ``TypeError`` an option that it lacks."""
+    parameters = inspect.signature(function).parameters
+    positional = tuple(parameters)
+    checks_options = hasattr(function, "by_kind") or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,6 +67,12 @@ def explaining(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except MemoryError as error:
             raise explained(error, _named(dict(zip(positional, args, strict=False)) | kwargs)) from error
+        except TypeError:
+            unknown = [name for name in kwargs if name not in parameters]
+            if checks_options or not unknown:
+                raise
+            options = [p.name for p in parameters.values() if p.default is not p.empty]
+            raise no_option(function.__name__, unknown[0], options) from None
 
     return call
 

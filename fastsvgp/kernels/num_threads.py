@@ -4,6 +4,7 @@ import functools
 import math
 import os
 import pathlib
+from contextlib import AbstractContextManager
 
 from .dispatch import twin
 
@@ -14,7 +15,7 @@ _count = None
 _share = None
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     """How many threads fastsvgp uses.
 
     Returns
@@ -46,7 +47,7 @@ def is_fixed():
     return _count is not None or _asked() > 0 or _share is not None or bool(os.environ.get("OPENBLAS_NUM_THREADS"))
 
 
-def set_num_threads(count):
+def set_num_threads(count: int | None) -> AbstractContextManager[None]:
     """Set the number of threads of our own kernels and, for the time of our calls, the most that SciPy's BLAS uses.
 
     Parameters

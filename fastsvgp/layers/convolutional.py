@@ -9,15 +9,18 @@ Constant patches of one value, such as the black ones of digits, have equal marg
 they go through as one; the cotangents of their marginals are summed. Their draws stay different ones.
 """
 
-from typing import Any
 
 import numpy as np
 
 from .. import check, kernels
 from ..bounds.passes import layer_pass
+from ..covariances import Covariance
 from ..covariances.convolutional import OnPatches
 from ..covariances.patch_sums import num_windows
+from ..means import Mean
+from ..posteriors import Posterior
 from ..records import Marginals, record
+from ..typed import Array, Record
 from .layer import PARTS
 
 
@@ -57,10 +60,10 @@ class ConvolutionalLayer(OnPatches):
     Whitened(mean=<float64 (2, 5)>, scale_tril=<float64 (2, 5, 5)>)
     """
 
-    covariance: Any
-    inducing: Any
-    posterior: Any
-    mean: Any = None
+    covariance: Covariance
+    inducing: Array | Record
+    posterior: Posterior
+    mean: Mean | None = None
 
     @property
     def rows_each(self):

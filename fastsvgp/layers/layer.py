@@ -1,17 +1,25 @@
 """The records of a deep GP, and the checks that its public functions begin with."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import check
 from ..bounds.passes import layer_pass
+from ..covariances import Covariance
 from ..errors import NotPositiveDefinite
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
+from ..likelihoods import Likelihood
+from ..means import Mean
+from ..posteriors import Posterior
 from ..records import leaves, record
+from ..typed import Array, Record
 
 PARTS = "covariance", "posterior", "mean"
+
+if TYPE_CHECKING:
+    from .convolutional import ConvolutionalLayer
 
 
 @record
@@ -37,10 +45,10 @@ class Layer:
     Gaussian(variance=0.1)
     """
 
-    covariance: Any
-    inducing: Any
-    posterior: Any
-    mean: Any = None
+    covariance: Covariance
+    inducing: Array | Record
+    posterior: Posterior
+    mean: Mean | None = None
 
     rows_each = 1  # in a run of rows, for each row of X: a layer on patches has more
 
@@ -90,8 +98,8 @@ class DeepGP:
     (6, 1)
     """
 
-    layers: Any
-    likelihood: Any
+    layers: "tuple[Layer | ConvolutionalLayer, ...]"
+    likelihood: Likelihood
 
 
 class naming_layer:

@@ -1,19 +1,22 @@
 """A deep GP to start from: by the data, layer by layer."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from .. import check, devices, initialise, kernels
 from ..bounds.orthogonal import at_prior
-from ..covariances import RBF
+from ..covariances import RBF, Covariance
 from ..kernels.memory import explaining
+from ..likelihoods import Likelihood
 from ..means import IdentityMean, LinearMean
-from ..posteriors import LikelihoodForm, Relaxed, Whitened
+from ..posteriors import LikelihoodForm, Posterior, Relaxed, Whitened
 from ..posteriors.orthogonal import OrthogonalSets
 from ..posteriors.pseudo_data import PseudoData, with_noise
 from ..posteriors.whitening import GaussianFactor
 from ..records import is_record, leaves, replace_at, tree_map
+from ..typed import ArrayLike, Seed
 from .layer import DeepGP, Layer, checked
 
 KINDS = GaussianFactor, OrthogonalSets, PseudoData
@@ -24,7 +27,17 @@ NOISE = 0.1  # of M pseudo-observations for N data, in the last layer
 
 
 @explaining
-def deep_gp(X, likelihood, num_layers, M, *, width=None, covariance=RBF, posterior=Whitened, rng=None):
+def deep_gp(
+    X: ArrayLike,
+    likelihood: Likelihood,
+    num_layers: int,
+    M: int | tuple[int, int],
+    *,
+    width: int | None = None,
+    covariance: Callable[..., Covariance] = RBF,
+    posterior: type[Posterior] = Whitened,
+    rng: Seed = None,
+) -> DeepGP:
     """A deep GP to start training from.
 
     Hidden layers begin as their mean functions, with little noise: the identity, or the principal components of their inputs

@@ -3,13 +3,14 @@
 import math
 import numbers
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from ..errors import BadEntry
 from ..kernels import verdicts
 
+LikelihoodT = TypeVar("LikelihoodT", bound="Likelihood")
 CHUNK = 4096  # data whose temporaries exist at one time
 ON_DEVICE = 64  # times as many on a device
 SMALLEST = 1e-100  # what a variance, or a rate, of zero is taken for where it is divided by

@@ -1,12 +1,12 @@
 """Gaussian noise."""
 
-from typing import Any
 
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, leaf, record
+from ..typed import Number
 from .base import Likelihood, sum_outputs
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -30,7 +30,7 @@ class Gaussian(Likelihood):
 
     log_concave = True
 
-    variance: Any = leaf("positive")
+    variance: Number = leaf("positive")
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(Y, f.mean, f.var, self.variance, need, weights)

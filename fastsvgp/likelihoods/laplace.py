@@ -1,11 +1,11 @@
 """Laplace noise: robust, and in closed form throughout."""
 
-from typing import Any
 
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
+from ..typed import Number
 from .base import CHUNK, Likelihood, in_chunks, in_dtype, log, number, size, sum_outputs, total, weighted
 from .quantiles import symmetric_quantiles
 
@@ -32,7 +32,7 @@ class Laplace(Likelihood):
 
     log_concave = True
 
-    scale: Any = leaf("positive")
+    scale: Number = leaf("positive")
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         # With d = mean - y, s = sqrt(var), t = d / s and A = E|f - y|:

@@ -1,13 +1,13 @@
 """Student-t noise."""
 
 import math
-from typing import Any
 
 import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
+from ..typed import Number
 from .base import (
     CHUNK,
     NODES,
@@ -61,7 +61,7 @@ class StudentT(Likelihood):
     -108.59
     """
 
-    scale: Any = leaf("positive")
+    scale: Number = leaf("positive")
     df: float = static(default=4.0)
     num_nodes: int = static(default=20)
     settings = NODES | {"df": POSITIVE}

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,18 +11,19 @@ from ..errors import Diverged
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
 from ..records import leaves, record, static
+from ..typed import Names, Record, RecordT
 from .base import Fixing
 from .flat import as_names, check_paths, replaced
-from .schedules import Schedule, as_schedule
+from .schedules import Schedule, Size, as_schedule
 
 
 @record
 class AdaGradState:
     """How far AdaGrad has come: ``count`` steps; ``sums``, a record like the model, of squared gradients; of the schedule."""
 
-    count: Any = static()
-    sums: Any
-    schedule: Any = ()
+    count: int = static()
+    sums: Record
+    schedule: tuple[Record, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,20 @@ class AdaGrad(Fixing):
     epsilon: float
     fixed: tuple[str, ...]
 
-    def step_size_at(self, state):
+    def step_size_at(self, state: AdaGradState) -> float:
         """That of the next step."""
         return self.step_size.size(state.count, state.schedule[0])
 
-    def init(self, model):
+    def init(self, model: Record) -> AdaGradState:
         """The state before the first step: zeros, as many as there are free parameters."""
         check_paths("fixed", self.fixed, [path for path, _, value in leaves(model) if value is not None])
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
         return AdaGradState(0, replaced(model, values), (self.step_size.init(),))
 
-    def step(self, model, grad, state, value=None):
+    def step(
+        self, model: RecordT, grad: RecordT, state: AdaGradState, value: float | None = None
+    ) -> tuple[RecordT, AdaGradState]:
         """One step uphill; the arrays of ``state``, and from the second step on those of ``model``, are written to.
 
         Parameters
@@ -87,7 +89,7 @@ class AdaGrad(Fixing):
         return replaced(model, values), AdaGradState(state.count + 1, replaced(state.sums, totals), schedule)
 
 
-def adagrad(step_size=0.1, epsilon=1e-10, fixed=()):
+def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) -> AdaGrad:
     """AdaGrad (Duchi, Hazan and Singer 2011), uphill, in place, for dense gradients and for ``SparseRows``.
 
     Parameters

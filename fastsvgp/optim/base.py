@@ -15,13 +15,14 @@ checkpoint can hold; which one is its own affair.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .. import check
 from ..errors import Diverged
 from ..records import is_record, leaf, matches, record, static
+from ..typed import Names, Record, RecordT, Vector
 from .flat import Unravel, as_names, check_paths, free_paths
 from .schedules import Schedule
 
@@ -58,24 +59,24 @@ class OptimiserState:
     (None where the rule has none), ``schedules`` the states of the step-size schedules.
     """
 
-    count: Any = static()
-    first: Any = leaf(default=None)
-    second: Any = leaf(default=None)
-    schedules: Any = ()
+    count: int = static()
+    first: Vector | None = leaf(default=None)
+    second: Vector | None = leaf(default=None)
+    schedules: tuple[Record, ...] = ()
 
 
 class Fixing:
     """What an optimiser with the setting ``fixed``, names of fields, moves."""
 
-    def fixing(self, names):
+    def fixing(self, names: Names) -> Self:
         """The same optimiser with more fields fixed."""
         return replace(self, fixed=self.fixed + as_names(names))
 
-    def paths(self, model):
+    def paths(self, model: Record) -> tuple[str, ...]:
         """The leaves that a step moves: what to ask of a bound in ``wrt=``."""
         return free_paths(model, self.fixed)
 
-    def moving(self, model, state):
+    def moving(self, model: Record, state: Any) -> tuple[str, ...]:
         """The leaves that the next step moves: all of ``paths``, except where some start later (see ``by_field``)."""
         return self.paths(model)
 
@@ -95,14 +96,16 @@ class Optimiser(Fixing):
         """Write the new coordinates and moments of a slice to ``out``; ``count`` is 1 at the first step. For subclasses."""
         raise NotImplementedError
 
-    def init(self, model):
+    def init(self, model: Record) -> OptimiserState:
         """The state before the first step on ``model``. ``ValueError`` when a named field does not exist."""
         unravel = self._unravel(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
         moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
         return OptimiserState(0, *moments, schedules=tuple(s.init() for s in self._schedules()))
 
-    def step(self, model, grad, state, value=None):
+    def step(
+        self, model: RecordT, grad: RecordT, state: OptimiserState, value: float | None = None
+    ) -> tuple[RecordT, OptimiserState]:
         """One step uphill.
 
         Parameters
@@ -161,11 +164,11 @@ class Optimiser(Fixing):
         return unravel(new[0]), *new[1:]
 
     @property
-    def needs_value(self):
+    def needs_value(self) -> bool:
         """Whether a step has to know the objective."""
         return any(schedule.needs_value for schedule in self._schedules())
 
-    def sizes(self, state):
+    def sizes(self, state: OptimiserState) -> list[float]:
         """The sizes of the next step, one for each schedule."""
         return [s.size(state.count, now) for s, now in zip(self._schedules(), state.schedules, strict=True)]
 
@@ -174,7 +177,7 @@ class Optimiser(Fixing):
         schedules = zip(self._schedules(), state.schedules, strict=True)
         return OptimiserState(state.count + 1, *moments, schedules=tuple(s.observe(now, value) for s, now in schedules))
 
-    def step_size_at(self, state):
+    def step_size_at(self, state: OptimiserState) -> float:
         """The general step size of the next step."""
         return self.step_size.size(state.count, state.schedules[0])
 

@@ -1,10 +1,11 @@
 """Several optimisers, each with fields of its own."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from .. import check
 from ..records import matches, record, static
+from ..typed import Moves, Names, Record, RecordT
 from .base import begun, check_offered
 from .first_order import adam
 from .flat import as_names, check_paths, free_paths
@@ -15,8 +16,8 @@ from .schedules import plateau
 class ByFieldState:
     """``count`` steps so far, and the state of each part: they count their own steps."""
 
-    count: Any = static()
-    parts: Any = ()
+    count: int = static()
+    parts: tuple[Record, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Part:
     """An optimiser for the leaves below ``names``, at rest for the first ``after`` steps; without names for all that is left."""
 
     names: tuple[str, ...]
-    optimiser: Any
+    optimiser: Moves
     after: int = 0
 
 
@@ -35,29 +36,29 @@ class ByField:
     parts: tuple[Part, ...]  # the last one has no names
 
     @property
-    def fixed(self):
+    def fixed(self) -> tuple[str, ...]:
         """Fields that stay as they are."""
         return self.parts[-1].optimiser.fixed
 
     @property
-    def needs_value(self):
+    def needs_value(self) -> bool:
         """Whether a step of one of them has to know the objective, or may have to."""
         return any(getattr(part.optimiser, "needs_value", True) for part in self.parts)
 
-    def fixing(self, names):
+    def fixing(self, names: Names) -> "ByField":
         """The same with more fields fixed."""
         return ByField(tuple(replace(part, optimiser=part.optimiser.fixing(names)) for part in self.parts))
 
-    def paths(self, model):
+    def paths(self, model: Record) -> tuple[str, ...]:
         """The leaves that steps move, sooner or later."""
         return _in_order(model, (part.optimiser.paths(model) for part in self._restricted(model)))
 
-    def moving(self, model, state):
+    def moving(self, model: Record, state: ByFieldState) -> tuple[str, ...]:
         """The leaves that the next step moves."""
         parts = zip(self._restricted(model), state.parts, strict=True)
         return _in_order(model, (part.optimiser.moving(model, now) for part, now in parts if state.count >= part.after))
 
-    def init(self, model):
+    def init(self, model: Record) -> ByFieldState:
         """The state before the first step. ``ValueError`` when a named field does not exist, or belongs to two optimisers."""
         leaves = free_paths(model)
         names = [name for part in self.parts for name in part.names]
@@ -67,7 +68,9 @@ class ByField:
                 raise ValueError(f"by_field: field {path!r} has two optimisers, by the names {' and '.join(claims)}")
         return ByFieldState(0, tuple(begun(part.optimiser, model) for part in self._restricted(model)))
 
-    def step(self, model, grad, state, value=None):
+    def step(
+        self, model: RecordT, grad: RecordT, state: ByFieldState, value: float | None = None
+    ) -> tuple[RecordT, ByFieldState]:
         """One step uphill of every optimiser that is not at rest; arguments, results and errors as of one alone.
 
         Gradients of fields that do not move yet may be None.
@@ -79,7 +82,7 @@ class ByField:
             states.append(now)
         return model, ByFieldState(state.count + 1, tuple(states))
 
-    def step_size_at(self, state):
+    def step_size_at(self, state: ByFieldState) -> float:
         """The step size of the fields without an optimiser of their own."""
         return self.parts[-1].optimiser.step_size_at(state.parts[-1])
 
@@ -100,7 +103,16 @@ def _in_order(model, groups):
     return tuple(path for path in free_paths(model) if path in found)
 
 
-def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor=0.95, patience=100, fields="inducing"):
+def gentle_inducing(
+    rest: Moves | None = None,
+    *,
+    after: int = 1000,
+    step_size: float = 1e-3,
+    beta1: float = 0.99,
+    factor: float = 0.95,
+    patience: int = 100,
+    fields: Names = "inducing",
+) -> ByField:
     """Inducing inputs that start late and then move slowly; everything else from the start by ``rest``.
 
     What R-SVGP's authors recommend for it: the inverse that it keeps up to date drifts with the inducing inputs above all.
@@ -140,7 +152,7 @@ def gentle_inducing(rest=None, *, after=1000, step_size=1e-3, beta1=0.99, factor
     return by_field(rest, dict.fromkeys(names, own), after=dict.fromkeys(names, after))
 
 
-def by_field(rest, fields, after=None):
+def by_field(rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] | None = None) -> ByField:
     """An optimiser for ``fit`` that is made of several.
 
     Parameters

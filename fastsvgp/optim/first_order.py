@@ -1,13 +1,15 @@
 """Stochastic gradient ascent and Adam."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from .. import check, kernels, transforms
+from ..typed import Names
 from .base import Optimiser
 from .flat import as_names
-from .schedules import as_schedule
+from .schedules import Size, as_schedule
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,13 @@ class Adam(Optimiser):
         )
 
 
-def sgd(step_size, momentum=0.0, step_sizes=None, fixed=(), transform="softplus"):
+def sgd(
+    step_size: Size,
+    momentum: float = 0.0,
+    step_sizes: Mapping[str, Size] | None = None,
+    fixed: Names = (),
+    transform: str = "softplus",
+) -> SGD:
     """Stochastic gradient ascent: ``velocity <- momentum velocity + g``, ``x <- x + step_size velocity``.
 
     Parameters
@@ -71,7 +79,15 @@ def sgd(step_size, momentum=0.0, step_sizes=None, fixed=(), transform="softplus"
     return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=momentum)
 
 
-def adam(step_size=0.01, beta1=0.9, beta2=0.999, epsilon=1e-8, step_sizes=None, fixed=(), transform="softplus"):
+def adam(
+    step_size: Size = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    step_sizes: Mapping[str, Size] | None = None,
+    fixed: Names = (),
+    transform: str = "softplus",
+) -> Adam:
     """Adam (Kingma & Ba 2015), uphill.
 
     Parameters

@@ -1,19 +1,23 @@
 """A record as one flat float64 vector, and gradients of records as gradients of that vector."""
 
 import math
+from typing import Generic
 
 import numpy as np
 
 from .. import check, kernels, records, transforms
 from ..bases.samples import SparseRows
 from ..kernels.verdicts import on_device
+from ..typed import ArrayLike, Names, RecordT, Vector
 
 _HOST = np.empty(0)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 POSITIVE = "positive", "tril", "columns"  # kinds of leaves with positive entries
 
 
-def ravel(model, unconstrained=True, fixed=(), transform="softplus"):
+def ravel(
+    model: RecordT, unconstrained: bool = True, fixed: Names = (), transform: str = "softplus"
+) -> "tuple[Vector, Unravel[RecordT]]":
     """The free parameters of a model as one flat vector, for any optimiser of flat vectors.
 
     Parameters
@@ -80,7 +84,7 @@ def check_paths(argument, names, paths):
             raise ValueError(f"`{argument}` names {name!r}, which is no field of this model. Its fields are: {', '.join(paths)}")
 
 
-class Unravel:
+class Unravel(Generic[RecordT]):
     """The map from flat vectors to models that ``ravel`` returns.
 
     Attributes
@@ -93,7 +97,11 @@ class Unravel:
         Length of the vector.
     """
 
-    def __init__(self, model, unconstrained=True, fixed=(), transform="softplus"):
+    slices: "dict[str, slice[int, int, None]]"
+    paths: tuple[str, ...]
+    size: int
+
+    def __init__(self, model: RecordT, unconstrained: bool = True, fixed: Names = (), transform: str = "softplus"):
         if not records.is_record(model):
             raise TypeError(f"ravel: `model` must be a fastsvgp record, got {type(model).__name__}")
         unconstrained = check.flag("unconstrained", unconstrained)
@@ -118,7 +126,7 @@ class Unravel:
     def __repr__(self):
         return f"Unravel({self.size} numbers: {', '.join(f'{p}[{s.start}:{s.stop}]' for p, s in self.slices.items())})"
 
-    def __call__(self, vector, like=None):
+    def __call__(self, vector: ArrayLike, like: RecordT | None = None) -> RecordT:
         """The model at a vector, in the dtypes of the original; fixed fields come from it, or from the model ``like``. O(n)."""
         vector = self._checked(vector)
         if self._positive is not None:
@@ -128,7 +136,7 @@ class Unravel:
         values = {leaf.path: leaf.unflatten(vector[leaf.at]) for leaf in self._leaves}
         return replaced(self._model if like is None else like, values)
 
-    def pack(self, model):
+    def pack(self, model: RecordT) -> Vector:
         """The vector of a model of the same shapes; ``unravel(unravel.pack(model))`` is that model, up to rounding. O(n)."""
         vector = self._flatten(model)
         if self._positive is not None:
@@ -139,7 +147,7 @@ class Unravel:
             vector[self._positive] = self._transform.inverse(positive)
         return vector
 
-    def pullback(self, vector, grad):
+    def pullback(self, vector: ArrayLike, grad: RecordT) -> Vector:
         """Gradient (n,) with respect to the vector, given the gradient record with respect to the model at that vector. O(n).
 
         Raises

@@ -1,14 +1,18 @@
 """Factors of inverses from matrix products alone: natural-gradient (Newton-Schulz) steps towards chol(A^-1)."""
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .. import check, kernels
 from ..kernels.governed import governed
 from ..kernels.memory import explaining
-from .schedules import as_schedule
+from ..typed import Array, ArrayLike
+from .schedules import Size, as_schedule
+
+if TYPE_CHECKING:
+    from .variance_gap import VarianceGap
 
 CERTIFICATE = 0.46  # ||L' A L - I||_F below this: unit steps converge quadratically (spec: d <= d^2 (1.92 + d / 2))
 SCALED = 0.2, 5.0  # the columns of a start are scaled where the diagonal of L' A L leaves this range
@@ -46,7 +50,7 @@ class InverseFactorInfo(NamedTuple):
 
 @explaining
 @governed
-def newton_schulz_step(A, L, step_size):
+def newton_schulz_step(A: ArrayLike, L: ArrayLike, step_size: float) -> Array:
     """One natural-gradient step of the lower factor L towards chol(A^-1): matrix products only.
 
     ``L - g L [tril(E) - (I + diag(E)) / 2]`` with ``E = L' A L``: for N(0, L L') the natural gradient of its KL divergence from
@@ -93,7 +97,15 @@ def newton_schulz_step(A, L, step_size):
 
 @explaining
 @governed
-def inverse_factor(A, L=None, *, step_size=None, tolerance=None, max_steps=100, gap=None):
+def inverse_factor(
+    A: ArrayLike,
+    L: ArrayLike | None = None,
+    *,
+    step_size: Size | None = None,
+    tolerance: float | None = None,
+    max_steps: int = 100,
+    gap: "VarianceGap | None" = None,
+) -> tuple[Array, InverseFactorInfo]:
     """Lower L with L L' = A^-1 by natural-gradient steps: no factorisation, no solve, and no divergence.
 
     Parameters

@@ -8,8 +8,9 @@ from ..kernels.governed import governed
 from ..layers.layer import DeepGP, checked, naming_layer
 from ..likelihoods.gaussian import Gaussian
 from ..records import replace
-from .inverse_factor import descend
-from .schedules import Schedule, as_schedule
+from ..typed import RecordT
+from .inverse_factor import InverseFactorInfo, descend
+from .schedules import Schedule, Size, as_schedule
 from .variance_gap import variance_gap
 
 DIRECTIONS = "exact", "likelihood"
@@ -67,7 +68,14 @@ class InverseUpdates:
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
 
 
-def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100, direction="exact"):
+def inverse_updates(
+    tolerance: float | None = None,
+    *,
+    nats: float | None = None,
+    step_size: Size | None = None,
+    max_steps: int = 100,
+    direction: str = "exact",
+) -> InverseUpdates:
     """How ``fit`` keeps the factor of a ``Relaxed`` or ``InverseFreeWhitened`` posterior up to date between its steps.
 
     Parameters
@@ -116,7 +124,9 @@ def inverse_updates(tolerance=None, *, nats=None, step_size=None, max_steps=100,
 
 
 @models.public(SVGP)
-def refresh_inverse(model, *, tolerance=1e-3, step_size=None, max_steps=100, jitter=None):
+def refresh_inverse(
+    model: RecordT, *, tolerance: float = 1e-3, step_size: Size | None = None, max_steps: int = 100, jitter: float | None = None
+) -> tuple[RecordT, InverseFactorInfo]:
     """A model whose posterior's factor fits its other fields: what ``fit`` does between steps, for loops of your own.
 
     Parameters

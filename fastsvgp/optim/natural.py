@@ -1,5 +1,7 @@
 """One natural-gradient step for the posterior of an SVGP, alone or with the gradient in all else from the same pass."""
 
+from typing import Unpack
+
 import numpy as np
 
 from .. import check, models, ranks, weighing
@@ -8,6 +10,7 @@ from ..bounds.kept import SHARE_NUMBERS, SharedLayerPass
 from ..bounds.passes import layer_pass
 from ..kernels import verdicts
 from ..records import replace
+from ..typed import ArrayLike, Group, Names, Random, RecordT, Seed
 from . import deep_steps, site_steps  # noqa: F401, which register the steps of theirs
 from .backing_off import NaturalStepInfo, check_natural, check_value, halved, no_lower
 
@@ -70,9 +73,20 @@ def natural_step(
 @verdicts.retried
 @models.public(SVGP)
 def natural_step_and_grad(
-    model, X, Y, *, step_size=0.3, wrt=None, num_data=None, jitter=None, rng=None, weights=None, monotone=False, group=None,
-    **random,
-):  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    step_size: float = 0.3,
+    wrt: Names | None = None,
+    num_data: float | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    weights: ArrayLike | None = None,
+    monotone: bool = False,
+    group: Group | None = None,
+    **random: Unpack[Random],
+) -> tuple[RecordT, NaturalStepInfo, float, RecordT]:
     """``natural_step``, and then ``elbo_and_grad`` at the new q(u), on one batch: for less than one after the other.
 
     Parameters

@@ -32,7 +32,7 @@ import numpy as np
 from .. import check, kernels
 from ..kernels import verdicts
 from ..posteriors import Posterior
-from ..posteriors.base import add_to_diagonals
+from ..posteriors.base import PosteriorT, add_to_diagonals
 from ..posteriors.dual_sites import DualTying
 from ..posteriors.pseudo_data import PseudoData
 from ..records import is_record, leaves, replace
@@ -41,7 +41,7 @@ LARGEST = 1e-3  # of eps |g A|^2, the rounding of the square, beside eigenvalues
 
 
 @verdicts.retried
-def natural_update(posterior, posterior_bar, step_size):
+def natural_update(posterior: PosteriorT, posterior_bar: PosteriorT, step_size: float) -> PosteriorT:
     """One natural-gradient step of a Gaussian q(u), from its gradient: for hidden layers, and loops of your own.
 
     Parameters

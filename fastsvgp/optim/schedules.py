@@ -7,11 +7,13 @@ the others is empty. Wherever a step size is asked for, a number, a schedule, or
 
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import check
 from ..records import leaf, record
+from ..typed import Record
 from .trend import Trend
 
 
@@ -25,14 +27,17 @@ class Schedule:
 
     needs_value = False
 
-    def init(self):
+    def init(self) -> Record:
         return NoState()
 
-    def size(self, count, state):
+    def size(self, count: int, state: Any) -> float:
         raise NotImplementedError
 
-    def observe(self, state, value):
+    def observe(self, state: Any, value: float | None) -> Record:
         return state
+
+
+Size: TypeAlias = float | Schedule | Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class _Function(Schedule):
         return value
 
 
-def constant(value):
+def constant(value: float) -> Schedule:
     """The same step size at every step.
 
     Parameters
@@ -146,7 +151,7 @@ def constant(value):
     return _Constant(_positive("constant", "value", value))
 
 
-def log_linear(start, end, steps):
+def log_linear(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
 
     ``steps=1`` is ``end`` at once. The ramp from 1e-4 or so to 0.1 or more that keeps the first natural-gradient steps of
@@ -177,7 +182,7 @@ def log_linear(start, end, steps):
     return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
 
 
-def cosine(start, end, steps):
+def cosine(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine; ``end`` from then on.
 
     Nearly flat at both ends: long steps for most of the way, and small ones in the end, which average over batches. Source:
@@ -208,7 +213,7 @@ def cosine(start, end, steps):
     return _Cosine(_positive("cosine", "start", start), _positive("cosine", "end", end), check.whole("steps", steps))
 
 
-def exponential(start, rate, steps=1, smallest=0.0):
+def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0) -> Schedule:
     """``start * rate ** (count / steps)``, never less than ``smallest``: multiplied by ``rate`` every ``steps`` steps.
 
     Parameters
@@ -245,7 +250,9 @@ def exponential(start, rate, steps=1, smallest=0.0):
     )
 
 
-def plateau(start, factor=0.5, patience=200, smoothing=0.98, tolerance=0.0, smallest=0.0):
+def plateau(
+    start: float, factor: float = 0.5, patience: int = 200, smoothing: float = 0.98, tolerance: float = 0.0, smallest: float = 0.0
+) -> Schedule:
     """Multiplied by ``factor`` whenever the smoothed objective has not improved for ``patience`` steps.
 
     Parameters

@@ -20,11 +20,12 @@ import numpy as np
 from .. import check, kernels
 from ..kernels.governed import governed
 from ..records import replace
+from ..typed import Array, ArrayLike
 from .inverse_factor import checked
 
 
 @governed
-def variance_interval(A, L, Kuf, kff, smallest):
+def variance_interval(A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike, smallest: float) -> tuple[Array, Array]:
     """Certified lower and upper bounds of the variances ``kff - diag(Kuf' A^-1 Kuf)``, for any factor L of any T = L L'.
 
     Parameters
@@ -80,7 +81,9 @@ def variance_interval(A, L, Kuf, kff, smallest):
     return upper - slack - (length["r"] + lost) ** 2 / smallest, upper + slack
 
 
-def variance_gap(Kuf, smallest, *, noise_variance, tolerance, num_data=None):
+def variance_gap(
+    Kuf: ArrayLike, smallest: float, *, noise_variance: float, tolerance: float, num_data: float | None = None
+) -> "VarianceGap":
     """A rule for ``inverse_factor``: stop when the variances cost the bound no more than ``tolerance`` nats.
 
     With Gaussian noise of variance s2 the bound holds -sum_n v_n / (2 s2), so it stops at ``G = sum_n G_n <= 2 s2 tolerance``,

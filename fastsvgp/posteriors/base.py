@@ -1,6 +1,6 @@
 """What every posterior offers to the bounds: a record of its parameters, and passes through a bound."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -8,6 +8,8 @@ from .. import kernels, models
 from ..errors import NotPositiveDefinite
 from ..kernels import verdicts
 from ..records import Marginals, record
+
+PosteriorT = TypeVar("PosteriorT", bound="Posterior")
 
 
 class Projection(NamedTuple):

@@ -16,12 +16,12 @@ beta = L^-1 Kuf a, gamma = K^-1 Kuf a = L^-T beta: from de = -K^-1 dK e and d(e'
 Source: Salimbeni et al., "Orthogonally Decoupled Variational Gaussian Processes" (2018); Shi et al. 2020, section 3.1.
 """
 
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record
+from ..typed import Array
 from .base import Bars, Joint, Pass, Prior, Projection, gradient, identities, solve_vectors, wanted
 from .marginal import Marginal
 from .orthogonal import StackedPass, UnwhitenedSets
@@ -50,9 +50,9 @@ class Decoupled(UnwhitenedSets):
     -294.72
     """
 
-    mean_u: Any = leaf()
-    scale_tril_u: Any = leaf("tril")
-    mean_v: Any = leaf()
+    mean_u: Array = leaf()
+    scale_tril_u: Array = leaf("tril")
+    mean_v: Array = leaf()
 
     natural_fields = ("mean_u", "scale_tril_u", "mean_v")
 

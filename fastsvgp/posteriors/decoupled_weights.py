@@ -7,11 +7,11 @@ is the algebra of ``orthogonal`` with m_v' = L_vv' w, W_v' = I; L_vv moves by L_
     dm_v' = Phi(E)_vv' m_v',    so    C_vv -= m_v' m_v'_bar',    w_bar = L_vv m_v'_bar.
 """
 
-from typing import Any
 
 from .. import check, kernels
 from ..kernels import verdicts
 from ..records import leaf, record
+from ..typed import Array
 from .base import identities
 from .orthogonal import OrthogonalSets, StackedPass
 
@@ -42,9 +42,9 @@ class DecoupledWeights(OrthogonalSets):
     -279.18
     """
 
-    mean_u: Any = leaf()
-    scale_tril_u: Any = leaf("tril")
-    weights_v: Any = leaf()
+    mean_u: Array = leaf()
+    scale_tril_u: Array = leaf("tril")
+    weights_v: Array = leaf()
 
     natural_fields = ("mean_u", "scale_tril_u")
     random_quantities = ("sampled",)

@@ -47,13 +47,14 @@ Source: Adam et al., "Dual Parameterization of Sparse Variational Gaussian Proce
 tying has the tighter bound while the sites are held and the prior moves: docs.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
+from ..typed import Array
 from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
 from .whitening import LongWhitening, Whitening
 
@@ -114,8 +115,8 @@ class AbsorbedDualSites(DualTying):
     0.0
     """
 
-    lambda1: Any = leaf()
-    lambda2: Any = leaf("symmetric")
+    lambda1: Array = leaf()
+    lambda2: Array = leaf("symmetric")
 
     absorbed = True
 
@@ -166,8 +167,8 @@ class DualSites(DualTying):
     0.0
     """
 
-    lambda1: Any = leaf()
-    lambda2: Any = leaf("symmetric")
+    lambda1: Array = leaf()
+    lambda2: Array = leaf("symmetric")
 
     def whitened_sites(self, L):
         return _both_sides(kernels.solve_triangular, L, _symmetric(self), False), _vectors(
@@ -190,8 +191,8 @@ class WhitenedState(DualTying):
     t = Lam lambda_1, Lam_bar gains g lambda_1' + 2 A_bar Lam diag(lambda_2), and C = Lam_bar Lam' is that of dual sites.
     """
 
-    lambda1: Any = leaf()
-    lambda2: Any = leaf("symmetric")
+    lambda1: Array = leaf()
+    lambda2: Array = leaf("symmetric")
 
     def whitened_sites(self, L):
         M = len(L)

@@ -48,6 +48,7 @@ import numpy as np
 from .. import kernels
 from ..kernels import verdicts
 from ..records import Marginals, leaf, record
+from ..typed import Array
 from .base import Bars, Joint, Pass, Posterior, Projection, check_vector_and_matrix, gradient, raise_to_floor, wanted
 from .pseudo_data import with_noise
 
@@ -89,9 +90,9 @@ class InverseFreeWhitened(Posterior):
     0.0
     """
 
-    mean: Any = leaf()
-    scale_tril: Any = leaf("tril")
-    inverse_root: Any = leaf("tril")
+    mean: Array = leaf()
+    scale_tril: Array = leaf("tril")
+    inverse_root: Array = leaf("tril")
 
     inverse_field = "inverse_root"
     no_natural_step = "it would factorise the precision of q, which this posterior is there to avoid"

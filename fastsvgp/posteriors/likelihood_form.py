@@ -28,12 +28,12 @@ flops, a tenth faster), and the variance kff - colsum(Kuf * Psi). Measured at co
 others, the value to 1e-9 or better.
 """
 
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..records import leaf, record, static
+from ..typed import Array
 from .base import once
 from .pseudo_data import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
 
@@ -65,9 +65,9 @@ class LikelihoodForm(PseudoData):
     -95.88
     """
 
-    mean: Any = leaf()
-    variance: Any = leaf("positive")
-    preconditioned: Any = static(default=True)
+    mean: Array = leaf()
+    variance: Array = leaf("positive")
+    preconditioned: bool = static(default=True)
 
     def start_from(self, prior, columns=0, need=()):
         return LikelihoodPass(self, prior, need)

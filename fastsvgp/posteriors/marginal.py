@@ -7,10 +7,10 @@ Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: th
     m_bar = L^-T m'_bar,    W_bar = tril(L^-T W'_bar),    C += m'_bar m'^T + W'_bar W'^T    (here ' marks the whitened ones)
 """
 
-from typing import Any
 
 from .. import kernels
 from ..records import leaf, record, replace
+from ..typed import Array
 from .base import solve_vectors, wanted
 from .whitening import GaussianFactor
 
@@ -36,8 +36,8 @@ class Marginal(GaussianFactor):
     -294.72
     """
 
-    mean: Any = leaf()
-    scale_tril: Any = leaf("tril")
+    mean: Array = leaf()
+    scale_tril: Array = leaf("tril")
 
     whitening_is_fixed = False
 

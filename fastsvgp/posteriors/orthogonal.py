@@ -53,6 +53,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record, replace
+from ..typed import Array
 from .base import Bars, Joint, Posterior, Projection, WhiteningPass, gradient, raise_to_floor, solve_vectors, wanted
 
 LONG_FROM = 2  # data per inducing input of all sets
@@ -132,10 +133,10 @@ class WhitenedOrthogonal(OrthogonalSets):
     -279.18
     """
 
-    mean_u: Any = leaf()
-    scale_tril_u: Any = leaf("tril")
-    mean_v: Any = leaf()
-    scale_tril_v: Any = leaf("tril")
+    mean_u: Array = leaf()
+    scale_tril_u: Array = leaf("tril")
+    mean_v: Array = leaf()
+    scale_tril_v: Array = leaf("tril")
 
     kl_depends_on_Kuu: ClassVar[bool] = False
 
@@ -191,10 +192,10 @@ class Orthogonal(UnwhitenedSets):
     ['mean_u', 'scale_tril_u', 'mean_v', 'scale_tril_v']
     """
 
-    mean_u: Any = leaf()
-    scale_tril_u: Any = leaf("tril")
-    mean_v: Any = leaf()
-    scale_tril_v: Any = leaf("tril")
+    mean_u: Array = leaf()
+    scale_tril_u: Array = leaf("tril")
+    mean_v: Array = leaf()
+    scale_tril_v: Array = leaf("tril")
 
 
 @dataclass(slots=True)

@@ -1,6 +1,5 @@
 """R-SVGP: the bound of L-SVGP with a factor of T, about (Kuu + S~)^-1, in place of the inverse: matrix products alone."""
 
-from typing import Any
 
 import numpy as np
 
@@ -8,6 +7,7 @@ from .. import check
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
 from ..records import leaf, record, static
+from ..typed import Array
 from .pseudo_data import PseudoData, with_noise
 from .relaxation import DirectionPass, Relaxation, RelaxedPass
 from .traces import SampledPass
@@ -47,10 +47,10 @@ class Relaxed(PseudoData):
     -151.55
     """
 
-    mean: Any = leaf()
-    variance: Any = leaf("positive")
-    inverse_tril: Any = leaf("tril")
-    preconditioned: Any = static(default=True)
+    mean: Array = leaf()
+    variance: Array = leaf("positive")
+    inverse_tril: Array = leaf("tril")
+    preconditioned: bool = static(default=True)
 
     inverse_field = "inverse_tril"
     directions = ("likelihood",)

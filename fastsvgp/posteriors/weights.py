@@ -4,12 +4,12 @@ C (m, m) is lower triangular: its first k columns are dense, and beyond them it 
 2.1; Challis and Barber 2013). k = 0 is mean field, k = m every Gaussian. In memory and flops it is O(m k).
 """
 
-from typing import Any
 
 import numpy as np
 
 from .. import kernels
 from ..records import leaf, record
+from ..typed import Array
 
 
 @record
@@ -35,9 +35,9 @@ class ChevronWeights:
     ['mean', 'columns', 'diagonal']
     """
 
-    mean: Any = leaf()
-    columns: Any = leaf("columns")
-    diagonal: Any = leaf("positive")
+    mean: Array = leaf()
+    columns: Array = leaf("columns")
+    diagonal: Array = leaf("positive")
 
     def check_size(self, m):
         """Raise ``ValueError`` unless the fields fit m basis functions."""

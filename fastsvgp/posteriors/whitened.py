@@ -1,8 +1,9 @@
 """Whitened SVGP: u = chol(Kuu) v and q(v) = N(m, W W'). The derivation stands in ``whitening``."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..records import leaf, record
+from ..typed import Array
 from .whitening import GaussianFactor
 
 
@@ -29,7 +30,7 @@ class Whitened(GaussianFactor):
     0.0
     """
 
-    mean: Any = leaf()
-    scale_tril: Any = leaf("tril")
+    mean: Array = leaf()
+    scale_tril: Array = leaf("tril")
 
     kl_depends_on_Kuu: ClassVar[bool] = False

@@ -1,55 +1,60 @@
 """``fit``: train a model on data that may be larger than memory, stop early, save, resume, survive."""
 
 import inspect
+from collections.abc import Callable
+from typing import Literal, Unpack
 
 from .. import check, files, models, weighing
 from ..bounds.elbo import SVGP
 from ..optim.flat import as_names
-from ..optim.schedules import check_smoothing
+from ..optim.inverse_updates import InverseUpdates
+from ..optim.schedules import Size, check_smoothing
 from ..persistence import as_json
+from ..typed import ArrayLike, Group, Moves, Names, Path, RandomCounts, Record, RecordT, Rows, Seed
 from . import digests, on_layers, on_ranks, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
 from .arguments import count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
+from .info import FitInfo, StepInfo
 from .on_minibatches import minibatch_training as minibatch_training
 from .recorder import Plan
 
 
 def fit(
-    model,
-    X,
-    Y,
+    model: RecordT,
+    X: ArrayLike | Rows,
+    Y: ArrayLike | Rows,
     *,
-    weights=None,
-    steps=None,
-    epochs=None,
-    batch_size=None,
-    optimiser=None,
-    natural_step_size=None,
-    inverse_updates=None,
-    e_steps=None,
-    m_steps=None,
-    num_samples=None,
-    basis_size=None,
-    control=None,
-    closed_form_every=None,
-    fixed=None,
-    jitter=None,
-    rng=None,
-    callback=None,
-    patience=None,
-    tolerance=0.0,
-    smoothing=0.98,
-    validate=None,
-    validate_every=None,
-    checkpoint=None,
-    checkpoint_every=None,
-    resume=None,
-    note=None,
-    graph="auto",
-    group=None,
-    **random,
-):
+    weights: ArrayLike | Rows | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    optimiser: Moves | None = None,
+    natural_step_size: Size | None = None,
+    inverse_updates: InverseUpdates | Literal[False] | None = None,
+    e_steps: int | None = None,
+    m_steps: int | None = None,
+    num_samples: int | None = None,
+    basis_size: int | None = None,
+    control: int | Record | None = None,
+    closed_form_every: int | None = None,
+    fixed: Names | None = None,
+    jitter: float | None = None,
+    rng: Seed = None,
+    callback: Callable[[int, float, StepInfo], object] | None = None,
+    patience: int | None = None,
+    tolerance: float = 0.0,
+    smoothing: float = 0.98,
+    validate: Callable[[RecordT], float] | None = None,
+    validate_every: int | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: int | None = None,
+    resume: Path | None = None,
+    note: object = None,
+    graph: Literal["auto"] | bool = "auto",
+    group: Group | None = None,
+    **random: Unpack[RandomCounts],
+) -> tuple[RecordT, FitInfo]:
     """Train a model by maximising its bound.
 
     An ``SVGP`` is trained on minibatches by a first-order optimiser, if asked with natural-gradient steps for q(u); a ``DeepGP``

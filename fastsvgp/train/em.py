@@ -8,6 +8,7 @@ optimum over q(u) than that of a held q(u) does, and two or three rounds do what
 import dataclasses
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ from ..optim.backing_off import no_lower
 from ..optim.base import check_offered
 from ..optim.flat import as_names, ravel
 from ..records import leaf, record, replace
+from ..typed import ArrayLike, Moves, Names, Path, RecordT, Seed, Vector
 from . import digests
 from .arguments import rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
-from .info import FitInfo
+from .info import FitInfo, StepInfo
 from .natural_steps import natural_steps
 from .recorder import Plan, Recorder
 from .state import TrainingState, settled, started
@@ -57,16 +59,32 @@ class EMInfo(FitInfo):
         Natural steps of each E-step, those that were taken back left out, evaluations of bound and gradient of each M-step.
     """
 
-    e_values: np.ndarray
-    e_steps: np.ndarray
-    m_evaluations: np.ndarray
+    e_values: Vector
+    e_steps: np.ndarray[tuple[int], np.dtype[np.int64]]
+    m_evaluations: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @models.public(SVGP)
 def em(
-    model, X, Y, *, rounds=20, e_limit=100, e_tolerance=1e-6, m_iterations=20, step_size=1.0, optimiser=None, batch_size=None,
-    fixed=(), tolerance=1e-6, jitter=None, rng=0, callback=None, checkpoint=None, resume=None,
-):  # fmt: skip
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    rounds: int = 20,
+    e_limit: int = 100,
+    e_tolerance: float = 1e-6,
+    m_iterations: int = 20,
+    step_size: float = 1.0,
+    optimiser: Moves | None = None,
+    batch_size: int | None = None,
+    fixed: Names = (),
+    tolerance: float = 1e-6,
+    jitter: float | None = None,
+    rng: Seed = 0,
+    callback: Callable[[int, float, StepInfo], object] | None = None,
+    checkpoint: Path | None = None,
+    resume: Path | None = None,
+) -> tuple[RecordT, EMInfo]:
     """Train by EM on all data: natural steps of q(u) until they gain nothing, then the rest with q(u), or its sites, held.
 
     Parameters

@@ -1,9 +1,9 @@
 """What training tells: to a callback after each step, and at its end."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
+from ..optim.inverse_factor import InverseFactorInfo
+from ..typed import Array, Record, Vector
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class StepInfo:
         these, one for each layer, where any has one.
     """
 
-    model: Any
+    model: Record
     smoothed: float
     seconds: float
     epoch: float
     step_size: float | None
     natural_step_size: float | None
     jitter: float
-    inverse: Any = None
+    inverse: InverseFactorInfo | tuple[InverseFactorInfo | None, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,15 @@ class FitInfo:
         Steps that needed more jitter than asked for; each was logged.
     """
 
-    values: np.ndarray
+    values: Vector
     smoothed: float
-    scores: np.ndarray
+    scores: Array
     steps: int
     seconds: float
     reason: str
     retries: int
 
     @property
-    def interrupted(self):
+    def interrupted(self) -> bool:
         """Whether Ctrl-C, SIGTERM or SIGHUP ended the training early."""
         return self.reason == "interrupted"

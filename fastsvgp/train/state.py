@@ -1,7 +1,6 @@
 """Everything that training must remember, as one record; a checkpoint is this record in a file."""
 
 import logging
-from typing import Any
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from ..errors import DataFileError
 from ..optim.trend import Trend
 from ..persistence import load_with_extra
 from ..records import is_record, leaf, record, replace, static, tree_map
+from ..typed import Array, Record, Vector
 from . import digests
 
 log = logging.getLogger("fastsvgp")
@@ -57,28 +57,28 @@ class TrainingState:
     3
     """
 
-    model: Any
-    optimiser: Any = None  # the optimiser's own state
-    natural: Any = None  # state of the schedule of natural steps
-    control: Any = None  # the control variate of a sampled bound
-    spread: Any = leaf(default=None)  # (N,) running variances of f at the data, 0 where not seen yet
-    trend: Any = Trend()  # of the objective
-    validation: Any = Trend()  # of the validation score
-    best: Any = None  # the model with the best validation score
-    values: Any = leaf(default=None)  # (step,) objective at each step
-    scores: Any = leaf(default=None)  # (k, 2) step and score of each validation
-    step: Any = static(default=0)
-    seed: Any = static(default=0)
-    seconds: Any = static(default=0.0)
-    retries: Any = static(default=0)
-    num_data: Any = static(default=0)
-    batch_size: Any = static(default=0)
-    basis_size: Any = static(default=0)  # functions a step
-    e_steps: Any = static(default=1)  # in a step of ``fit``
-    m_steps: Any = static(default=1)
-    num_samples: Any = static(default=0)  # draws of the hidden layers of a deep GP
-    data: Any = static(default=None)  # digests of X and Y, and of weights
-    note: Any = static(default=None)  # the caller's
+    model: Record
+    optimiser: Record | None = None  # the optimiser's own state
+    natural: Record | None = None  # state of the schedule of natural steps
+    control: Record | None = None  # the control variate of a sampled bound
+    spread: Array | None = leaf(default=None)  # (N,) running variances of f at the data, 0 where not seen yet
+    trend: Trend = Trend()  # of the objective
+    validation: Trend = Trend()  # of the validation score
+    best: Record | None = None  # the model with the best validation score
+    values: Vector | None = leaf(default=None)  # (step,) objective at each step
+    scores: Array | None = leaf(default=None)  # (k, 2) step and score of each validation
+    step: int = static(default=0)
+    seed: int = static(default=0)
+    seconds: float = static(default=0.0)
+    retries: int = static(default=0)
+    num_data: int = static(default=0)
+    batch_size: int = static(default=0)
+    basis_size: int = static(default=0)  # functions a step
+    e_steps: int = static(default=1)  # in a step of ``fit``
+    m_steps: int = static(default=1)
+    num_samples: int = static(default=0)  # draws of the hidden layers of a deep GP
+    data: dict[str, object] | None = static(default=None)  # digests of X and Y, and of weights
+    note: object = static(default=None)  # the caller's
 
 
 def started(fresh, resume):

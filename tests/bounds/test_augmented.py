@@ -97,7 +97,7 @@ def test_where_it_is_refused(rng):
         (lambda: fs.predict_f(model, X, augmented=None), TypeError, "`augmented` must be True, False or the inputs of the data"),
         (lambda: fs.predict_f(model, X, augmented=np.zeros((3, 3))), ValueError, "`augmented` has 3 columns"),
         (lambda: fs.predict_f(model, X, augmented=np.full((3, 2), np.nan)), ValueError, "`augmented` contains nan"),
-        (lambda: fs.predict_quantiles(model, X, 0.5, augmented=True), TypeError, "`augmented` is no option for QSGP"),
+        (lambda: fs.predict_quantiles(model, X, 0.5, augmented=True), TypeError, "has no option `augmented` for QSGP"),
     ):
         with pytest.raises(error, match=said):
             call()

@@ -221,7 +221,7 @@ def test_bad_arguments_are_those_of_predictions(rng):
             fs.predict_f_and_vjp(model, wrong)
     with pytest.raises(ValueError, match="`jitter` must be zero or positive"):
         fs.predict_f_and_vjp(model, Xs, jitter=-1)
-    with pytest.raises(TypeError, match="`full_cov` is no option for SVGP"):
+    with pytest.raises(TypeError, match="has no option `full_cov` for SVGP"):
         fs.predict_f_and_vjp(model, Xs, full_cov=True)
 
 

@@ -196,7 +196,7 @@ def test_bad_input(rng):
         (lambda: fs.natural_step(model, X, Y, rows=[30]), ValueError, "`rows` must hold row numbers, 0 to 29, in an array"),
         (lambda: fs.natural_step(model, X, Y, step_size=0.0), ValueError, "`step_size` must be positive"),
         (lambda: fs.natural_step(model, X, Y, rows=[1], monotone=True), ValueError, "leave `rows` out"),
-        (lambda: fs.natural_step(fs.tied(model, X), X, Y, rows=[1]), TypeError, "natural_step: `rows` is no option for SVGP"),
+        (lambda: fs.natural_step(fs.tied(model, X), X, Y, rows=[1]), TypeError, "natural_step has no option `rows` for SVGP"),
         (lambda: fs.site_bound(fs.tied(model, X), X, Y), TypeError, "site_bound: `model` must be .*SiteSVGP or VGP, got SVGP"),
         (lambda: fs.site_bound(model, X, Y[:-1]), ValueError, "`Y` must have one row for each of the 30 rows of `X`"),
     ):

@@ -241,7 +241,7 @@ def test_bad_predictions(rng):
         (lambda: fs.predict_f(model, np.zeros((3, 3))), ValueError, "lengthscales"),
         (lambda: fs.predict_f(model, np.full((3, 2), np.nan)), ValueError, "`Xs` contains nan"),
         (lambda: fs.predict_log_density(model, X3, np.zeros(2)), ValueError, "`Ys` must have one row for each of the 3 rows"),
-        (lambda: fs.predict_y(model, X3, jitter=1e-6), TypeError, "`jitter` is no option for QSGP"),
+        (lambda: fs.predict_y(model, X3, jitter=1e-6), TypeError, "has no option `jitter` for QSGP"),
         (lambda: fs.predict_y(model, X3, median=1), TypeError, "`median` must be True or False"),
         (lambda: fs.predict_quantiles(model, X3, 1.0), ValueError, "`levels`"),
         (lambda: fs.sample_f(model, X3, 0), ValueError, "`num_samples`"),

@@ -414,15 +414,15 @@ def test_what_has_no_weights_says_so(rng):
     assert column == fs.collapsed_bound(sgpr, X, Y[:, 0], weights=w)
     q = fs.ChevronWeights(np.zeros(8), np.zeros((8, 0)), np.ones(8))
     qsgp = fs.QSGP(fs.RandomFourier(model.covariance, 8), q, fs.Gaussian(0.3))
-    with pytest.raises(TypeError, match="weight_bound: `weights` is no option for QSGP"):
+    with pytest.raises(TypeError, match="weight_bound has no option `weights` for QSGP"):
         fs.weight_bound(qsgp, X, Y[:, 0], weights=w)
     with pytest.raises(TypeError, match="fit: `weights` are given, and a QSGP is trained without them"):
         fs.fit(qsgp, X, Y[:, 0], weights=w, steps=1)
     sites = fs.VGP(model.covariance, fs.Sites(np.zeros(B), np.ones(B)), fs.Gaussian(0.3))
-    with pytest.raises(TypeError, match="natural_step: `weights` is no option for VGP"):
+    with pytest.raises(TypeError, match="natural_step has no option `weights` for VGP"):
         fs.natural_step(sites, X, Y[:, 0], weights=w)
     for name in ("natural_steps", "em"):
-        with pytest.raises(TypeError, match=f"{name}: `weights` is no option for SVGP; it takes"):
+        with pytest.raises(TypeError, match=f"{name} has no option `weights` for SVGP; it takes"):
             getattr(fs, name)(model, X, Y, weights=w)
     with pytest.raises(TypeError, match="elbo: .*VGP"):
         fs.elbo(sites, X, Y[:, 0], weights=w)

@@ -157,7 +157,7 @@ def test_what_one_process_does_says_so(rng):
         (fs.data_term_and_grad, svgp),
         (fs.em, svgp),
     ):
-        with pytest.raises(TypeError, match=f"{call.__name__}: `group` is no option for {type(model).__name__}; it takes"):
+        with pytest.raises(TypeError, match=f"{call.__name__} has no option `group` for {type(model).__name__}; it takes"):
             call(model, X, y, group=group)
 
 

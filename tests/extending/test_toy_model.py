@@ -206,13 +206,13 @@ def test_what_it_does_not_offer(rng):
     model, X, Y = problem(rng)
     with pytest.raises(TypeError, match="natural_step: .*got NoisePair: its processes are .signal and .log_noise"):
         fs.natural_step(model, X, Y)
-    with pytest.raises(TypeError, match="elbo: `rng` is no option for NoisePair; it takes `jitter`, `num_data`"):
+    with pytest.raises(TypeError, match="elbo has no option `rng` for NoisePair; it takes `jitter`, `num_data`"):
         fs.elbo(model, X, Y, rng=0)
-    with pytest.raises(TypeError, match="elbo_and_grad: `weights` is no option for NoisePair; it takes"):
+    with pytest.raises(TypeError, match="elbo_and_grad has no option `weights` for NoisePair; it takes"):
         fs.elbo_and_grad(model, X, Y, weights=np.ones(len(X)))
     with pytest.raises(TypeError, match="fit: `weights` are given, and elbo_and_grad of a NoisePair takes none"):
         fs.fit(model, X, Y, weights=np.ones(len(X)), steps=1)
-    with pytest.raises(TypeError, match="predict_y: `chunk_size` is no option for NoisePair; it takes `jitter`"):
+    with pytest.raises(TypeError, match="predict_y has no option `chunk_size` for NoisePair; it takes `jitter`"):
         fs.predict_y(model, X, chunk_size=10)
 
 

@@ -178,7 +178,7 @@ def test_probes(rng):
     assert fs.elbo(model, X, Y, probes=2, rng=1) == fs.elbo(model, X, Y, probes=2, rng=1)
     with pytest.raises(ValueError, match=r"`probes` must have shape \(6, K\)"):
         fs.elbo(model, X, Y, probes=np.ones((5, 2)))
-    with pytest.raises(TypeError, match="elbo: `subset` is no option for SVGP; it takes .*`probes`"):
+    with pytest.raises(TypeError, match="elbo has no option `subset` for SVGP; it takes .*`probes`"):
         fs.elbo(model, X, Y, subset=3)
 
 

@@ -416,7 +416,7 @@ def test_other_bad_arguments(rng):
     for name in ("wrt", "inputs"):
         with pytest.raises(TypeError, match=f"interop.torch: `{name}` is no option here, since what .* torch asks for; leave it"):
             gp(X, Y, **{name: ()})
-    with pytest.raises(TypeError, match="`probs` is no option"):
+    with pytest.raises(TypeError, match="has no option `probs`; did you mean `probes`"):
         gp(X, Y, probs=3)
     with pytest.raises(TypeError, match="`model` must be a fastsvgp.SVGP, got RBF"):
         interop.SVGP(fs.RBF())

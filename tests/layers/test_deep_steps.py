@@ -133,7 +133,7 @@ def bad(rng):
         (given((draws[0][:0],)), ValueError, r"`draws\[0\]` must have shape"),
         (given((np.full((2, 5, 3), np.nan),)), ValueError, r"`draws\[0\]` contains nan"),
         (lambda: fs.elbo(model, X, Y, num_samples=0), ValueError, "`num_samples` must be a whole number of at least 1"),
-        (lambda: fs.elbo(model, X, Y, probes=3), TypeError, "elbo: `probes` is no option for DeepGP; it takes .*`draws`"),
+        (lambda: fs.elbo(model, X, Y, probes=3), TypeError, "elbo has no option `probes` for DeepGP; it takes .*`draws`"),
         (lambda: fs.predict_f(model, X, num_samples=12), ValueError, "`num_samples` must be a power of two"),
         (lambda: fs.elbo(model, X, Y, rng="x"), TypeError, "`rng` must be None, a seed"),
         (lambda: fs.elbo_and_grad(model, X, Y, wrt="layers.2"), ValueError, "`wrt` names 'layers.2', which is not a field"),

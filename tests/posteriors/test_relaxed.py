@@ -260,11 +260,11 @@ def test_other_posteriors_have_no_such_direction(rng, name):
 
 def test_what_the_direction_does_not_take(rng):
     model, X, y = model_of(rng)
-    with pytest.raises(TypeError, match="likelihood_direction: `probes` is no option for SVGP; it takes"):
+    with pytest.raises(TypeError, match="likelihood_direction has no option `probes` for SVGP; it takes"):
         fs.likelihood_direction(model, X, y, probes=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'direction'"):
         fs.Relaxed(model.posterior.mean, model.posterior.variance, model.posterior.inverse_tril, direction="likelihood")
-    with pytest.raises(TypeError, match="elbo_and_grad: `direction` is no option for SVGP; it takes"):
+    with pytest.raises(TypeError, match="elbo_and_grad has no option `direction` for SVGP; it takes"):
         fs.elbo_and_grad(model, X, y, direction="likelihood")
 
 
@@ -298,4 +298,4 @@ def test_clear_errors(rng):
     fails(TypeError, "`probes` must be a whole number of at least 1, got True", probes=True)
     fails(TypeError, "`probes` is no random quantity of a LikelihoodForm posterior, which has none: leave it out",
           "posterior", as_likelihood_form(model).posterior, probes=3)  # fmt: skip
-    fails(TypeError, "elbo: `noise` is no option for SVGP; it takes .*`probes`", noise=3)
+    fails(TypeError, "elbo has no option `noise` for SVGP; it takes .*`probes`", noise=3)
