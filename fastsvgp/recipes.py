@@ -185,6 +185,7 @@ def classification(
     >>> start.scale.classes.tolist()
     ['above', 'below']
     """
+    check.unmasked("y", y)
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)

@@ -30,7 +30,9 @@ class SVGPEstimator(BaseEstimator):
     # --- data ------------------------------------------------------------------------------------------------------------
 
     def _validated(self, X, y="no_validation", reset=False):
-        """X, or X and y, as scikit-learn checks them, X in float64 or float32."""
+        """X, or X and y, as scikit-learn checks them, X in float64 or float32. It would drop masks."""
+        check.unmasked("X", X)
+        check.unmasked("y", y)
         options = {"dtype": [np.float64, np.float32], "reset": reset}
         try:
             both = {} if isinstance(y, str) else {"multi_output": True}
@@ -55,6 +57,7 @@ class SVGPEstimator(BaseEstimator):
         So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a difference in rounding.
         """
         if weights is not None:
+            check.unmasked("sample_weight", weights)
             weights = _check_sample_weight(weights, X, dtype=X.dtype, ensure_non_negative=True)
             there = weights > 0
             if not there.any():
