@@ -6,7 +6,7 @@ scikit-learn: ``pip install "fastsvgp[sklearn]"``.
 
 from .classifier import SVGPClassifier
 from .files import load, save
-from .kernels import from_kernel
+from .kernels import fixed_fields, from_kernel
 from .regressor import SVGPRegressor
 
-__all__ = ["SVGPClassifier", "SVGPRegressor", "from_kernel", "load", "save"]
+__all__ = ["SVGPClassifier", "SVGPRegressor", "fixed_fields", "from_kernel", "load", "save"]
