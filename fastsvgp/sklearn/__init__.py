@@ -1,7 +1,7 @@
 """Estimators for scikit-learn: sparse Gaussian processes that standardise, start, train and predict in the units of the data.
 
 ``SVGPRegressor().fit(X, y).predict(X)`` and ``SVGPClassifier().fit(X, y).predict_proba(X)``. This package is alone in importing
-scikit-learn: ``pip install "fastsvgp[sklearn]"``.
+scikit-learn: ``python -m pip install "fastsvgp[sklearn]"`` (in a checkout: ``".[sklearn]"``).
 """
 
 from .classifier import SVGPClassifier
