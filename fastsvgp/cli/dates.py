@@ -19,6 +19,7 @@ MONTHS = {name: k for k, month in enumerate(MONTHS, 1) for name in (month, month
 CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d(?:[.,]\d+)?))?(?: ?(?P<half>[ap])\.?m\.?)?"
 ZONE = r" ?(?:z|utc|gmt|(?P<zone>[+-]\d\d(?::?\d\d)?))"
 NAMED = {"Y": r"(?P<year>\d{4})", "M": r"(?P<month>\d{1,2})", "D": r"(?P<day>\d{1,2})", "B": r"(?P<month>[a-z]{3,9})\.?"}
+PARTS = "year", "month", "day", "hour", "minute", "second", "half", "zone"
 LAYOUTS = {
     "YYYY-MM-DD": "Y-M-D",
     "YYYY/MM/DD": "Y/M/D",
@@ -100,9 +101,6 @@ def days_of(cell, form):
     if hour > 23 or minute > 59 or second >= 60:
         return None
     return days + (60 * (60 * hour + minute - _ahead(zone)) + second) / 86400
-
-
-PARTS = "year", "month", "day", "hour", "minute", "second", "half", "zone"
 
 
 def _ahead(zone):
