@@ -35,9 +35,8 @@ def as_array(name, value):
         array = value
     elif hasattr(value, "__cuda_array_interface__"):
         array = value
-    elif isinstance(value, np.ma.MaskedArray) or _has_masked_rows(value):
-        raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
     else:
+        unmasked(name, value)
         try:
             array = np.asarray(value)
         except ValueError as error:
@@ -48,9 +47,10 @@ def as_array(name, value):
     return array
 
 
-def _has_masked_rows(value):
-    """Whether this is a list of masked arrays, whose masks ``asarray`` would drop."""
-    return isinstance(value, (list, tuple)) and any(isinstance(row, np.ma.MaskedArray) for row in value)
+def unmasked(name, value):
+    """Refuse a masked array, or a list of them: ``asarray`` drops the mask, and what it hides comes back."""
+    if any(isinstance(part, np.ma.MaskedArray) for part in (value if isinstance(value, (list, tuple)) else (value,))):
+        raise TypeError(f"`{name}` is a masked array; fill or drop the masked entries first")
 
 
 def _first_text(value, array):

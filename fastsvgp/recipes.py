@@ -198,6 +198,7 @@ def classification(
     ['above', 'below']
     """
     refuse_unknown("classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__))
+    check.unmasked("y", y)
     X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
     scale = _scale(ClassScale, X, y, normalize_X, False, w)
     scale.classes = np.unique(y)

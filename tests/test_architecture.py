@@ -5,7 +5,7 @@
             -> posteriors  -+
     distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
     them
-    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts, typed: below
+    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, typed: below
     everything; they import nothing of ours but each other
 """
 
@@ -21,10 +21,10 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
-FLOOR |= {"interrupts", "typed"}
+FLOOR |= {"interrupts", "extras", "typed"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
-    "kernels": {"errors"},
+    "kernels": {"errors", "extras"},
     "covariances": FLOOR | {"kernels"},
     "likelihoods": FLOOR | {"kernels"},
     "posteriors": FLOOR | {"kernels"},
@@ -50,7 +50,7 @@ MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
 MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
 MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
 # public names, and what has none: files, signals, progress on stderr; what must hold of a model in a file; which BLAS there is
-MAY_IMPORT["cli"] = {FRONT_DOOR, "scales", "progress", "files", "interrupts", "persistence"} | {
+MAY_IMPORT["cli"] = {FRONT_DOOR, "scales", "progress", "files", "interrupts", "persistence", "extras"} | {
     "check", "layers", "bounds", "train", "kernels", "distributed", "team",
 }  # fmt: skip
 

@@ -107,7 +107,7 @@ def _add_fit(commands):
     data = fit.add_argument_group(
         "data",
         f"Columns of text are inputs too: one input for each of the {LEVELS} most frequent levels of the training rows, and one "
-        "for all other text.",
+        "for all other text. Columns of dates become three: day number, month and weekday.",
     )
     data.add_argument(
         "--target",

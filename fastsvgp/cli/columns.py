@@ -1,17 +1,18 @@
-"""Inputs made of the columns of a file: text becomes one-hot, missing values are filled in.
+"""Inputs made of the columns of a file: text becomes one-hot, a date three numbers, missing values are filled in.
 
-What is learnt of the training rows (levels, medians, which columns had gaps) is an ``Encoding``, kept beside the model: it makes
-the same inputs of any later file.
+What is learnt of the training rows (levels, medians, forms of dates, which columns had gaps) is an ``Encoding``, kept beside the
+model: it makes the same inputs of any later file.
 """
 
 import logging
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
 from .. import DataFileError
 from ..scales import LARGEST
+from . import dates
 from .cells import commas, is_missing, is_number
 from .errors import UsageError, shown
 from .names import LEVELS, POLICIES
@@ -22,7 +23,8 @@ OTHER, GAP = "(other)", "(missing)"
 
 @dataclass
 class Raw:
-    """Columns as a file has them: ``numbers`` (N, C), NaN where missing, and under their positions the cells of text columns.
+    """Columns as a file has them: ``numbers`` (N, C), NaN where missing; under their positions the cells of text columns, and the
+    ``Dates`` of those whose numbers are days.
 
     A cell that is missing is None.
     """
@@ -30,6 +32,7 @@ class Raw:
     names: list
     numbers: np.ndarray
     text: dict
+    dates: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,23 +40,31 @@ class Column:
     """How a column becomes inputs.
 
     Text has ``levels``: an input for each, 1 where a cell is that level, and one for all other text. A number has a ``median``,
-    which stands where it is missing, or None where that is refused. ``gaps``: one more input is 1 where the value is missing.
+    which stands where it is missing, or None where that is refused. ``date`` says how a cell is written whose number is its day;
+    its month and weekday are inputs too. ``gaps``: one more input is 1 where the value is missing.
     """
 
     name: str
     levels: list | None
     median: float | None
     gaps: bool
+    date: dates.Dates | None = None
 
     @property
     def input_names(self):
         own = [self.name] if self.levels is None else [f"{self.name}={level}" for level in [*self.levels, OTHER]]
+        own += [f"{self.name}.month", f"{self.name}.weekday"] * (self.date is not None)
         return own + [f"{self.name}={GAP}"] * self.gaps
+
+    @property
+    def median_words(self):
+        return f"{self.median:g}" if self.date is None else dates.shown(self.median)
 
     def inputs_of_numbers(self, values):
         missing = np.isnan(values)
         filled = values if self.median is None else np.where(missing, self.median, values)
-        return np.column_stack([filled, missing][: 1 + self.gaps]).astype(np.float64)
+        of_day = [] if self.date is None else [dates.months(filled), dates.weekdays(filled)]
+        return np.column_stack([filled, *of_day, *[missing] * self.gaps]).astype(np.float64)
 
     def inputs_of_text(self, cells):
         """A missing cell without an input of its own is other text."""
@@ -95,7 +106,8 @@ class Encoding:
     def read(self, table, positions):
         """Inputs (N, D) of a later file, whose columns stand at ``positions``; what is other than in training is noted."""
         text = {i for i, column in zip(positions, self.columns, strict=True) if column.levels is not None}
-        raw = read_raw(table, positions, text, self.missing, optional=False)
+        known = {i: column.date for i, column in zip(positions, self.columns, strict=True) if column.date is not None}
+        raw = read_raw(table, positions, text, known, self.missing, optional=False)
         for j, column in enumerate(self.columns):
             if column.levels is None:
                 _note_filled(table, column, np.isnan(raw.numbers[:, j]))
@@ -109,6 +121,9 @@ class Encoding:
         gaps = [c.name for c in self.columns if c.gaps]
         if texts:
             yield f"text columns, one input for each level and one for other text: {shown(texts)}"
+        for column in self.columns:
+            if column.date is not None:
+                yield f"column {column.name!r}: dates ({column.date}), read as day number, month, weekday"
         if gaps:
             yield f"missing values filled in (--missing median), and an input that says where: {shown(gaps)}"
 
@@ -121,14 +136,26 @@ class Encoding:
         if set(values) != {"columns", "missing"} or values["missing"] not in POLICIES:
             raise ValueError(f"encoding {values!r:.60}")
         columns = [Column(**column) for column in values["columns"]]
+        columns = [replace(column, date=_dates(column.date)) for column in columns]
         for column in columns:
             texts = isinstance(column.levels, list) and all(isinstance(level, str) for level in [column.name, *column.levels])
             number = type(column.median) in (int, float) and abs(column.median) < LARGEST
             fills = number if values["missing"] == "median" else column.median is None
+            if column.date is not None:  # of which Python must be able to tell the month
+                fills = fills and (column.median is None or dates.FIRST <= column.median <= dates.LAST)
+                texts = False
             right = texts and column.median is None if column.levels is not None else isinstance(column.name, str) and fills
             if not right or type(column.gaps) is not bool:
                 raise ValueError(f"encoding of {column.name!r:.60}")
         return cls(columns, values["missing"])
+
+
+def _dates(values):
+    """The ``Dates`` that a file says."""
+    found = None if values is None else dates.Dates(**values)
+    if found is not None and (found.form not in dates.FORMS or type(found.assumed) is not bool):
+        raise ValueError(f"dates {values!r:.60}")
+    return found
 
 
 def learn(raw, rows, missing):
@@ -147,7 +174,7 @@ def learn(raw, rows, missing):
             present = values[~np.isnan(values)]
             _check_some(name, present, len(values))
             median = float(np.median(present)) if missing == "median" else None
-            columns.append(Column(name, None, median, len(present) < len(values)))
+            columns.append(Column(name, None, median, len(present) < len(values), raw.dates.get(j)))
     return Encoding(columns, missing)
 
 
@@ -161,21 +188,54 @@ def _check_some(name, present, num_rows):
 # --- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_raw(table, positions, text, missing, optional=True):
-    """The columns at ``positions``; those in ``text`` as text, whatever they look like. ``optional``: as in ``Table.inputs``."""
-    plain = [j for j, i in enumerate(positions) if i not in text]
+def read_raw(table, positions, text, known, missing, optional=True):
+    """The columns at ``positions``; those in ``text`` as text, whatever they look like.
+
+    ``known``: the ``Dates`` of the columns that are dates. ``optional``: as in ``Table.inputs``.
+    """
+    plain = [j for j, i in enumerate(positions) if i not in text and i not in known]
     numbers = np.full((table.num_rows, len(positions)), np.nan)
     numbers[:, plain] = table.inputs([positions[j] for j in plain], optional, missing)
-    cells = {j: [None if is_missing(c) else c for c in table.cells(i)] for j, i in enumerate(positions) if i in text}
+    cells = {j: _present(table, i) for j, i in enumerate(positions) if i in text}
     for j, column in cells.items():
-        if missing == "error" and None in column:
-            name, row = table.names[positions[j]], column.index(None)
-            todo = "--missing median makes a level of them" if optional else "fit again with --missing median"
-            raise DataFileError(
-                f"{table.path}, {table.place(row)}, column {name!r}: the value is missing; fill in these cells or remove their "
-                f"rows, or {todo}"
-            )
-    return Raw([table.names[i] for i in positions], numbers, cells)
+        _check_there(table, positions[j], column, missing, "--missing median makes a level of them", optional)
+    of_dates = {j: known[i] for j, i in enumerate(positions) if i in known}
+    for j, form in of_dates.items():
+        numbers[:, j] = _days(table, positions[j], form, missing, optional)
+    return Raw([table.names[i] for i in positions], numbers, cells, of_dates)
+
+
+def _present(table, i):
+    """The cells of a column, those that are missing as None."""
+    return [None if is_missing(cell) else cell for cell in table.cells(i)]
+
+
+def _check_there(table, i, cells, missing, todo, optional):
+    if missing == "error" and None in cells:
+        name, row = table.names[i], cells.index(None)
+        raise DataFileError(
+            f"{table.path}, {table.place(row)}, column {name!r}: the value is missing; fill in these cells or remove their "
+            f"rows, or {todo if optional else 'fit again with --missing median'}"
+        )
+
+
+def _days(table, i, form, missing, optional):
+    """A column of dates as days; a few cells that are none count as missing, where values may be."""
+    cells, name = _present(table, i), table.names[i]
+    _check_there(table, i, cells, missing, "fill them in with --missing median", optional)
+    days = dates.numbers(cells, form)
+    there = np.array([cell is not None for cell in cells])
+    odd = there & np.isnan(days)
+    if not odd.any():
+        return days
+    row, count = int(odd.argmax()), int(odd.sum())
+    where = f"{table.path}, {table.place(row)}, column {name!r}: {cells[row]!r} is no date ({form})"
+    more = f" (the first of {count} such cells)" if count > 1 else ""
+    if missing == "error" or count > (1 - dates.SHARE) * there.sum():
+        todo = f", leave them empty and give --missing median, or leave out the column: --ignore {name}" if optional else ""
+        raise DataFileError(f"{where}{more}; correct such cells{todo}")
+    log.warning("%s%s; it counts as missing", where, more)
+    return days
 
 
 def text_columns(table, positions):
@@ -198,6 +258,21 @@ def text_columns(table, positions):
     return text
 
 
+def date_columns(table, text):
+    """``{position: Dates}`` of the text columns that are dates; where days and months change places it is text, and said."""
+    known = {}
+    for i in sorted(text):
+        found, odd = dates.find(table.text[i])
+        if found is not None:
+            known[i] = found
+        elif odd is not None:
+            log.warning(
+                "%s, column %r: %r and %r are no dates of one form, so it stays text; write all of them as YYYY-MM-DD",
+                *(table.path, table.names[i], *odd),
+            )
+    return known
+
+
 # --- notes -------------------------------------------------------------------------------------------------------------
 
 
@@ -214,8 +289,8 @@ def _note_filled(table, column, missing):
     count = int(missing.sum())
     if count and not column.gaps:
         log.warning(
-            "%s, column %r: %d missing value%s (the first in %s), as no training row had: filled in with the training median, %g",
-            *(table.path, column.name, count, "s"[: count != 1], table.place(int(missing.argmax())), column.median),
+            "%s, column %r: %d missing value%s (the first in %s), as no training row had: filled in with the training median, %s",
+            *(table.path, column.name, count, "s"[: count != 1], table.place(int(missing.argmax())), column.median_words),
         )
 
 

@@ -2,9 +2,9 @@
 
 import argparse
 
+from ..extras import install_hint
 from .arguments import parser
 from .errors import UsageError
-from .info import install_hint
 
 FILES, FOLDERS = ("FILE", "MODEL", "FILE:COLUMN"), ("DIR",)  # metavars
 
@@ -14,7 +14,7 @@ def run(args):
     try:
         import shtab
     except ImportError as error:
-        raise UsageError(f"the script is made by shtab, which is not installed; {install_hint()}") from error
+        raise UsageError(f"the script is made by shtab, which is not installed; {install_hint('cli')}") from error
     print(shtab.complete(_with_paths(parser(), shtab), shell=args.shell))
     return 0
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import numpy as np
 
+from ..extras import install_hint
 from .arguments import parser
 from .errors import UsageError
 from .fit import fit_task
-from .info import install_hint
 from .mpi import refuse_copies
 from .outputs import CHECKPOINT
 from .task import Task, interpret_target, split
@@ -51,7 +51,7 @@ def load(loader, target, likelihood):
     try:
         import sklearn.datasets
     except ImportError as error:
-        raise UsageError(f"the data of the demo come with scikit-learn, which is not installed; {install_hint()}") from error
+        raise UsageError(f"the data of the demo come with scikit-learn, which is not installed; {install_hint('cli')}") from error
     data = getattr(sklearn.datasets, loader)()
     y, likelihood, reason, classes = interpret_target(data.target, target, likelihood)
     names = [str(name) for name in data.feature_names]

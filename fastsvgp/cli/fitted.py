@@ -19,7 +19,7 @@ from .names import LIKELIHOODS, kind_of
 from .tables import read_table
 from .task import Standardisation, class_name
 
-FORMAT = 2  # of what stands beside a model; files of format 1 do not say so, and have no encoding
+FORMAT = 3  # of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2 have no dates
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Fitted:
     jitter : float
         That training ended with; predictions use the same.
     encoding : Encoding or None
-        What is made of text columns and missing values; None where inputs are the columns of a file as they stand there.
+        What is made of text columns, dates and missing values; None where inputs are the columns of a file as they stand there.
 
     Examples
     --------

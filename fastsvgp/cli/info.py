@@ -7,6 +7,8 @@ import pkgutil
 import platform
 import sys
 
+from ..extras import install_hint
+
 
 def run(args):
     """Print versions, BLAS, threads, and whether CUDA can be used, and if not why."""
@@ -34,15 +36,10 @@ def rows():
         ("scikit-learn", "data of the demo"),
         ("shtab", "completion"),
     ):
-        yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint()}"
+        yield package, version(package) if _installed(package) else f"not installed: no {use}; {install_hint('cli')}"
     yield "BLAS", blas()
     yield "threads", threads()
     yield "CUDA", _cuda()
-
-
-def install_hint():
-    """How to get the optional packages of the command line."""
-    return 'python -m pip install "fastsvgp[cli]" (in a checkout: ".[cli]")'
 
 
 def _installed(package):
@@ -100,7 +97,7 @@ def _folder(room):
 
 def _cupy():
     if importlib.util.find_spec("cupy") is None:
-        return 'CuPy is not installed: python -m pip install "fastsvgp[cuda13]" (or cuda12)'
+        return f"CuPy is not installed: {install_hint('cuda13', 'cuda12')}"
     try:
         import cupy
 

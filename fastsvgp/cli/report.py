@@ -9,10 +9,10 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import leaves
+from ..extras import install_hint
 from ..files import write_atomically
 from . import metrics, page, plots
 from .fitted import Fitted, bottom, sets_of
-from .info import install_hint
 from .outputs import METRICS, MODEL, REPORT, writing
 
 GRID = 400
@@ -55,7 +55,7 @@ def parameters(model):
 def write_plots(folder, fitted, task, values, title):
     """Write the plots that suit the task; returns their paths, and a line that says why there are none."""
     if not plots.available():
-        return [], f"plots skipped: matplotlib is not installed; {install_hint()}"
+        return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
     figures = {}
     if len(values):
         figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)

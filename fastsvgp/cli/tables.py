@@ -301,8 +301,10 @@ def _delimiter(delimiter, head):
     sample = [line for line in head if line.strip() and not line.startswith("#")][:20]
 
     def agreement(candidate):
-        widths = Counter(len(cells) for _, cells in _split(sample, candidate))
-        width, count = max(widths.items(), key=lambda item: item[1], default=(1, 0))
+        widths = [len(cells) for _, cells in _split(sample, candidate)]
+        if candidate is None and widths and widths[0] == 1:  # a name above text of several words, or dates with times
+            return 0
+        width, count = max(Counter(widths).items(), key=lambda item: item[1], default=(1, 0))
         return count if width > 1 else 0
 
     best = max(DELIMITERS.values(), key=agreement)  # the first of the best: a tab or semicolon beats the comma inside a cell

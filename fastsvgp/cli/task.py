@@ -26,8 +26,8 @@ class Task:
     that are held out. ``reason`` says in words why this likelihood was chosen. ``image_shape`` is (H, W, C) where the
     file says so.
 
-    Inputs that hold text or miss values are ``raw`` until ``split`` says which rows are for training; ``X``, ``input_names`` and
-    ``encoding`` are then made of them.
+    Inputs that hold text, dates or missing values are ``raw`` until ``split`` says which rows are for training; ``X``,
+    ``input_names`` and ``encoding`` are then made of them.
     """
 
     X: np.ndarray | None
@@ -106,7 +106,8 @@ def load_task(
     names = [table.names[i] for i in columns]
     text = set() if images else encodings.text_columns(table, columns)
     if text or missing != "error":
-        raw = encodings.read_raw(table, columns, text, missing)
+        known = encodings.date_columns(table, text)
+        raw = encodings.read_raw(table, columns, text - known.keys(), known, missing)
         return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, missing=missing)
     X = table.inputs(columns, missing=None if images else missing)
     return Task(X, y, chosen, reason, classes, names, name, layout, table.image_shape)

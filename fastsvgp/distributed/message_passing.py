@@ -4,13 +4,13 @@ import time
 
 from .. import check
 from ..errors import RemoteError
+from ..extras import install_hint, install_package
 from ..kernels.cuda import loader
 from ..kernels.verdicts import on_device
 from ..team import described, known
 from .hosts import affinity, share_cores, use_device
 from .one_process import checked_rows
 
-PIP = 'pip install "fastsvgp[mpi]"'
 POLL = 0.01  # seconds
 
 
@@ -117,12 +117,12 @@ def library(asked="mpi"):
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError(
-            f"{asked}: mpi4py could not be loaded ({error}). Install it beside an MPI library: {PIP}, and the MPI of your "
-            "cluster, or the wheel `pip install mpich`"
+            f"{asked}: mpi4py could not be loaded ({error}). Install it beside an MPI library: {install_hint('mpi')}, and the "
+            f"MPI of your cluster, or {install_package('mpich')}"
         ) from error
     except RuntimeError as error:  # mpi4py is there, and finds no libmpi
         raise ImportError(
             f"{asked}: mpi4py found no MPI library ({error}). Load the MPI module of your cluster, or install one: "
-            "pip install mpich"
+            f"{install_package('mpich')}"
         ) from error
     return MPI

@@ -1,6 +1,7 @@
 """What both estimators share: settings to a start, a training to fitted attributes."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -10,11 +11,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from .. import check, distinct, recipes
+from ..bounds.elbo import SVGP
 from ..inducing import stacked
 from ..likelihoods import Gaussian
 from ..progress import Progress
-from ..records import is_record
-from .kernels import from_kernel
+from ..records import is_record, leaves
+from .kernels import fixed_fields, from_kernel
 from .training import Stopping, scattered, train
 
 IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
@@ -30,7 +32,9 @@ class SVGPEstimator(BaseEstimator):
     # --- data ------------------------------------------------------------------------------------------------------------
 
     def _validated(self, X, y="no_validation", reset=False):
-        """X, or X and y, as scikit-learn checks them, X in float64 or float32."""
+        """X, or X and y, as scikit-learn checks them, X in float64 or float32. It would drop masks."""
+        check.unmasked("X", X)
+        check.unmasked("y", y)
         options = {"dtype": [np.float64, np.float32], "reset": reset}
         try:
             both = {} if isinstance(y, str) else {"multi_output": True}
@@ -55,6 +59,7 @@ class SVGPEstimator(BaseEstimator):
         So weights and repeated rows train alike to the bit: L-BFGS may make a thousandth of a difference in rounding.
         """
         if weights is not None:
+            check.unmasked("sample_weight", weights)
             weights = _check_sample_weight(weights, X, dtype=X.dtype, ensure_non_negative=True)
             there = weights > 0
             if not there.any():
@@ -91,7 +96,7 @@ class SVGPEstimator(BaseEstimator):
         stopping, best = Stopping(held, self.n_iter_no_change, float(self.tol)), None
         for run, seed in enumerate(seeds[1:]):
             if run:
-                start = recipes.Start(scattered(start.model, np.random.default_rng(seed)), start.fit, start.scale)
+                start = replace(start, model=scattered(start.model, np.random.default_rng(seed), start.fit.get("fixed", ())))
             total = start.fit.get("steps") or -(-self.max_iter * len(X) // min(self.batch_size, len(X)))
             with closing(Progress(total, quiet=not self.verbose)) as progress:
                 trained = train(start, Xs, ys, weights, kind, stopping, progress)
@@ -139,7 +144,7 @@ class SVGPEstimator(BaseEstimator):
         training = {name: getattr(self, name) for name in SETTINGS_OF_TRAINING}
         kind = recipes.named("posterior", self.posterior, recipes.POSTERIORS)
         if self.warm_start and hasattr(self, "model_"):
-            return self._going_on(X, y, weights, training, seed), type(self.model_.posterior)
+            return self._holding(self._going_on(X, y, weights, training, seed)), type(self.model_.posterior)
         by_name = isinstance(self.inducing, str)
         if by_name:
             recipes.named("inducing", self.inducing, recipes.CHOICES)
@@ -150,7 +155,7 @@ class SVGPEstimator(BaseEstimator):
             X, y, self.n_inducing if by_name else self.inducing, covariance, likelihood=likelihood, weights=weights, rng=seed,
             **settings,
         )  # fmt: skip
-        return start, kind
+        return self._holding(start), kind
 
     def _covariance_and_likelihood(self):
         """The settings of these names; a kernel of scikit-learn translated, its noise given to the likelihood."""
@@ -165,6 +170,17 @@ class SVGPEstimator(BaseEstimator):
                 f"{self.likelihood!r}; leave the WhiteKernel out"
             )
         return covariance, Gaussian(noise)
+
+    def _holding(self, start):
+        """The start, with the numbers that a kernel of scikit-learn has "fixed" held where they are."""
+        if not isinstance(self.covariance, Kernel):
+            return start
+        names = fixed_fields(self.covariance)
+        if not isinstance(start.model, SVGP):
+            names = tuple("noise_variance" if name == "likelihood.variance" else name for name in names)
+        there = {path for path, _, _ in leaves(start.model)}  # a warm start may have been of another kernel
+        fixed = *start.fit.get("fixed", ()), *(name for name in names if name in there)
+        return replace(start, fit=start.fit | {"fixed": fixed}) if fixed else start
 
     def _going_on(self, X, y, weights, training, seed):
         """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""

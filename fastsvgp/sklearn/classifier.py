@@ -6,7 +6,7 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from .. import recipes
+from .. import check, recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
 from ..likelihoods import BernoulliLogit, BernoulliProbit
 from .base import SVGPEstimator
@@ -111,6 +111,12 @@ class SVGPClassifier(ClassifierMixin, SVGPEstimator):
         """The most probable class (N,) of each row."""
         check_is_fitted(self)
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+    def score(self, X, y, sample_weight=None):
+        """The accuracy of predictions at X (N, D), rows weighted by ``sample_weight`` (N,)."""
+        check.unmasked("y", y)
+        check.unmasked("sample_weight", sample_weight)
+        return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draws (N, n_samples) of labels at X (N, D), of one function in each."""

@@ -1,16 +1,30 @@
 """scikit-learn's kernels as covariances of ours."""
 
+import math
+from dataclasses import dataclass
 from functools import reduce
 from operator import add, mul
+from typing import Any
 
 import numpy as np
 from sklearn.gaussian_process import kernels
 
 from ..covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52
 from ..covariances.stationary import Stationary
-from ..records import replace
+from ..records import leaves, replace, tree_map
 
 MATERN = {0.5: Matern12, 1.5: Matern32, 2.5: Matern52, np.inf: RBF}
+
+
+@dataclass(frozen=True)
+class _Number:
+    """A leaf of a covariance on its way, and whether it is fixed: None where the kernel has no parameter for it."""
+
+    value: Any
+    fixed: bool | None
+
+
+ONE = _Number(1.0, None)  # the variance of an RBF
 
 
 def from_kernel(kernel):
@@ -20,7 +34,7 @@ def from_kernel(kernel):
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel
         ``ConstantKernel``, ``RBF``, ``Matern`` with nu 0.5, 1.5, 2.5 or infinity, ``DotProduct``, ``WhiteKernel``, their sums and
-        products. Numbers are taken as they are; bounds are not: all numbers are learned, without bounds.
+        products. Numbers are taken as they are, bounds are not. Which numbers are "fixed", ``fixed_fields`` says.
 
     Returns
     -------
@@ -41,6 +55,48 @@ def from_kernel(kernel):
     >>> covariance, noise
     (RBF(variance=2.0, lengthscales=0.5), 0.1)
     """
+    covariance, noise = _translated(kernel)
+    return tree_map(lambda number: number.value, covariance), None if noise is None else noise.value
+
+
+def fixed_fields(kernel):
+    """The fields that stay as they are where ``from_kernel`` translates a kernel of scikit-learn with bounds "fixed".
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        As of ``from_kernel``.
+
+    Returns
+    -------
+    tuple of str
+        Paths in an SVGP, as ``fastsvgp.fit`` takes them by ``fixed``: of the covariance, and "likelihood.variance" where a
+        ``WhiteKernel`` is fixed (in an SGPR that is "noise_variance").
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``from_kernel``.
+
+    Notes
+    -----
+    A number made of several, such as the product of two constants, is fixed if all of them are. A fixed constant also fixes the
+    variances that its product has here and not in scikit-learn: in ``ConstantKernel(2.0, "fixed") * RBF() * RBF()`` both.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    >>> from fastsvgp.sklearn import fixed_fields
+    >>> fixed_fields(ConstantKernel(2.0, "fixed") * RBF(0.5) + RBF(1.0, "fixed"))
+    ('covariance.parts.0.variance', 'covariance.parts.1.lengthscales')
+    """
+    covariance, noise = _translated(kernel)
+    names = [path for path, _, number in leaves(covariance, "covariance.") if number.fixed]
+    return (*names, *["likelihood.variance"] * bool(noise and noise.fixed))
+
+
+def _translated(kernel):
+    """``(covariance, noise or None)``, each number a ``_Number``."""
     if not isinstance(kernel, kernels.Kernel):
         raise TypeError(f"from_kernel: `kernel` must be a kernel of sklearn.gaussian_process.kernels, got {kernel!r:.200}")
     covariance, noise = _sum(kernel)
@@ -49,33 +105,52 @@ def from_kernel(kernel):
     return covariance, noise
 
 
+def _number(kernel, name):
+    """A parameter of a kernel. In a kernel of several lengthscales all are fixed, or none."""
+    value, bounds = np.asarray(getattr(kernel, name), np.float64), getattr(kernel, f"{name}_bounds")
+    return _Number(value if value.ndim else value.item(), isinstance(bounds, str) and bounds == "fixed")
+
+
+def _combined(how, numbers):
+    """The sum or product, as ``how`` is, of numbers."""
+    return _Number(float(how(number.value for number in numbers)), all(number.fixed for number in numbers))
+
+
 def _sum(kernel):
     """``(covariance or None, noise or None)`` of a kernel, a sum or not."""
     parts = [_term(term) for term in _flat(kernel, kernels.Sum)]
     covariances, noises = ([part[i] for part in parts if part[i] is not None] for i in (0, 1))
-    return reduce(add, covariances) if covariances else None, sum(noises) if noises else None
+    return reduce(add, covariances) if covariances else None, _combined(sum, noises) if noises else None
 
 
 def _term(kernel):
     """The same of a kernel that is no sum. Constants among the factors become the variance of another factor."""
     factors = _flat(kernel, kernels.Product)
-    constant = [f for f in factors if isinstance(f, kernels.ConstantKernel)]
-    scale = float(np.prod([f.constant_value for f in constant]))
+    constants = [_number(f, "constant_value") for f in factors if isinstance(f, kernels.ConstantKernel)]
     others = [f for f in factors if not isinstance(f, kernels.ConstantKernel)]
     if not others:
-        return Constant(scale), None
+        return Constant(_combined(math.prod, constants)), None
     if isinstance(others[0], kernels.WhiteKernel) and len(others) == 1:
-        return None, scale * float(others[0].noise_level)
+        return None, _combined(math.prod, [*constants, _number(others[0], "noise_level")])
     parts = [_sum(other) if isinstance(other, kernels.Sum) else (_single(other), None) for other in others]
     if any(noise is not None for _, noise in parts):
         raise ValueError(f"from_kernel: {kernel} multiplies noise; add a WhiteKernel to the kernel as a whole")
     parts = [covariance for covariance, _ in parts]
-    holding = next((i for i, part in enumerate(parts) if isinstance(part, Stationary | Linear)), None)
-    if constant and holding is not None:
-        parts[holding] = replace(parts[holding], variance=scale * parts[holding].variance)
-    elif constant:
-        parts.insert(0, Constant(scale))
+    if constants:
+        scale = _combined(math.prod, constants)
+        holding = next((i for i, part in enumerate(parts) if isinstance(part, Stationary | Linear)), None)
+        if holding is None:
+            parts.insert(0, Constant(scale))
+        else:
+            parts[holding] = replace(parts[holding], variance=scale)
+        if scale.fixed:
+            parts = [tree_map(_held, part) for part in parts]
     return reduce(mul, parts), None
+
+
+def _held(number):
+    """The number of a factor beside a fixed constant, fixed unless the kernel has a parameter for it."""
+    return _Number(number.value, True) if number.fixed is None else number
 
 
 def _flat(kernel, kind):
@@ -87,19 +162,16 @@ def _single(kernel):
         if kernel.nu not in MATERN:
             known = ", ".join(f"{nu:g}" for nu in MATERN)
             raise ValueError(f"from_kernel: a Matern kernel has a counterpart for nu = {known}, not for {kernel.nu:g}")
-        return MATERN[kernel.nu](1.0, _lengthscales(kernel))
+        return MATERN[kernel.nu](ONE, _number(kernel, "length_scale"))
     if type(kernel) is kernels.RBF:
-        return RBF(1.0, _lengthscales(kernel))
+        return RBF(ONE, _number(kernel, "length_scale"))
     if isinstance(kernel, kernels.DotProduct):
-        offset = float(kernel.sigma_0) ** 2
-        return Linear(1.0) + Constant(offset) if offset > 0 else Linear(1.0)
+        sigma = _number(kernel, "sigma_0")
+        offset = _Number(sigma.value**2, sigma.fixed)
+        return Linear(ONE) + Constant(offset) if offset.value > 0 else Linear(ONE)
     if isinstance(kernel, kernels.WhiteKernel):
         raise ValueError("from_kernel: noise times another kernel has no counterpart; add a WhiteKernel to the kernel as a whole")
     raise ValueError(
         f"from_kernel: {type(kernel).__name__} has no counterpart; those that have are ConstantKernel, RBF, Matern, DotProduct, "
         "WhiteKernel, and their sums and products. Give `covariance` a record of fastsvgp, or write one (docs/covariance.md)"
     )
-
-
-def _lengthscales(kernel):
-    return np.asarray(kernel.length_scale, np.float64)[()]

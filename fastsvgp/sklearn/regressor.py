@@ -5,7 +5,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .. import recipes
+from .. import check, recipes
 from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
 from ..likelihoods import Gaussian, Laplace, StudentT
 from .base import SVGPEstimator
@@ -22,7 +22,8 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
         "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances in the data. A record of
         fastsvgp, or a kernel of scikit-learn (see ``from_kernel``), is where to start, in standardised units: those of X and y
-        divided by their standard deviations, unless ``normalize_X`` and ``normalize_y`` are False.
+        divided by their standard deviations, unless ``normalize_X`` and ``normalize_y`` are False. What a kernel has "fixed"
+        stays as it is.
     likelihood : str or Likelihood
         "gaussian"; "student-t" or "laplace" for outliers; "poisson" for counts. A record is in standardised units.
     n_inducing : int, or pair of int
@@ -188,6 +189,12 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
         cov = cov * np.square(self.scale_.y_scale)
         cov = cov[..., None] if self._y_shape == (1,) else cov
         return self._shaped(self.scale_.back(mean)), cov.astype(mean.dtype, copy=False)
+
+    def score(self, X, y, sample_weight=None):
+        """The coefficient of determination R² of predictions at X (N, D), rows weighted by ``sample_weight`` (N,)."""
+        check.unmasked("y", y)
+        check.unmasked("sample_weight", sample_weight)
+        return super().score(X, y, sample_weight)
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Joint draws of new y at X (N, D), noise included: (N, n_samples) or (N, P, n_samples)."""

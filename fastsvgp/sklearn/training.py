@@ -9,7 +9,8 @@ import numpy as np
 from .. import recipes
 from ..bounds.elbo import SVGP, elbo
 from ..bounds.predict import predict_log_density
-from ..records import leaves, replace_at
+from ..optim.flat import free_paths
+from ..records import leaves, matches, replace_at
 from ..train import fit
 
 
@@ -51,14 +52,18 @@ def train(start, X, y, weights, kind, stopping, show):
         model, info = fit(start.model, X, y, callback=show, **validate, **start.fit)
         per_epoch = max(1.0, len(X) / start.fit["batch_size"])
         best = info.scores[:, 1].max() if len(info.scores) else None
-    else:
+        values, interrupted = info.values, info.interrupted
+    elif free_paths(start.model, start.fit.get("fixed", ())):
         size = len(X) if weights is None else float(weights.sum())
         watch = _Iterations(show, stopping, size, None if held is None else score)
         model, info = fit(start.model, X, y, callback=watch, **start.fit)
         model, best, per_epoch = model if watch.best is None else watch.best, watch.score, 1
+        values, interrupted = info.values, info.interrupted
+    else:  # a kernel of fixed numbers at all rows: nothing is left to learn
+        model, best, per_epoch, values, interrupted = start.model, None, 1, np.empty(0), False
     model, jitter = recipes.finished(model, X, y, jitter, kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
-    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info.interrupted)
+    return Trained(model, jitter, bound, _by_epoch(values, per_epoch), best, interrupted)
 
 
 class _Iterations:
@@ -92,10 +97,11 @@ def _by_epoch(values, per_epoch):
     return np.bincount(epochs, values) / np.bincount(epochs) if len(values) else np.asarray(values)
 
 
-def scattered(model, rng):
-    """A model to start from elsewhere: each positive hyperparameter times exp(z), z standard normal."""
+def scattered(model, rng, fixed):
+    """A model to start from elsewhere: each positive hyperparameter that is not ``fixed`` times exp(z), z standard normal."""
     for path, kind, value in leaves(model):
-        if kind == "positive" and path.partition(".")[0] in ("covariance", "likelihood", "noise_variance"):
+        hyperparameter = kind == "positive" and path.partition(".")[0] in ("covariance", "likelihood", "noise_variance")
+        if hyperparameter and not matches(path, fixed):
             factor = np.exp(rng.standard_normal(np.shape(value)))
             model = replace_at(model, path, value * np.asarray(factor, getattr(value, "dtype", np.float64))[()])
     return model

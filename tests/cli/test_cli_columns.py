@@ -256,17 +256,17 @@ def test_a_file_from_before_text_columns_predicts_as_it_did(here, capsys):
     write("x.csv", ["b", "a"], [[b, a] for a, b in fit_format_1.X])
     np.testing.assert_allclose(predicted(capsys, "old.npz", "x.csv")[0], fit_format_1.MEAN, rtol=1e-8)
     fitted.save("new.npz")
-    assert fs.load_with_extra("new.npz")[1]["command_line"]["format"] == 2
+    assert fs.load_with_extra("new.npz")[1]["command_line"]["format"] == 3
     np.testing.assert_array_equal(fs.load_fitted("new.npz").predict(fit_format_1.X).mean, prediction.mean)
 
 
 def test_a_file_of_a_newer_version_says_so(here, capsys):
     pathlib.Path("old.npz").write_bytes(fit_format_1.content())
     model, extra = fs.load_with_extra("old.npz")
-    fs.save("newer.npz", model, command_line=extra["command_line"] | {"format": 3, "weather": "fine"})
+    fs.save("newer.npz", model, command_line=extra["command_line"] | {"format": 4, "weather": "fine"})
     write("x.csv", ["a", "b"], fit_format_1.X)
     message = refused(capsys, "predict", "newer.npz", "x.csv")
-    assert "newer.npz was written by `fastsvgp fit` of a newer version: it has format 3, and this one reads up to 2" in message
+    assert "newer.npz was written by `fastsvgp fit` of a newer version: it has format 4, and this one reads up to 3" in message
     assert "update fastsvgp" in message
 
 

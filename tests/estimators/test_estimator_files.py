@@ -11,7 +11,7 @@ from sklearn.gaussian_process import kernels as sk
 
 import fastsvgp as fs
 from fastsvgp import recipes
-from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, from_kernel, load, save
+from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, fixed_fields, from_kernel, load, save
 
 QUICK = {"n_inducing": 8, "max_iter": 5, "random_state": 0}
 SETTINGS = {
@@ -165,6 +165,94 @@ def test_a_kernel_and_its_covariance_are_the_same_function(rng, kernel, noise):
 def test_kernels_without_counterpart(kernel, what):
     with pytest.raises((ValueError, TypeError), match=what):
         from_kernel(kernel)
+
+
+FIXED = [
+    (2.0 * sk.RBF(0.7) + sk.WhiteKernel(0.1), []),
+    (sk.ConstantKernel(2.0, "fixed") * sk.RBF(0.7) + sk.WhiteKernel(0.1), ["covariance.variance"]),
+    (2.0 * sk.RBF([0.7, 0.9], "fixed") + sk.WhiteKernel(0.1), ["covariance.lengthscales"]),
+    (2.0 * sk.Matern(0.7, (0.1, 10.0), 1.5) + sk.WhiteKernel(0.1, "fixed"), ["likelihood.variance"]),
+    (
+        sk.ConstantKernel(2.0, "fixed") * sk.RBF(0.7, "fixed") + sk.WhiteKernel(0.1, "fixed"),
+        ["covariance.variance", "covariance.lengthscales", "likelihood.variance"],
+    ),
+    (
+        sk.Matern(0.8, "fixed", 2.5)
+        + sk.ConstantKernel(0.3, "fixed")
+        + sk.ConstantKernel(0.5, "fixed") * sk.DotProduct(0.0, "fixed"),
+        ["covariance.parts.0.lengthscales", "covariance.parts.1.variance", "covariance.parts.2.variance"],
+    ),
+    # the product has a size that is fixed, and so no factor has one that is learned
+    (sk.ConstantKernel(2.0, "fixed") * sk.RBF() * sk.RBF(2.0), [f"covariance.parts.{i}.variance" for i in (0, 1)]),
+    (sk.ConstantKernel(2.0, "fixed") * sk.ConstantKernel(3.0) * sk.RBF(), []),  # 6 is not fixed
+    (sk.WhiteKernel(0.1, "fixed") + sk.RBF() + sk.WhiteKernel(0.1), []),
+    (
+        sk.ConstantKernel(0.5, "fixed") * (sk.DotProduct(0.5) + 2.0 * sk.RBF()),
+        ["covariance.parts.0.variance", "covariance.parts.1.parts.0.variance"],
+    ),
+    (sk.ConstantKernel(0.5) * sk.DotProduct(0.5, "fixed"), ["covariance.parts.1.parts.1.variance"]),
+]
+
+
+@pytest.mark.parametrize("kernel, names", FIXED, ids=str)
+def test_the_fields_that_a_kernel_has_fixed(kernel, names):
+    assert fixed_fields(kernel) == tuple(names)
+    free = kernel.clone_with_theta(kernel.theta + 0.5)  # scikit-learn's own account of what is fixed
+    before, after = from_kernel(kernel), from_kernel(free)
+    for (path, _, value), (_, _, moved) in zip(fs.leaves(before[0]), fs.leaves(after[0]), strict=True):
+        assert f"covariance.{path}" not in names or np.array_equal(value, moved)
+    assert "likelihood.variance" not in names or before[1] == after[1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"solver": "lbfgs"},
+        {"solver": "lbfgs", "n_inducing": 40},
+        {"solver": "natural", "early_stopping": True},
+        {"solver": "adam", "posterior": "marginal"},
+        {"solver": "lbfgs", "n_restarts_optimizer": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kernel, names", FIXED, ids=str)
+def test_fixed_numbers_of_a_kernel_stay_to_the_bit_and_the_others_move(rng, kernel, names, settings):
+    X, y = (array.astype(np.float32) for array in data(rng)) if settings["solver"] == "adam" else data(rng)
+    model = SVGPRegressor(kernel, **QUICK | settings).fit(X, y)
+    _check_fixed(model, kernel, names, X.dtype)
+    start = model.model_
+    model.set_params(warm_start=True).fit(X, y)
+    for path, _, value in fs.leaves(model.model_):
+        if path in names:
+            np.testing.assert_array_equal(value, dict((p, v) for p, _, v in fs.leaves(start))[path])
+
+
+def _check_fixed(model, kernel, names, dtype):
+    covariance, noise = from_kernel(kernel)
+    before = {f"covariance.{path}": value for path, _, value in fs.leaves(covariance)}
+    before["likelihood.variance"] = recipes.NOISE if noise is None else noise
+    found = {path: value for path, _, value in fs.leaves(model.model_) if path in before}
+    assert found.keys() == before.keys() and set(names) <= before.keys()
+    for path, value in found.items():
+        assert np.array_equal(np.asarray(value, dtype), np.asarray(before[path], dtype)) == (path in names), path
+    assert model.predict(np.zeros((3, 2), dtype)).dtype == dtype
+
+
+def test_a_classifier_keeps_what_its_kernel_has_fixed(rng):
+    X, y = data(rng)
+    model = SVGPClassifier(sk.ConstantKernel(2.0, "fixed") * sk.RBF(0.7), **QUICK).fit(X, y > 0)
+    assert model.model_.covariance.variance == 2 and model.model_.covariance.lengthscales != 0.7
+
+
+def test_a_warm_start_from_another_kernel_holds_what_both_have(rng):
+    X, y = data(rng)
+    model = SVGPRegressor(sk.ConstantKernel(2.0) * sk.RBF(0.7), warm_start=True, **QUICK).fit(X, y)
+    before = model.model_.covariance
+    model.set_params(covariance=sk.RBF(0.7, "fixed") + sk.RBF(2.0, "fixed")).fit(X, y)
+    assert model.model_.covariance.variance != before.variance and type(model.model_.covariance) is fs.RBF
+    before = model.model_.covariance
+    model.set_params(covariance=sk.ConstantKernel(5.0, "fixed") * sk.RBF(0.7)).fit(X, y)
+    assert model.model_.covariance.variance == before.variance != 5
 
 
 def test_estimators_of_format_1(tmp_path):

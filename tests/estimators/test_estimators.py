@@ -315,6 +315,37 @@ def test_cells_without_a_number_and_sparse_inputs(rng):
         SVGPRegressor(**QUICK).fit(csr_array(np.eye(60)), y)
 
 
+@pytest.mark.parametrize("name", ["X", "y", "sample_weight"])
+@pytest.mark.parametrize("kind", [SVGPRegressor, SVGPClassifier])
+def test_masked_arrays_are_refused_by_all_methods(rng, kind, name):
+    """Below the mask of y stand numbers of 1e5: to train on them, or to score by them, is to answer wrongly."""
+    X, y = real(rng) if kind is SVGPRegressor else classes(rng, labels=(0, 1))
+    model = kind(**QUICK).fit(X, y)
+    data = {"X": X, "y": y, "sample_weight": np.ones(len(X))}
+    hidden = np.zeros(data[name].shape, bool)
+    hidden[3] = True
+    masked = np.ma.masked_array(np.where(hidden, 10**5, data[name]), hidden)
+    calls = [kind(**QUICK).fit, model.score]
+    if name != "sample_weight":
+        calls.append(lambda X, y, sample_weight: model.log_predictive_density(X, y))
+    if name == "X":
+        methods = ["predict", "sample_y", *["predict_proba"] * (kind is SVGPClassifier)]
+        calls += [lambda X, y, sample_weight, method=method: getattr(model, method)(X) for method in methods]
+    for call in calls:
+        for value in (masked, list(masked), np.ma.masked_array(data[name])):
+            with pytest.raises(TypeError, match=f"`{name}` is a masked array; fill or drop the masked entries first"):
+                call(**data | {name: value})
+        call(**data)
+        call(**data | {name: data[name].tolist()})
+
+
+def test_masked_labels_are_refused_by_the_recipe(rng):
+    X, y = classes(rng)
+    with pytest.raises(TypeError, match="`y` is a masked array"):
+        fs.recipes.classification(X, np.ma.masked_array(y, y == "yes"), inducing=5)
+    assert fs.recipes.classification(X, y.tolist(), inducing=5).scale.classes.tolist() == ["no", "yes"]
+
+
 def test_more_inducing_inputs_than_rows_are_capped(rng, caplog):
     X, y = real(rng, 20)
     with caplog.at_level(logging.INFO, "fastsvgp"):

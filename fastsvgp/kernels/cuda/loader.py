@@ -16,6 +16,8 @@ import tempfile
 import warnings
 from importlib import resources
 
+from ...extras import install_hint, install_package
+
 ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
 OPTIONS = ("-std=c++17", "-default-device")
 FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
@@ -49,7 +51,7 @@ def cupy():
     try:
         import cupy as module
     except ImportError as error:
-        raise ImportError(f'CuPy cannot be imported ({error}); python -m pip install "fastsvgp[cuda13]" (or cuda12)') from error
+        raise ImportError(f"CuPy cannot be imported ({error}); {install_hint('cuda13', 'cuda12')}") from error
     return module
 
 
@@ -60,7 +62,7 @@ def nccl():
         warnings.simplefilter("ignore")  # CuPy warns where it finds no library
         from cupy.cuda import nccl as module
     if not module.available:
-        raise ImportError("CuPy finds no NCCL library; python -m pip install nvidia-nccl-cu13 (or nvidia-nccl-cu12)")
+        raise ImportError(f"CuPy finds no NCCL library; {install_package('nvidia-nccl-cu13')} (or nvidia-nccl-cu12)")
     return module
 
 
