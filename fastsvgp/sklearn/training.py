@@ -1,16 +1,13 @@
-"""How an estimator trains: ``fit`` from a start, with its own ways to stop, and what it tells."""
+"""How an estimator trains: the routine of all doors from a start, with its own ways to stop, and what it tells."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .. import recipes
-from ..bounds.elbo import SVGP, elbo
-from ..bounds.predict import predict_log_density
+from .. import recipes, routine
+from ..bounds.elbo import elbo
 from ..records import leaves, replace_at
-from ..train import fit
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,11 @@ class Trained:
     bound: float
     bounds: np.ndarray
     score: float | None
-    interrupted: bool
+    info: Any
+
+    @property
+    def interrupted(self):
+        return self.info.interrupted
 
 
 def train(start, X, y, weights, kind, stopping, show):
@@ -39,51 +40,14 @@ def train(start, X, y, weights, kind, stopping, show):
 
     ``show(step, value, info)`` is called after each step.
     """
-    jitter, held = start.fit.get("jitter"), stopping.held
-
-    def score(model):
-        model, amount = recipes.finished(model, X, y, jitter, weights=weights)
-        density = predict_log_density(model, *held[:2], jitter=amount)
-        return float(np.average(density.astype(np.float64), weights=held[2]))
-
-    if isinstance(start.model, SVGP):
-        validate = {} if held is None else {"validate": score, "patience": stopping.patience, "tolerance": stopping.tolerance}
-        model, info = fit(start.model, X, y, callback=show, **validate, **start.fit)
-        per_epoch = max(1.0, len(X) / start.fit["batch_size"])
-        best = info.scores[:, 1].max() if len(info.scores) else None
-    else:
-        size = len(X) if weights is None else float(weights.sum())
-        watch = _Iterations(show, stopping, size, None if held is None else score)
-        model, info = fit(start.model, X, y, callback=watch, **start.fit)
-        model, best, per_epoch = model if watch.best is None else watch.best, watch.score, 1
-    model, jitter = recipes.finished(model, X, y, jitter, kind, weights)
+    model, info, best = routine.train(
+        start.model, X, y, start.fit, show, patience=stopping.patience, tolerance=stopping.tolerance, held=stopping.held
+    )
+    model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
-    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info.interrupted)
-
-
-class _Iterations:
-    """A callback of L-BFGS that ends it: by held-out rows, else once ``patience`` iterations have gained less than the tolerance.
-
-    The bound is exact, so its gain says when the training is done: ``tolerance`` nats a row. L-BFGS-B alone goes on far longer,
-    for nothing that predictions show.
-    """
-
-    def __init__(self, show, stopping, size, score):
-        self._show, self._stopping, self._score, self._enough = show, stopping, score, stopping.tolerance * size
-        self._values, self._waited, self.score, self.best = [], 0, None, None
-
-    def __call__(self, step, value, info):
-        self._show(step, value, info)
-        if self._score is None:
-            self._values = [*self._values[-self._stopping.patience :], value]
-            return len(self._values) > self._stopping.patience and value - self._values[0] < self._enough
-        score = self._score(info.model)
-        least = -math.inf if self.score is None else self.score + self._stopping.tolerance * max(1.0, abs(self.score))
-        if score > least:
-            self.score, self.best, self._waited = score, info.model, 0
-        else:
-            self._waited += 1
-        return self._waited >= self._stopping.patience
+    batch = start.fit.get("batch_size")
+    per_epoch = 1 if batch is None else max(1.0, len(X) / batch)
+    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info)
 
 
 def _by_epoch(values, per_epoch):
