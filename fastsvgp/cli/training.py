@@ -10,7 +10,7 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import routine
+from .. import remedies, routine
 from . import images, layers, qsgp
 from .arguments import MOST
 from .errors import UsageError
@@ -162,6 +162,15 @@ def _total_steps(args, num_data):
     if steps > MOST:
         raise UsageError(f"--epochs {args.epochs:g} are {steps:.3g} steps, more than can be counted; give at most {MOST:g}")
     return math.ceil(steps)
+
+
+def outcome(task, args, trained):
+    """How the training ended, for advice."""
+    solver, rows = _solver(args), int(np.sum(~task.test))
+    ended = remedies.how_it_ended(solver, trained.reason, trained.values, rows)
+    plain = not (args.layers or args.patch_shape)
+    inducing = args.inducing + (args.orthogonal or 0) if args.inducing and not args.patch_shape else None
+    return remedies.Outcome(solver, ended, plain and task.likelihood == "gaussian", rows, task.X.shape[1], inducing)
 
 
 def holds(trained):

@@ -16,7 +16,7 @@ from ..likelihoods import Gaussian
 from ..progress import Progress
 from ..records import is_record
 from .kernels import from_kernel
-from .training import Stopping, scattered, train
+from .training import Stopping, scattered, train, warn_of_nothing
 
 IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
@@ -106,6 +106,7 @@ class SVGPEstimator(BaseEstimator):
         self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
         if trained.interrupted:  # all is set, so that the estimator can be used; a search over settings ends here
             raise KeyboardInterrupt
+        warn_of_nothing(best, Xs, ys, weights)
         return self
 
     def _check_settings(self):

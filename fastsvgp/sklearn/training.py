@@ -4,10 +4,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
-from .. import recipes, routine
+from .. import recipes, remedies, routine
 from ..bounds.elbo import elbo
+from ..bounds.predict import predict_log_density
+from ..errors import warn
+from ..inducing import stacked
+from ..likelihoods import Gaussian
 from ..records import leaves, replace_at
+
+LOOKED_AT = 1000  # training rows, by which a model is compared with the trivial predictor
+FEW = 30  # rows, of which chance makes what it likes
+HARDLY = 0.01  # nats a row: by so little more than the trivial predictor's a log density is no better
+WORDS = {
+    "longer": "a larger max_iter",
+    "minibatches": "solver='natural'",
+    "all": "n_inducing={rows} (all rows)",
+    "exact": "solver='lbfgs' with n_inducing={rows} (all rows)",
+    "more": "n_inducing={more}",
+    "fewer": "fewer columns of X",
+    "covariance": "another covariance",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +47,7 @@ class Trained:
     bounds: np.ndarray
     score: float | None
     info: Any
+    settings: dict
 
     @property
     def interrupted(self):
@@ -47,7 +66,42 @@ def train(start, X, y, weights, kind, stopping, show):
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
     batch = start.fit.get("batch_size")
     per_epoch = 1 if batch is None else max(1.0, len(X) / batch)
-    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info)
+    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info, start.fit)
+
+
+def warn_of_nothing(trained, X, y, weights):
+    """Warn where a model says of its own training rows hardly more than their mean and spread, or frequencies, do."""
+    weights = np.ones(len(X)) if weights is None else weights
+    trivial = _trivial(y, weights, trained.model.likelihood)
+    if weights.sum() < FEW or not np.isfinite(trivial):
+        return
+    some = slice(None, None, -(-len(X) // LOOKED_AT))
+    density = predict_log_density(trained.model, X[some], y[some], jitter=trained.jitter)
+    if np.average(density.astype(np.float64), weights=weights[some]) > trivial + HARDLY:
+        return
+    collapsed, info = "batch_size" not in trained.settings, trained.info
+    solver = "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
+    collapses = isinstance(trained.model.likelihood, Gaussian) and type(trained.model.posterior) in recipes.COLLAPSED
+    outcome = remedies.Outcome(
+        solver, remedies.how_it_ended(solver, info.reason, info.values, len(X)), collapses, *X.shape,
+        len(stacked(trained.model.inducing)),
+    )  # fmt: skip
+    warn(f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)}; or X says little about y")
+
+
+def _trivial(y, weights, likelihood):
+    """The mean log density of the trivial predictor, which knows no input: infinite where targets are all equal."""
+    shares = weights / weights.sum()
+    if y.dtype.kind in "iu":
+        frequency = np.bincount(y, shares)
+        frequency = frequency[frequency > 0]
+        return float(np.sum(frequency * np.log(frequency))) if len(frequency) > 1 else np.inf
+    if likelihood.counts:
+        rate = float(shares @ y)
+        return float(shares @ (xlogy(y, rate) - rate - gammaln(y + 1))) if np.ptp(y) > 0 else np.inf
+    y = y.reshape(len(y), -1).astype(np.float64)
+    variance = shares @ np.square(y - shares @ y)
+    return float(-0.5 * np.sum(np.log(2 * np.pi * variance) + 1)) if (variance > 1e-12).all() else np.inf
 
 
 def _by_epoch(values, per_epoch):
