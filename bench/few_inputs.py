@@ -65,8 +65,8 @@ if __name__ == "__main__":
     for function in (arm, interactions):
         X, y = problem(function)
         cells = []
-        for train in (lambda: estimator(X, y, True), lambda: estimator(X, y, False), lambda: command(X, y)):
+        for train, *how in ((estimator, True), (estimator, False), (command,)):
             began = time.process_time()
-            rmse, nlpd = train()
+            rmse, nlpd = train(X, y, *how)
             cells.append(f"{rmse:.4f}, {nlpd:.4f}, {time.process_time() - began:.0f}")
         print("| " + " | ".join([function.__name__, *cells]) + " |", flush=True)

@@ -102,9 +102,8 @@ def regression(
         How many inducing inputs; a pair for posteriors of two sets, for which a number stands for two sets of that many. At most
         the distinct rows, which then are the inducing inputs. An array is in the units of X.
     covariance : str or Covariance
-        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances in the data; with more rows
-        than 1000, and fewer inducing inputs, by the relevance of each input too. A record is taken as it is, in standardised
-        units.
+        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances in the data; with more than
+        1000 rows, and few inputs that matter, of their relevance too. A record is taken as it is, in standardised units.
     likelihood : str or Likelihood
         "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A record is in standardised units.
     normalize_X, normalize_y : bool

@@ -13,6 +13,7 @@ from .train import fit
 ROWS = 1000  # of the exact process; where there are no more, all of them may be inducing inputs, and this would be for nothing
 ITERATIONS = 25
 NOISE = 0.1
+FEW = 0.5  # of the inputs; where more of them matter, equal lengthscales are the better start
 
 
 def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
@@ -35,7 +36,7 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
     (D,) array
         In the dtype of ``start``. The exact process finds lengthscales l; the relevance of an input is r_d = m_d / l_d. Of the
         squared scaled distance of a typical pair, which is one, each input gets the part r_d / sum(r): m_d sqrt(sum(r) / r_d) is
-        its lengthscale. These are ``start`` where all relevances are equal.
+        its lengthscale. Where sum(r)^2 / sum(r^2), the number of inputs that matter, is above ``FEW`` of them, it is ``start``.
 
     Raises
     ------
@@ -59,6 +60,8 @@ def relevant_lengthscales(kind, start, X, Y, weights=None, rng=None):
         raise KeyboardInterrupt
     typical = exact.covariance.lengthscales / np.sqrt(X.shape[1])
     relevance = np.where(varies, typical / found.covariance.lengthscales, 0.0)
+    if relevance.sum() ** 2 > FEW * varies.sum() * np.sum(relevance**2):
+        return start
     lengthscales = typical * np.sqrt(relevance.sum() / np.where(varies, relevance, 1.0))
     return np.where(varies, lengthscales, start).astype(start.dtype)
 

@@ -172,23 +172,23 @@ def few_rows_are_drawn(monkeypatch):
         monkeypatch.setattr(module, "ROWS", 100)
 
 
-def sixfold(rng, N=160):
-    """Six inputs in other units, of which the first two matter."""
-    X = 10 * rng.uniform(-1, 1, (N, 6)) + 5
+def twelve(rng, N=160):
+    """Twelve inputs in other units, of which the first two matter."""
+    X = 10 * rng.uniform(-1, 1, (N, 12)) + 5
     return X, np.sin((X[:, 0] - 5) / 5) * (X[:, 1] - 5)
 
 
 def typical(start, X):
     """The part of each input in the squared scaled distance of a typical pair of rows."""
     Xs = start.scale.X(X)
-    return np.square(fs.median_lengthscales(Xs, rng=0) / np.sqrt(6) / start.model.covariance.lengthscales)
+    return np.square(fs.median_lengthscales(Xs, rng=0) / np.sqrt(12) / start.model.covariance.lengthscales)
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "natural"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("target", ["real", "two", "laplace", "poisson", "binary", "classes"])
 def test_inputs_that_matter_start_nearer(rng, few_rows_are_drawn, target, dtype, solver):
-    X, y = sixfold(rng)
+    X, y = twelve(rng)
     if solver == "lbfgs" and target != "real":
         return
     recipe, settings = fs.recipes.regression, {"rng": 0, "solver": solver}
@@ -209,33 +209,37 @@ def test_inputs_that_matter_start_nearer(rng, few_rows_are_drawn, target, dtype,
     assert np.ndim(before) == 0  # one lengthscale knows no relevance
 
 
-def test_equal_relevances_are_the_distances_of_the_data(rng, monkeypatch):
-    X = rng.standard_normal((50, 6)) * np.arange(1, 7)
-    X[:, 3] = 2.0
-    start = fs.median_lengthscales(X, rng=0)
+@pytest.mark.parametrize("matter", [2, 9])
+def test_relevance_counts_where_few_inputs_matter(rng, monkeypatch, matter):
+    X = rng.standard_normal((50, 12)) * np.arange(1, 13)
+    X[:, 11] = 2.0
+    start, longer = fs.median_lengthscales(X, rng=0), np.where(np.arange(12) < matter, 7.0, 700.0)
 
     def found(model, *_, **__):
-        covariance = fs.replace(model.covariance, lengthscales=7 * model.covariance.lengthscales)
+        covariance = fs.replace(model.covariance, lengthscales=longer * model.covariance.lengthscales)
         return fs.replace(model, covariance=covariance), SimpleNamespace(interrupted=False)
 
     monkeypatch.setattr(relevance, "fit", found)
     here = relevance.relevant_lengthscales(fs.RBF, start, X, X[:, 0], rng=np.random.default_rng(0))
-    np.testing.assert_allclose(here[[0, 1, 2, 4, 5]], start[[0, 1, 2, 4, 5]] * np.sqrt(5 / 6), rtol=1e-12)
-    assert here[3] == start[3] == 1  # a constant input has no part in any distance
+    if matter == 9:
+        return np.testing.assert_array_equal(here, start)
+    parts = np.square(start / np.sqrt(12) / here)
+    np.testing.assert_allclose(parts[:11], np.where(np.arange(11) < 2, 1, 0.01) / 2.09, rtol=1e-12)
+    assert here[11] == start[11] == 1  # a constant input has no part in any distance
 
 
 def test_where_relevance_is_not_asked_for(rng, few_rows_are_drawn, monkeypatch):
     """Rows that are few or all of them inducing inputs, targets that are equal, a covariance of the user's."""
     monkeypatch.setattr(relevance, "fit", lambda *_, **__: pytest.fail("an exact process was fitted"))
-    X, y = sixfold(rng)
-    record = fs.RBF(1.0, np.full(6, 3.0))
-    assert fs.recipes.regression(X, y, 20, record, rng=0).model.covariance.lengthscales.tolist() == [3.0] * 6
+    X, y = twelve(rng)
+    record = fs.RBF(1.0, np.full(12, 3.0))
+    assert fs.recipes.regression(X, y, 20, record, rng=0).model.covariance.lengthscales.tolist() == [3.0] * 12
     for rows, targets, inducing in ((100, y, 20), (160, y, 160), (160, np.full(160, 3.0), 20)):
         start = fs.recipes.regression(X[:rows], targets[:rows], inducing, rng=0)
-        np.testing.assert_allclose(typical(start, X[:rows]), 1 / 6, rtol=0.1)
+        np.testing.assert_allclose(typical(start, X[:rows]), 1 / 12, rtol=0.1)
 
 
 def test_ctrl_c_while_relevance_is_looked_for(rng, few_rows_are_drawn, monkeypatch):
     monkeypatch.setattr(relevance, "fit", lambda model, *_, **__: (model, SimpleNamespace(interrupted=True)))
     with pytest.raises(KeyboardInterrupt):
-        fs.recipes.regression(*sixfold(rng), 20)
+        fs.recipes.regression(*twelve(rng), 20)
