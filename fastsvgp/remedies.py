@@ -35,12 +35,14 @@ class Outcome:
 
 
 def how_it_ended(solver, reason, values, rows):
-    """ "converged", "level" (the bound of minibatches no longer rises) or "short".
+    """ "converged", "level" (the bound of minibatches, or a score, no longer rises) or "short".
 
-    reason : of ``FitInfo``; values : (steps,) array, the bound at each step
+    reason : of ``FitInfo``, "patience" where held-out rows ended the training; values : (steps,) array, the bound at each step
     """
     if reason == "interrupted" or (solver == "lbfgs" and reason == "steps"):
         return "short"
+    if reason == "patience":
+        return "level"
     if solver == "lbfgs":
         return "converged"
     tenth = len(values) // 10
@@ -60,7 +62,7 @@ def remedies(outcome, words):
     """
     why = {
         "short": "the training was short",
-        "level": "the bound no longer rises",
+        "level": "more steps gain nothing",
         "converged": "L-BFGS has converged",
     }[outcome.ended]
     ways = ["longer"] if outcome.ended == "short" else ["minibatches"] if outcome.solver == "lbfgs" else []

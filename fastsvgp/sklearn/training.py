@@ -82,10 +82,9 @@ def warn_of_nothing(trained, X, y, weights):
     collapsed, info = "batch_size" not in trained.settings, trained.info
     solver = "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
     collapses = isinstance(trained.model.likelihood, Gaussian) and type(trained.model.posterior) in recipes.COLLAPSED
-    outcome = remedies.Outcome(
-        solver, remedies.how_it_ended(solver, info.reason, info.values, len(X)), collapses, *X.shape,
-        len(stacked(trained.model.inducing)),
-    )  # fmt: skip
+    reason = "patience" if info.reason == "callback" and trained.score is not None else info.reason
+    ended, inducing = remedies.how_it_ended(solver, reason, info.values, len(X)), len(stacked(trained.model.inducing))
+    outcome = remedies.Outcome(solver, ended, collapses, *X.shape, inducing)
     warn(f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)}; or X says little about y")
 
 
@@ -96,10 +95,10 @@ def _trivial(y, weights, likelihood):
         frequency = np.bincount(y, shares)
         frequency = frequency[frequency > 0]
         return float(np.sum(frequency * np.log(frequency))) if len(frequency) > 1 else np.inf
-    if likelihood.counts:
-        rate = float(shares @ y)
-        return float(shares @ (xlogy(y, rate) - rate - gammaln(y + 1))) if np.ptp(y) > 0 else np.inf
     y = y.reshape(len(y), -1).astype(np.float64)
+    if likelihood.counts:
+        rate = shares @ y
+        return float(np.sum(shares @ (xlogy(y, rate) - rate - gammaln(y + 1)))) if np.ptp(y, axis=0).all() else np.inf
     variance = shares @ np.square(y - shares @ y)
     return float(-0.5 * np.sum(np.log(2 * np.pi * variance) + 1)) if (variance > 1e-12).all() else np.inf
 
