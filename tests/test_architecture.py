@@ -3,6 +3,7 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
+    relevance, routine: between train and recipes; remedies: advice, in the words of sklearn and cli
     distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
     them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;

@@ -243,3 +243,18 @@ def test_ctrl_c_while_relevance_is_looked_for(rng, few_rows_are_drawn, monkeypat
     monkeypatch.setattr(relevance, "fit", lambda model, *_, **__: (model, SimpleNamespace(interrupted=True)))
     with pytest.raises(KeyboardInterrupt):
         fs.recipes.regression(*twelve(rng), 20)
+
+
+def test_ranks_begin_at_what_one_process_begins_at(rng, few_rows_are_drawn):
+    X, y = twelve(rng)
+    settings = {"solver": "natural", "seed": 4}
+    scale = fs.recipes.regression(X, y, 20).scale
+
+    def begun(group):
+        return fs.recipes.begin(scale.X(X), scale.y(y), fs.Gaussian(0.1), 20, "rbf", group=group, **settings)[0]
+
+    alone = begun(None)
+    for found in fs.distributed.threads(2).run(begun):
+        for (path, _, one), (_, _, other) in zip(fs.leaves(found), fs.leaves(alone), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=path)
+    assert np.ptp(alone.covariance.lengthscales) > 1  # by relevance
