@@ -2,35 +2,31 @@
 
 ``start = fs.recipes.regression(X, y)`` chooses lengthscales, noise, inducing inputs, a posterior and how it is trained;
 ``model, info = fs.fit(start.model, start.scale.X(X), start.scale.y(y), **start.fit)`` trains it, and ``start.scale.back`` takes
-predictions to the units of y. The command line and the estimators of ``fastsvgp.sklearn`` start so.
+predictions to the units of y. The command line and the estimators of ``fastsvgp.sklearn`` start so: ``begin``
+here, ``training`` and ``train`` of ``routine`` are their one recipe.
 
 What a start depends on is the rows with their weights: a row that comes twice, and one of weight 2, are the same, up to rounding.
+Only where there are more than ``relevance.ROWS`` rows, some of which are drawn, do they count as the rows that they are.
 """
 
 import logging
-import math
-import numbers
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from . import check, distinct
-from .bounds.collapsed import SGPR, optimal_svgp
+from . import check, distinct, from_rank_0
+from .bounds.collapsed import SGPR
 from .bounds.collapsed_orthogonal import OrthogonalSGPR
-from .bounds.convert import convert
 from .bounds.elbo import SVGP
 from .bounds.orthogonal import at_prior
-from .bounds.predict import predict_f
-from .bounds.weight_space import QSGP
 from .covariances import RBF, Covariance, Matern12, Matern32, Matern52
-from .errors import NotPositiveDefinite, refuse_unknown
+from .errors import refuse_unknown
 from .inducing import InducingPair
 from .initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales
 from .likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Likelihood, Poisson, RobustMax, Softmax, StudentT
 from .means import ConstantMean, LinearMean, Mean
-from .optim.first_order import adam
-from .optim.schedules import Schedule, Size, log_linear
+from .optim.schedules import Size
 from .posteriors import (
     AbsorbedDualSites,
     Decoupled,
@@ -45,6 +41,9 @@ from .posteriors import (
     WhitenedOrthogonal,
 )
 from .records import tree_map
+from .relevance import ROWS, as_numbers, relevant_lengthscales
+from .routine import checked_natural_step, seed_of, steps_of, training
+from .routine import finished as finished
 from .scales import ClassScale, Scale, constant, usable_rows
 from .typed import ArrayLike, Seed
 
@@ -66,10 +65,7 @@ SOLVERS = ("auto", "lbfgs", "adam", "natural")
 COLLAPSED = {Whitened: SGPR, Marginal: SGPR, AbsorbedDualSites: SGPR, WhitenedOrthogonal: OrthogonalSGPR}
 
 NOISE = 0.1  # variance at the start, of targets with variance 1
-NATURAL_STEP = 0.1
-RAMP = 100  # steps until the natural step size is reached, where the likelihood is not Gaussian
 FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
-SHARE = 5  # of a short training the ramp is this part
 JITTER = 1e-7  # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
 COLLAPSED_ROWS = 1000  # rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
 
@@ -116,8 +112,8 @@ def regression(
         How many inducing inputs; a pair for posteriors of two sets, for which a number stands for two sets of that many. At most
         the distinct rows, which then are the inducing inputs. An array is in the units of X.
     covariance : str or Covariance
-        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances in the data. A record is
-        taken as it is, in standardised units.
+        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances in the data; with more than
+        1000 rows, and few inputs that matter, of their relevance too. A record is taken as it is, in standardised units.
     likelihood : str or Likelihood
         "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A record is in standardised units.
     normalize_X, normalize_y : bool
@@ -144,7 +140,8 @@ def regression(
 
     Notes
     -----
-    O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``.
+    O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``. Relevances take an exact Gaussian process on 1000 rows:
+    25 iterations of L-BFGS, some seconds.
 
     Examples
     --------
@@ -160,7 +157,7 @@ def regression(
     if isinstance(likelihood, str):
         likelihood = likelihood_of(likelihood, y, weights=w)
     _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
-    return keeping_noise(_start(X, w, weights, scale, likelihood, y.shape[1:], inducing, covariance, rng, **choices), y)
+    return keeping_noise(_start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices), y)
 
 
 def classification(
@@ -214,61 +211,88 @@ def classification(
     needed = 2 if likelihood.num_latent is None else likelihood.num_latent
     if needed != C:
         raise ValueError(f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C}; 'auto' goes by `y`")
-    outputs = () if likelihood.num_latent is None else (C,)
-    return _start(X, w, weights, scale, likelihood, outputs, inducing, covariance, rng, **choices)
+    return _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices)
 
 
 def _start(
-    X, w, weights, scale, likelihood, outputs, inducing, covariance, rng, *, posterior="whitened", mean=None, ard=True,
-    chosen="kmeans", solver="auto", max_iter=100, batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None,
+    X, y, w, weights, scale, likelihood, inducing, covariance, rng, *, posterior="whitened", solver="auto", max_iter=100,
+    batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None, **choices,
 ):  # fmt: skip
-    seeds = check.generator(rng).integers(2**62, size=2)
-    rng, Xs = check.generator(int(seeds[0])), scale.X(X)
-    kind = named("posterior", posterior, POSTERIORS)
-    solver = solver_for(solver, likelihood, kind, len(X))
-    rows = distinct.distinct(Xs, w)
-    covariance = _covariance(covariance, rows, ard, rng)
-    Z, all_rows = _inducing(inducing, kind, Xs, rows, covariance, chosen, scale, rng)
-    if jitter is None and all_rows and solver == "lbfgs" and Xs.dtype == np.float64:
-        jitter = JITTER
-    mean = _mean(mean, Xs.shape[1], outputs, Xs.dtype)
-    likelihood = _in(Xs.dtype, likelihood)
-    fit = training(
-        solver, likelihood, max_iter=max_iter, batch_size=batch_size, learning_rate=learning_rate,
-        natural_step_size=natural_step_size, jitter=jitter, seed=int(seeds[1]), rows=len(X), at_rows=all_rows,
+    seed, kind = seed_of(rng), named("posterior", posterior, POSTERIORS)
+    solver, natural_step_size = solver_for(solver, likelihood, kind, len(X)), checked_natural_step(natural_step_size)
+    if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
+        inducing = _in_units(inducing, X, scale)
+    model, at_rows, jitter = begin(
+        scale.X(X), scale.y(y), likelihood, inducing, covariance, kind=kind, solver=solver, jitter=jitter, weights=w, seed=seed,
+        **choices,
     )  # fmt: skip
-    if weights is not None:
-        fit["weights"] = weights
-    if solver == "lbfgs":
-        return Start(COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), fit, scale)
-    q = posterior_of(kind, covariance, Z, outputs[0] if outputs else None, len(X) if w is None else w.sum(), jitter)
-    return Start(SVGP(covariance, Z, q, likelihood, mean), fit, scale)
+    fit = training(
+        solver, likelihood, kind, steps=steps_of(solver, max_iter, len(X), batch_size), batch_size=batch_size,
+        learning_rate=learning_rate, natural_step_size=natural_step_size, jitter=jitter, seed=seed, at_rows=at_rows,
+    )  # fmt: skip
+    return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
 
 
-def training(solver, likelihood, *, max_iter, batch_size, learning_rate, natural_step_size, jitter, seed, rows, at_rows=False):
-    """The arguments of ``fs.fit`` for a solver: "lbfgs", "adam" or "natural".
+def begin(
+    X, Y, likelihood, inducing, covariance, *, kind=Whitened, solver, mean=None, ard=True, chosen="kmeans", jitter=None,
+    weights=None, seed, group=None, informed=True,
+):  # fmt: skip
+    """The model to start from, on standardised data.
 
-    rows : int
-        How many there are.
+    Parameters
+    ----------
+    X : (N, D) array
+    Y : (N,) or (N, P) array
+        Standardised, counts, or codes of classes.
+    likelihood : Likelihood
+    inducing : int, pair of int, (M, D) array or InducingPair
+    covariance : str or Covariance
+    kind : class of the posterior
+    solver : str
+        "lbfgs", "adam" or "natural".
+    mean, ard, chosen, jitter
+        As ``regression`` has them.
+    weights : (N,) array, optional
+        Positive.
+    seed : int
+    group : group of ``fs.distributed``, optional
+        Whose ranks have the same data: all begin at what rank 0 finds.
+    informed : bool
+        Whether lengthscales go by relevance where there are rows for it; False where a checkpoint has them.
+
+    Returns
+    -------
+    model : SVGP, SGPR or OrthogonalSGPR
     at_rows : bool
-        The inducing inputs are all distinct rows. The collapsed bound, that of an exact GP but for the jitter, then needs no
-        gradient in them, and they stay.
+        Whether the inducing inputs are all distinct rows.
+    jitter : float or None
+        The given one, or a smaller default where the bound is that of an exact Gaussian process.
     """
-    if isinstance(natural_step_size, str):
-        named("natural_step_size", natural_step_size, ("auto",))
-        natural_step_size = NATURAL_STEP
-    elif not (isinstance(natural_step_size, Schedule) or callable(natural_step_size)):
-        size = check.scalar("natural_step_size", natural_step_size)
-        if not 0 < size <= 1:
-            raise ValueError(f"`natural_step_size` must be above 0 and at most 1, got {size:g}; 'auto' is {NATURAL_STEP}")
-    fit = {} if jitter is None else {"jitter": jitter}
+    rng, rows = np.random.default_rng([seed, 1]), distinct.distinct(X, weights)
+    outputs = Y.shape[1:] if likelihood.num_latent is None else (likelihood.num_latent,)
+    by_name = isinstance(covariance, str)
+    covariance = _covariance(covariance, rows, ard, rng)
+    named("chosen", chosen, CHOICES)
+    by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
+    at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])
+    units = 1.0
+    if informed and by_name and ard and not at_rows and len(X) > ROWS and X.shape[1] > 1:
+        targets, start = as_numbers(likelihood, Y), covariance.lengthscales
+
+        def relevant(X, seed):
+            return relevant_lengthscales(type(covariance), start, X, targets, weights, np.random.default_rng(seed))
+
+        draw = int(rng.integers(2**32))
+        units = relevant(X, draw) if group is None else from_rank_0.chosen(group, relevant, X, draw, ROWS)
+        covariance = replace(covariance, lengthscales=units)
+    Z = _inducing(sizes, rows[0], at_rows, covariance, chosen, units, rng) if by_number else inducing
+    if jitter is None and at_rows and solver == "lbfgs" and X.dtype == np.float64:
+        jitter = JITTER
+    mean, likelihood = _mean(mean, X.shape[1], outputs, X.dtype), _in(X.dtype, likelihood)
     if solver == "lbfgs":
-        return fit | {"steps": max_iter} | ({"fixed": ("inducing",)} if at_rows else {})
-    fit |= {"epochs": max_iter, "batch_size": batch_size, "optimiser": adam(learning_rate, transform="log"), "rng": seed}
-    if solver == "natural":
-        ramp = min(RAMP, math.ceil(max_iter * max(1.0, rows / batch_size) / SHARE))
-        fit["natural_step_size"] = natural_schedule(likelihood, natural_step_size, ramp)
-    return fit
+        return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
+    q = posterior_of(kind, covariance, Z, outputs[0] if outputs else None, len(X) if weights is None else weights.sum(), jitter)
+    return SVGP(covariance, Z, q, likelihood, mean), at_rows, jitter
 
 
 def keeping_noise(start, y):
@@ -339,37 +363,6 @@ def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
     return kind(mean, variance) if kind is LikelihoodForm else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
 
 
-def natural_schedule(likelihood, size, ramp=RAMP):
-    """Gaussian noise bears the full step at once; elsewhere the first ones, far from the optimum, are kept small."""
-    if isinstance(likelihood, Gaussian) or not isinstance(size, numbers.Real):
-        return size
-    return log_linear(min(1e-3, size), size, ramp)
-
-
-def finished(model, X, y, jitter=None, posterior=None, weights=None, group=None):
-    """``(model, jitter)`` to predict with, of a model that ``fit`` gave back.
-
-    Of a collapsed bound it is the optimal SVGP, with a posterior of the class ``posterior``, if given. The jitter is the given
-    one (or the default), or the smallest of 10, 100 and 1000 times that with which Kuu factorises: training may end where it
-    takes more. After 0 come the multiples of the default. With a ``group`` all of its ranks are in this call.
-    """
-    amount = check.jitter_amount(jitter, X.dtype)
-    if isinstance(model, QSGP):
-        return model, amount  # nothing is factorised
-    ranks = {} if group is None else {"group": group}
-    for tried in (amount, *(more * (amount or check.DEFAULT_JITTER[X.dtype]) for more in (10, 100, 1000))):
-        try:
-            collapsed = isinstance(model, SGPR | OrthogonalSGPR)
-            svgp = optimal_svgp(model, X, y, jitter=tried, weights=weights, **ranks) if collapsed else model
-            if posterior is not None and not isinstance(svgp.posterior, posterior):
-                svgp = convert(svgp, posterior, jitter=tried)
-            predict_f(svgp, X[:1], jitter=tried)
-            return svgp, tried
-        except NotPositiveDefinite as error:
-            failed = error
-    raise failed
-
-
 def _refuse(likelihood, kinds, what):
     if isinstance(likelihood, tuple(kinds.values())):
         raise ValueError(f"`likelihood` {type(likelihood).__name__} is for {what}; choose another")
@@ -411,33 +404,35 @@ def sizes_for(name, asked, kind):
     return sizes
 
 
-def _inducing(inducing, kind, X, rows, covariance, chosen, scale, rng):
-    """``(inducing inputs, whether they are all distinct rows)``."""
-    def in_units(name, Z):
+def _in_units(inducing, X, scale):
+    """Given inducing inputs, which are in the units of X, as the model wants them."""
+    def scaled(name, Z):
         Z = check.inputs(name, Z)
         check.columns(Z, X.shape[1], name, "`X`")
         return np.ascontiguousarray(scale.X(Z), X.dtype)
 
-    named("chosen", chosen, CHOICES)
     if isinstance(inducing, InducingPair):
-        return InducingPair(in_units("inducing.Z", inducing.Z), in_units("inducing.O", inducing.O)), False
-    if np.ndim(inducing) == 2:
-        return in_units("inducing", inducing), False
-    sizes, rows, num_sets = sizes_for("inducing", inducing, kind), rows[0], kind.num_sets
+        return InducingPair(scaled("inducing.Z", inducing.Z), scaled("inducing.O", inducing.O))
+    return scaled("inducing", inducing)
+
+
+def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
+    """Inducing inputs of these sizes among the distinct rows; clusters are by distances in ``units``."""
+    num_sets = len(sizes)
     if len(rows) < num_sets:
         raise ValueError(f"a posterior of {num_sets} sets of inducing inputs needs {num_sets} distinct rows; `X` has one sample")
-    everything = sum(sizes) >= len(rows)
     if sum(sizes) > len(rows):
         log.info("%s inducing inputs were asked for; the %d distinct rows are used", " + ".join(map(str, sizes)), len(rows))
     if everything:
-        return (rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())), True
+        return rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())
     asked = sizes[0] if num_sets == 1 else tuple(sizes)
     if chosen == "kmeans":
-        return kmeans_inducing(rows, asked, rng=rng), False
+        Z = kmeans_inducing(rows / units, asked, rng=rng)
+        return Z * units if num_sets == 1 else tree_map(lambda one: one * units, Z)
     if chosen == "greedy":
-        return greedy_variance_inducing(rows, asked, covariance, rng=rng), False
+        return greedy_variance_inducing(rows, asked, covariance, rng=rng)
     some = rows[rng.choice(len(rows), sum(sizes), replace=False)]
-    return (some if num_sets == 1 else InducingPair(some[: sizes[0]], some[sizes[0] :])), False
+    return some if num_sets == 1 else InducingPair(some[: sizes[0]], some[sizes[0] :])
 
 
 def _mean(mean, D, outputs, dtype):

@@ -3,10 +3,11 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
+    relevance, routine: between train and recipes; remedies: advice, in the words of sklearn and cli
     distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
     them
-    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, typed: below
-    everything; they import nothing of ours but each other
+    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, typed:
+    below everything; they import nothing of ours but each other
 """
 
 import ast
@@ -46,12 +47,13 @@ MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "from_rank_0", "initialise", "devices"}
 MAY_IMPORT["interop"] = MAY_IMPORT["train"]
-MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
-MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
-MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "progress"}
+MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = MAY_IMPORT["remedies"] = FLOOR
+MAY_IMPORT["relevance"] = MAY_IMPORT["routine"] = MAY_IMPORT["train"] | {"train"}
+MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct", "relevance", "routine"}
+MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "routine", "progress", "remedies"}
 # public names, and what has none: files, signals, progress on stderr; what must hold of a model in a file; which BLAS there is
 MAY_IMPORT["cli"] = {FRONT_DOOR, "scales", "progress", "files", "interrupts", "persistence", "extras"} | {
-    "check", "layers", "bounds", "train", "kernels", "distributed", "team",
+    "check", "layers", "bounds", "train", "kernels", "distributed", "team", "routine", "remedies",
 }  # fmt: skip
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.

@@ -1,9 +1,12 @@
 """Starts: what they choose, and that they train."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import fastsvgp as fs
+from fastsvgp import relevance
 
 
 def data(rng, N=50, D=3):
@@ -158,3 +161,100 @@ def test_data_on_a_device_are_refused(rng):
     for arguments in ((Far(), y), (X, Far())):
         with pytest.raises(TypeError, match="is on a device; start from arrays on the host"):
             fs.recipes.regression(*arguments)
+
+
+# --- relevance -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_rows_are_drawn(monkeypatch):
+    for module in (fs.recipes, relevance):
+        monkeypatch.setattr(module, "ROWS", 100)
+
+
+def twelve(rng, N=160):
+    """Twelve inputs in other units, of which the first two matter."""
+    X = 10 * rng.uniform(-1, 1, (N, 12)) + 5
+    return X, np.sin((X[:, 0] - 5) / 5) * (X[:, 1] - 5)
+
+
+def typical(start, X):
+    """The part of each input in the squared scaled distance of a typical pair of rows."""
+    Xs = start.scale.X(X)
+    return np.square(fs.median_lengthscales(Xs, rng=0) / np.sqrt(12) / start.model.covariance.lengthscales)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "natural"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("target", ["real", "two", "laplace", "poisson", "binary", "classes"])
+def test_inputs_that_matter_start_nearer(rng, few_rows_are_drawn, target, dtype, solver):
+    X, y = twelve(rng)
+    if solver == "lbfgs" and target != "real":
+        return
+    recipe, settings = fs.recipes.regression, {"rng": 0, "solver": solver}
+    if target == "two":
+        y = np.stack([y, -2 * y], axis=1)
+    elif target in ("laplace", "poisson"):
+        y, settings = (rng.poisson(np.exp(y / 3)) if target == "poisson" else y), settings | {"likelihood": target}
+    elif target != "real":
+        recipe, y = fs.recipes.classification, np.digitize(y, [0.0] if target == "binary" else [-2.0, 2.0])
+    X = X.astype(dtype)
+    start = recipe(X, y, 20, **settings)
+    parts = typical(start, X)
+    assert parts[:2].min() > 1.2 * parts[2:].max() and parts.sum() == pytest.approx(1, abs=0.1)
+    assert start.model.covariance.lengthscales.dtype == start.model.inducing.dtype == dtype
+    again = recipe(X, y, 20, **settings)
+    np.testing.assert_array_equal(start.model.inducing, again.model.inducing)
+    before = recipe(X, y, 20, ard=False, **settings).model.covariance.lengthscales
+    assert np.ndim(before) == 0  # one lengthscale knows no relevance
+
+
+@pytest.mark.parametrize("matter", [2, 9])
+def test_relevance_counts_where_few_inputs_matter(rng, monkeypatch, matter):
+    X = rng.standard_normal((50, 12)) * np.arange(1, 13)
+    X[:, 11] = 2.0
+    start, longer = fs.median_lengthscales(X, rng=0), np.where(np.arange(12) < matter, 7.0, 700.0)
+
+    def found(model, *_, **__):
+        covariance = fs.replace(model.covariance, lengthscales=longer * model.covariance.lengthscales)
+        return fs.replace(model, covariance=covariance), SimpleNamespace(interrupted=False)
+
+    monkeypatch.setattr(relevance, "fit", found)
+    here = relevance.relevant_lengthscales(fs.RBF, start, X, X[:, 0], rng=np.random.default_rng(0))
+    if matter == 9:
+        return np.testing.assert_array_equal(here, start)
+    parts = np.square(start / np.sqrt(12) / here)
+    np.testing.assert_allclose(parts[:11], np.where(np.arange(11) < 2, 1, 0.01) / 2.09, rtol=1e-12)
+    assert here[11] == start[11] == 1  # a constant input has no part in any distance
+
+
+def test_where_relevance_is_not_asked_for(rng, few_rows_are_drawn, monkeypatch):
+    """Rows that are few or all of them inducing inputs, targets that are equal, a covariance of the user's."""
+    monkeypatch.setattr(relevance, "fit", lambda *_, **__: pytest.fail("an exact process was fitted"))
+    X, y = twelve(rng)
+    record = fs.RBF(1.0, np.full(12, 3.0))
+    assert fs.recipes.regression(X, y, 20, record, rng=0).model.covariance.lengthscales.tolist() == [3.0] * 12
+    for rows, targets, inducing in ((100, y, 20), (160, y, 160), (160, np.full(160, 3.0), 20)):
+        start = fs.recipes.regression(X[:rows], targets[:rows], inducing, rng=0)
+        np.testing.assert_allclose(typical(start, X[:rows]), 1 / 12, rtol=0.1)
+
+
+def test_ctrl_c_while_relevance_is_looked_for(rng, few_rows_are_drawn, monkeypatch):
+    monkeypatch.setattr(relevance, "fit", lambda model, *_, **__: (model, SimpleNamespace(interrupted=True)))
+    with pytest.raises(KeyboardInterrupt):
+        fs.recipes.regression(*twelve(rng), 20)
+
+
+def test_ranks_begin_at_what_one_process_begins_at(rng, few_rows_are_drawn):
+    X, y = twelve(rng)
+    settings = {"solver": "natural", "seed": 4}
+    scale = fs.recipes.regression(X, y, 20).scale
+
+    def begun(group):
+        return fs.recipes.begin(scale.X(X), scale.y(y), fs.Gaussian(0.1), 20, "rbf", group=group, **settings)[0]
+
+    alone = begun(None)
+    for found in fs.distributed.threads(2).run(begun):
+        for (path, _, one), (_, _, other) in zip(fs.leaves(found), fs.leaves(alone), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=path)
+    assert np.ptp(alone.covariance.lengthscales) > 1  # by relevance

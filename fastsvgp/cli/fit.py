@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import asdict
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_fold
 from .qsgp import EXACT
 from .source import STANDARD_INPUT
 from .task import Standardisation, load_task, split
-from .training import build, holds, train
+from .training import build, holds, outcome, train
 
 INTERRUPTED = 130
 
@@ -128,7 +129,7 @@ def fit_task(task, args, folder, title, origin=None):
         plotted.append(report.write_page(folder, fitted, results, said, trained.values, plotted, why_not))
     say("")
     say(metrics.table(results["test"], "held-out rows") if results["test"] else "  nothing was held out")
-    if results["test"] and (advice := metrics.advice(results["test"], results["test_rows"])):
+    if results["test"] and (advice := metrics.advice(results["test"], results["test_rows"], results["outcome"])):
         say(f"  note       {advice}")
     say("")
     say(f"  wrote      {', '.join(os.path.basename(p) for p in written + plotted)} in {folder}{os.sep}")
@@ -271,6 +272,7 @@ def _describe(task, args, trained, seconds, fitted, title):
         "seconds": round(seconds, 3),
         "first_step_seconds": round(trained.first_step, 3),
         "interrupted": trained.interrupted,
+        "outcome": asdict(outcome(task, args, trained)),
         "elbo": trained.elbo,
         "parameters": report.parameters(fitted.model),
     }

@@ -4,6 +4,8 @@ from math import lgamma
 
 import numpy as np
 
+from ..remedies import Outcome, remedies
+
 LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
 TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}  # by the scale
 LOG_2PI = float(np.log(2 * np.pi))
@@ -84,18 +86,27 @@ def coverage(below, at, levels):
 
 
 FEW = 30  # held-out rows, of which chance makes what it likes
-AIM = "train longer (--steps), with more --inducing or another --covariance"
-BLIND = f"{AIM}; or these inputs say little about the target"
+WORDS = {
+    "longer": "more --steps",
+    "minibatches": "--method svgp",
+    "all": "--inducing {rows} (all rows)",
+    "exact": "--method sgpr --inducing {rows} (all rows)",
+    "more": "--inducing {more}",
+    "fewer": "--ignore for columns that cannot matter",
+    "covariance": "another --covariance",
+}
+BLIND = "{}; or these inputs say little about the target"
 SPREAD = {  # of a model that is right on average, but sure or unsure where it should not be
-    "standardised": f"its intervals are off: another --likelihood (student-t and laplace bear outliers), or {AIM}",
-    "counts": f"its intervals are off: {AIM}; or the counts vary by more than their rate, as a Poisson law does not",
-    "classes": f"its probabilities are off: {AIM}, or another --likelihood",
+    "standardised": "its intervals are off: another --likelihood (student-t and laplace bear outliers); {}",
+    "counts": "its intervals are off: {}; or the counts vary by more than their rate, as a Poisson law does not",
+    "classes": "its probabilities are off: {}, or another --likelihood",
 }
 
 
-def advice(result, num_rows):
+def advice(result, num_rows, outcome):
     """What to say of a model that is no better than the trivial predictor on ``num_rows`` rows; None where it is better.
 
+    ``outcome`` is the ``remedies.Outcome`` of its training, as a dict.
     An accuracy must be less than that of the largest class to be worth a word: where one class is rare they are often equal.
     """
     model, trivial = result["model"], result["trivial"]
@@ -103,7 +114,7 @@ def advice(result, num_rows):
     if not lost:
         return None
     names = " and ".join(LABELS[name] for name in lost)
-    todo = SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND
+    todo = (SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND).format(remedies(Outcome(**outcome), WORDS))
     chance = f" (with {num_rows} held-out rows it may be chance)" if num_rows < FEW else ""
     return f"no better than the trivial predictor in {names}{chance}: {todo}"
 

@@ -72,7 +72,7 @@ def page(fitted, results, said, values, pictures, why_no_pictures):
 def _warnings(results):
     if results["interrupted"]:
         yield f'<p class="note">The training was interrupted after {results["steps"]} steps; this is the model so far.</p>'
-    if results["test"] and (said := advice(results["test"], results["test_rows"])):
+    if results["test"] and (said := advice(results["test"], results["test_rows"], results["outcome"])):
         yield f'<p class="note">The model is {escape(said)}.</p>'
 
 

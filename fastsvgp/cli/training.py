@@ -10,6 +10,7 @@ import numpy as np
 
 import fastsvgp as fs
 
+from .. import remedies, routine
 from . import images, layers, qsgp
 from .arguments import MOST
 from .errors import UsageError
@@ -17,17 +18,14 @@ from .names import NATURAL, PAIRED
 from .outputs import CHECKPOINT
 from .progress import Progress
 from .resuming import check_numbers, described, resumed
-from .settled import Settled
 
 STEPS = {"sgpr": 200}  # of the others
 MINIBATCHES = 2000
 BATCH_SIZE = 512
 LEARNING_RATE = 0.01
-REST = 1000, 10  # rsvgp: the inducing inputs rest for so many steps, or for one in so many steps of a short training,
-GENTLE = 0.2  # and then move by this part of the learning rate
 POSTERIORS = {
     "svgp": "whitened", "tsvgp": "absorbed_dual_sites", "lsvgp": "likelihood_form", "rsvgp": "relaxed",
-    "solvegp": "whitened_orthogonal", "odvgp": "decoupled_weights",
+    "solvegp": "whitened_orthogonal", "odvgp": "decoupled_weights", "sgpr": "whitened",
 }  # fmt: skip
 
 
@@ -59,8 +57,8 @@ class Trained:
 def build(task, scale, args):
     """The model to start from, on standardised data: an SVGP or a QSGP at its prior, a DeepGP near its means, or an SGPR.
 
-    Inducing inputs by k-means++ (of patches, where the covariance is of these), or the distinct training inputs where
-    ``args.choice`` says so; lengthscales by the median heuristic, variance 1.
+    ``recipes.begin`` makes those of one layer, as it does for the estimators. Functions of patches and deep models have starts of
+    their own: inducing inputs by k-means++ (of patches, or of inputs), lengthscales by the median heuristic, variance 1.
     """
     X = np.ascontiguousarray(scale.inputs(task.X[~task.test]), args.dtype)
     rng = np.random.default_rng([args.seed, 1])
@@ -68,26 +66,31 @@ def build(task, scale, args):
     sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
     if args.layers:
         return layers.build(X, kind, _likelihood(task), sizes, args, rng)
-    if args.patch_shape:
-        covariance = images.covariance(X, kind, args, rng)
-    else:
-        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=args.ard))
+    y = task.y[~task.test]
+    y = np.asarray(y, np.int64) if task.kind == "multiclass" else np.ascontiguousarray(scale.target(y), args.dtype)
     if args.method == "qsgp":
-        y = np.ascontiguousarray(scale.target(task.y[~task.test]), args.dtype)
+        covariance = kind(variance=1.0, lengthscales=fs.median_lengthscales(X, rng=rng, ard=args.ard))
         return qsgp.build(X, y, covariance, _likelihood(task), args)
-    if args.patch_shape:
-        try:
-            inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
-        except ValueError as error:
-            raise UsageError(f"--inducing {args.inducing}, given or by default: {error}; give a smaller one") from error
-    else:
-        inducing = np.unique(X, axis=0) if args.choice.at_data else fs.kmeans_inducing(X, sizes, rng=rng)
-    if args.method == "sgpr":
-        return fs.SGPR(covariance, inducing, noise_variance=fs.recipes.NOISE)
+    posterior = fs.recipes.POSTERIORS[POSTERIORS[args.method]]
+    if not args.patch_shape:
+        begun, *_ = fs.recipes.begin(
+            X, y, _likelihood(task), sizes, args.covariance, kind=posterior, solver=_solver(args), ard=args.ard,
+            jitter=args.jitter, seed=args.seed, group=args.group, informed=not args.resume,
+        )  # fmt: skip
+        return begun
+    covariance = images.covariance(X, kind, args, rng)
+    try:
+        inducing = fs.patch_inducing(X, sizes, covariance, rng=rng)
+    except ValueError as error:
+        raise UsageError(f"--inducing {args.inducing}, given or by default: {error}; give a smaller one") from error
     outputs = len(task.classes) if task.kind == "multiclass" else None
-    kind = fs.recipes.POSTERIORS[POSTERIORS[args.method]]
-    posterior = fs.recipes.posterior_of(kind, covariance, inducing, outputs, len(X), args.jitter)
-    return fs.SVGP(covariance=covariance, inducing=inducing, posterior=posterior, likelihood=_likelihood(task))
+    start = fs.recipes.posterior_of(posterior, covariance, inducing, outputs, len(X), args.jitter)
+    return fs.SVGP(covariance=covariance, inducing=inducing, posterior=start, likelihood=_likelihood(task))
+
+
+def _solver(args):
+    """What moves the model, in the words of ``recipes``."""
+    return "lbfgs" if args.method == "sgpr" else "natural" if args.method in NATURAL and args.natural_step != 0 else "adam"
 
 
 def _likelihood(task):
@@ -108,30 +111,15 @@ def train(fitted, task, args, folder):
         fitted.scale, then = resumed(checkpoint, fitted, task, args)
     X, y = fitted.standardised_inputs(task.X[~task.test]), fitted.model_targets(task.y[~task.test])
     total = _total_steps(args, len(X))
-    settings = {"steps": total, "jitter": args.jitter, "checkpoint": checkpoint, "rng": args.seed}
-    settings["note"] = described(fitted, task)
+    settings = _settings(args, total, fitted.model) | {"checkpoint": checkpoint, "note": described(fitted, task)}
     if args.resume:
         check_numbers(checkpoint, then, X, y)
         settings["resume"] = checkpoint
     if args.group is not None:
         settings["group"] = args.group
-    if args.method != "sgpr":
-        settings |= {"batch_size": args.batch_size or BATCH_SIZE, "optimiser": _optimiser(args, total, fitted.model)}
-    if args.method == "qsgp":
-        settings |= qsgp.training(args, fitted.model, total)
-    if args.choice.at_data:
-        settings["fixed"] = ("inducing",)
-    if args.sampled is not None:
-        settings["sampled"] = args.sampled
-    if args.method in NATURAL and args.natural_step != 0:
-        natural = fs.recipes.natural_schedule(fitted.model.likelihood, args.natural_step or fs.recipes.NATURAL_STEP)
-        settings["natural_step_size"] = images.falling_step(natural, total) if args.patch_shape else natural
-    if args.method in NATURAL:
-        settings |= {"e_steps": args.e_steps, "m_steps": args.m_steps}
     with closing(Progress(total, args.quiet)) as progress:
-        callback = Settled(progress, len(X)) if args.method == "sgpr" and args.steps is args.epochs is None else progress
         try:
-            model, info = fs.fit(fitted.model, X, y, callback=callback, **settings)
+            model, info, _ = routine.train(fitted.model, X, y, settings, progress)
         except (ValueError, ArithmeticError) as error:
             there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
             natural = " or --natural-step" if args.method in NATURAL else ""
@@ -147,6 +135,24 @@ def train(fitted, task, args, folder):
     return Trained(model, jitter, np.asarray(info.values), info.reason, checkpoint, progress.first_step)
 
 
+def _settings(args, total, model):
+    """The arguments of ``fit`` for the method."""
+    rate, natural = args.learning_rate or LEARNING_RATE, args.natural_step or routine.NATURAL_STEP
+    settings = routine.training(
+        _solver(args), getattr(model, "likelihood", None), fs.recipes.POSTERIORS.get(POSTERIORS.get(args.method)), steps=total,
+        batch_size=args.batch_size or BATCH_SIZE, learning_rate=rate, natural_step_size=natural, jitter=args.jitter,
+        seed=args.seed, at_rows=args.choice.at_data, inducing=layers.inducing_fields(args),
+        optimiser=images.optimiser(model, rate, total) if args.patch_shape else None,
+    )  # fmt: skip
+    if args.method == "qsgp":
+        settings |= qsgp.training(args, model, total)
+    if args.sampled is not None:
+        settings["sampled"] = args.sampled
+    if args.patch_shape and "natural_step_size" in settings:
+        settings["natural_step_size"] = images.falling_step(settings["natural_step_size"], total)
+    return settings | ({"e_steps": args.e_steps, "m_steps": args.m_steps} if args.method in NATURAL else {})
+
+
 def _total_steps(args, num_data):
     if args.epochs is None:
         return args.steps or STEPS.get(args.method, MINIBATCHES)
@@ -158,13 +164,13 @@ def _total_steps(args, num_data):
     return math.ceil(steps)
 
 
-def _optimiser(args, total, model):
-    rate = args.learning_rate or LEARNING_RATE
-    everything = images.optimiser(model, rate, total) if args.patch_shape else fs.adam(rate, transform="log")
-    if args.method != "rsvgp":
-        return everything
-    rest = min(REST[0], total // REST[1])
-    return fs.gentle_inducing(everything, after=rest, step_size=GENTLE * rate, fields=layers.inducing_fields(args))
+def outcome(task, args, trained):
+    """How the training ended, for advice."""
+    solver, rows = _solver(args), int(np.sum(~task.test))
+    ended = remedies.how_it_ended(solver, trained.reason, trained.values, rows)
+    plain = not (args.layers or args.patch_shape)
+    inducing = args.inducing + (args.orthogonal or 0) if args.inducing and not args.patch_shape else None
+    return remedies.Outcome(solver, ended, plain and task.likelihood == "gaussian", rows, task.X.shape[1], inducing)
 
 
 def holds(trained):

@@ -1,5 +1,6 @@
 """What both estimators share: settings to a start, a training to fitted attributes."""
 
+import numbers
 from contextlib import closing
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from ..likelihoods import Gaussian
 from ..progress import Progress
 from ..records import is_record, leaves
 from .kernels import fixed_fields, from_kernel
-from .training import Stopping, scattered, train
+from .training import Stopping, scattered, train, warn_of_nothing
 
 IMPUTE = "; sklearn.impute.SimpleImputer before this estimator in a Pipeline fills missing cells in"
 FLAGS = "ard", "early_stopping", "warm_start", "normalize_X", "normalize_y"
@@ -77,7 +78,9 @@ class SVGPEstimator(BaseEstimator):
         """Train on validated X and y, weights or None; ``labels`` are what held-out rows are stratified by."""
         self._check_settings()
         restarts, fraction = self.n_restarts_optimizer, self.validation_fraction
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts)
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2 + restarts).tolist()
+        if isinstance(self.random_state, numbers.Integral):
+            seeds[1] = int(self.random_state)  # as --seed of the command line
         held = None
         if self.early_stopping:
             try:
@@ -89,7 +92,7 @@ class SVGPEstimator(BaseEstimator):
                 ) from None
             held, X, y = (X[others], y[others]), X[rows], y[rows]
             weights, weights_held = (None, None) if weights is None else (weights[rows], weights[others])
-        start, kind = self._start(X, y, weights, int(seeds[1]))
+        start, kind = self._start(X, y, weights, seeds[1])
         Xs, ys = self._units(start.scale, X, y)
         if self.early_stopping:
             held = *self._units(start.scale, *held), weights_held
@@ -97,8 +100,7 @@ class SVGPEstimator(BaseEstimator):
         for run, seed in enumerate(seeds[1:]):
             if run:
                 start = replace(start, model=scattered(start.model, np.random.default_rng(seed), start.fit.get("fixed", ())))
-            total = start.fit.get("steps") or -(-self.max_iter * len(X) // min(self.batch_size, len(X)))
-            with closing(Progress(total, quiet=not self.verbose)) as progress:
+            with closing(Progress(start.fit["steps"], quiet=not self.verbose)) as progress:
                 trained = train(start, Xs, ys, weights, kind, stopping, progress)
             if best is None or _merit(trained) > _merit(best):
                 best = trained
@@ -109,6 +111,7 @@ class SVGPEstimator(BaseEstimator):
         self.inducing_ = self.scale_.X_back(stacked(best.model.inducing))
         if trained.interrupted:  # all is set, so that the estimator can be used; a search over settings ends here
             raise KeyboardInterrupt
+        warn_of_nothing(best, Xs, ys, weights)
         return self
 
     def _check_settings(self):
@@ -185,12 +188,16 @@ class SVGPEstimator(BaseEstimator):
     def _going_on(self, X, y, weights, training, seed):
         """A start at ``model_``, in its units: covariance, inducing inputs, likelihood and posterior are those it has."""
         model = self.model_
-        solver = training["solver"] = recipes.solver_for(self.solver, model.likelihood, type(model.posterior), len(X))
+        kind = type(model.posterior)
+        solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X))
+        at_rows = solver == "lbfgs" and distinct.are_the_rows(model.inducing, self._standardised(X))
         if solver == "lbfgs":
-            training["at_rows"] = distinct.are_the_rows(model.inducing, self._standardised(X))
-            kind, noise = recipes.COLLAPSED[type(model.posterior)], model.likelihood.variance
-            model = kind(model.covariance, model.inducing, noise, mean=model.mean)
-        fit = recipes.training(likelihood=self.model_.likelihood, seed=seed, rows=len(X), **training)
+            model = recipes.COLLAPSED[kind](model.covariance, model.inducing, model.likelihood.variance, mean=model.mean)
+        settings = {name: training[name] for name in ("batch_size", "learning_rate", "jitter")}
+        fit = recipes.training(
+            solver, self.model_.likelihood, kind, steps=recipes.steps_of(solver, self.max_iter, len(X), self.batch_size),
+            natural_step_size=recipes.checked_natural_step(self.natural_step_size), seed=seed, at_rows=at_rows, **settings,
+        )  # fmt: skip
         return recipes.keeping_noise(recipes.Start(model, fit if weights is None else fit | {"weights": weights}, self.scale_), y)
 
     # --- predictions ---------------------------------------------------------------------------------------------------------

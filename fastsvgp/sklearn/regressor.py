@@ -20,10 +20,10 @@ class SVGPRegressor(RegressorMixin, SVGPEstimator):
     Parameters
     ----------
     covariance : str, Covariance or sklearn.gaussian_process.kernels.Kernel
-        "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances in the data. A record of
-        fastsvgp, or a kernel of scikit-learn (see ``from_kernel``), is where to start, in standardised units: those of X and y
-        divided by their standard deviations, unless ``normalize_X`` and ``normalize_y`` are False. What a kernel has "fixed"
-        stays as it is.
+        "rbf", "matern12", "matern32" or "matern52", of variance 1 at lengthscales of the distances in the data; with more than
+        1000 rows, and few inputs that matter, of their relevance too. A record of fastsvgp, or a kernel of scikit-learn (see
+        ``from_kernel``), is where to start, in standardised units: those of X and y divided by their standard deviations, unless
+        ``normalize_X`` and ``normalize_y`` are False. What a kernel has "fixed" stays as it is.
     likelihood : str or Likelihood
         "gaussian"; "student-t" or "laplace" for outliers; "poisson" for counts. A record is in standardised units.
     n_inducing : int, or pair of int

@@ -1,17 +1,31 @@
-"""How an estimator trains: ``fit`` from a start, with its own ways to stop, and what it tells."""
+"""How an estimator trains: the routine of all doors from a start, with its own ways to stop, and what it tells."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
-from .. import recipes
-from ..bounds.elbo import SVGP, elbo
+from .. import recipes, remedies, routine
+from ..bounds.elbo import elbo
 from ..bounds.predict import predict_log_density
-from ..optim.flat import free_paths
+from ..errors import warn
+from ..inducing import stacked
+from ..likelihoods import Gaussian
 from ..records import leaves, matches, replace_at
-from ..train import fit
+
+LOOKED_AT = 1000  # training rows, by which a model is compared with the trivial predictor
+FEW = 30  # rows, of which chance makes what it likes
+HARDLY = 0.01  # nats a row: by so little more than the trivial predictor's a log density is no better
+WORDS = {
+    "longer": "a larger max_iter",
+    "minibatches": "solver='natural'",
+    "all": "n_inducing={rows} (all rows)",
+    "exact": "solver='lbfgs' with n_inducing={rows} (all rows)",
+    "more": "n_inducing={more}",
+    "fewer": "fewer columns of X",
+    "covariance": "another covariance",
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,12 @@ class Trained:
     bound: float
     bounds: np.ndarray
     score: float | None
-    interrupted: bool
+    info: Any
+    settings: dict
+
+    @property
+    def interrupted(self):
+        return self.info.interrupted
 
 
 def train(start, X, y, weights, kind, stopping, show):
@@ -40,55 +59,48 @@ def train(start, X, y, weights, kind, stopping, show):
 
     ``show(step, value, info)`` is called after each step.
     """
-    jitter, held = start.fit.get("jitter"), stopping.held
-
-    def score(model):
-        model, amount = recipes.finished(model, X, y, jitter, weights=weights)
-        density = predict_log_density(model, *held[:2], jitter=amount)
-        return float(np.average(density.astype(np.float64), weights=held[2]))
-
-    if isinstance(start.model, SVGP):
-        validate = {} if held is None else {"validate": score, "patience": stopping.patience, "tolerance": stopping.tolerance}
-        model, info = fit(start.model, X, y, callback=show, **validate, **start.fit)
-        per_epoch = max(1.0, len(X) / start.fit["batch_size"])
-        best = info.scores[:, 1].max() if len(info.scores) else None
-        values, interrupted = info.values, info.interrupted
-    elif free_paths(start.model, start.fit.get("fixed", ())):
-        size = len(X) if weights is None else float(weights.sum())
-        watch = _Iterations(show, stopping, size, None if held is None else score)
-        model, info = fit(start.model, X, y, callback=watch, **start.fit)
-        model, best, per_epoch = model if watch.best is None else watch.best, watch.score, 1
-        values, interrupted = info.values, info.interrupted
-    else:  # a kernel of fixed numbers at all rows: nothing is left to learn
-        model, best, per_epoch, values, interrupted = start.model, None, 1, np.empty(0), False
-    model, jitter = recipes.finished(model, X, y, jitter, kind, weights)
+    model, info, best = routine.train(
+        start.model, X, y, start.fit, show, patience=stopping.patience, tolerance=stopping.tolerance, held=stopping.held
+    )
+    model, jitter = recipes.finished(model, X, y, start.fit.get("jitter"), kind, weights)
     bound = elbo(model, X, y, jitter=jitter, weights=weights)
-    return Trained(model, jitter, bound, _by_epoch(values, per_epoch), best, interrupted)
+    batch = start.fit.get("batch_size")
+    per_epoch = 1 if batch is None else max(1.0, len(X) / batch)
+    return Trained(model, jitter, bound, _by_epoch(info.values, per_epoch), best, info, start.fit)
 
 
-class _Iterations:
-    """A callback of L-BFGS that ends it: by held-out rows, else once ``patience`` iterations have gained less than the tolerance.
+def warn_of_nothing(trained, X, y, weights):
+    """Warn where a model says of its own training rows hardly more than their mean and spread, or frequencies, do."""
+    weights = np.ones(len(X)) if weights is None else weights
+    trivial = _trivial(y, weights, trained.model.likelihood)
+    if weights.sum() < FEW or not np.isfinite(trivial):
+        return
+    some = slice(None, None, -(-len(X) // LOOKED_AT))
+    density = predict_log_density(trained.model, X[some], y[some], jitter=trained.jitter)
+    if np.average(density.astype(np.float64), weights=weights[some]) > trivial + HARDLY:
+        return
+    collapsed, info = "batch_size" not in trained.settings, trained.info
+    solver = "lbfgs" if collapsed else "natural" if "natural_step_size" in trained.settings else "adam"
+    collapses = isinstance(trained.model.likelihood, Gaussian) and type(trained.model.posterior) in recipes.COLLAPSED
+    reason = "patience" if info.reason == "callback" and trained.score is not None else info.reason
+    ended, inducing = remedies.how_it_ended(solver, reason, info.values, len(X)), len(stacked(trained.model.inducing))
+    outcome = remedies.Outcome(solver, ended, collapses, *X.shape, inducing)
+    warn(f"the model is no better than the trivial predictor: {remedies.remedies(outcome, WORDS)}; or X says little about y")
 
-    The bound is exact, so its gain says when the training is done: ``tolerance`` nats a row. L-BFGS-B alone goes on far longer,
-    for nothing that predictions show.
-    """
 
-    def __init__(self, show, stopping, size, score):
-        self._show, self._stopping, self._score, self._enough = show, stopping, score, stopping.tolerance * size
-        self._values, self._waited, self.score, self.best = [], 0, None, None
-
-    def __call__(self, step, value, info):
-        self._show(step, value, info)
-        if self._score is None:
-            self._values = [*self._values[-self._stopping.patience :], value]
-            return len(self._values) > self._stopping.patience and value - self._values[0] < self._enough
-        score = self._score(info.model)
-        least = -math.inf if self.score is None else self.score + self._stopping.tolerance * max(1.0, abs(self.score))
-        if score > least:
-            self.score, self.best, self._waited = score, info.model, 0
-        else:
-            self._waited += 1
-        return self._waited >= self._stopping.patience
+def _trivial(y, weights, likelihood):
+    """The mean log density of the trivial predictor, which knows no input: infinite where targets are all equal."""
+    shares = weights / weights.sum()
+    if y.dtype.kind in "iu":
+        frequency = np.bincount(y, shares)
+        frequency = frequency[frequency > 0]
+        return float(np.sum(frequency * np.log(frequency))) if len(frequency) > 1 else np.inf
+    y = y.reshape(len(y), -1).astype(np.float64)
+    if likelihood.counts:
+        rate = shares @ y
+        return float(np.sum(shares @ (xlogy(y, rate) - rate - gammaln(y + 1)))) if np.ptp(y, axis=0).all() else np.inf
+    variance = shares @ np.square(y - shares @ y)
+    return float(-0.5 * np.sum(np.log(2 * np.pi * variance) + 1)) if (variance > 1e-12).all() else np.inf
 
 
 def _by_epoch(values, per_epoch):

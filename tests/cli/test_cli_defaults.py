@@ -10,7 +10,7 @@ from interruptions import after_step
 import fastsvgp as fs
 from fastsvgp.cli import main
 from fastsvgp.cli.defaults import choose
-from fastsvgp.cli.settled import GAIN, ITERATIONS, Settled
+from fastsvgp.routine import GAIN, PATIENCE, Settled
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_what_was_asked_for_is_trained(rows, capsys):
 
 def test_lbfgs_ends_when_the_bound_no_longer_rises():
     seen = []
-    settled = Settled(lambda *arguments: seen.append(arguments), rows=100)
+    settled = Settled(lambda *arguments: seen.append(arguments), size=100)
     values = [*range(-20, 0), *(-0.1 * GAIN * k for k in range(300, -1, -1)), *[0.0] * 20]
     ends = [settled(step, value, None) for step, value in enumerate(values, 1)]
     assert len(seen) == len(values) and seen[0] == (1, -20, None)
-    gains = np.subtract(values[ITERATIONS:], values[:-ITERATIONS])
-    np.testing.assert_array_equal(ends[ITERATIONS:], gains < 100 * GAIN)
-    assert not any(ends[:ITERATIONS]) and 0 < np.sum(ends) < len(ends) - ITERATIONS
+    gains = np.subtract(values[PATIENCE:], values[:-PATIENCE])
+    np.testing.assert_array_equal(ends[PATIENCE:], gains < 100 * GAIN)
+    assert not any(ends[:PATIENCE]) and 0 < np.sum(ends) < len(ends) - PATIENCE
 
 
 def test_a_constant_bound_needs_more_than_the_window_to_end():
-    settled = Settled(lambda *_: None, rows=1)
-    assert [settled(step, 1.0, None) for step in range(ITERATIONS + 2)] == [False] * ITERATIONS + [True] * 2
+    settled = Settled(lambda *_: None, size=1)
+    assert [settled(step, 1.0, None) for step in range(PATIENCE + 2)] == [False] * PATIENCE + [True] * 2
 
 
 def test_the_command_line_and_the_recipes_have_the_same_names():

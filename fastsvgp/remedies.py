@@ -1,0 +1,75 @@
+"""What to try after a training that found nothing, by how it ended and what it was of."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+ALL = 1500  # rows up to which all of them may be inducing inputs
+MANY = 10  # inputs, of which some may be noise
+LEAST = 1e-3  # nats a row: a gain of the bound over a tenth of a training that is worth more of it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended, and what it was of.
+
+    Attributes
+    ----------
+    solver : str
+        "lbfgs", "adam" or "natural".
+    ended : str
+        As ``how_it_ended`` says.
+    collapses : bool
+        Whether there is a collapsed bound: Gaussian noise, one layer.
+    rows, inputs : int
+    inducing : int or None
+        Of all sets; None where they are no rows.
+    """
+
+    solver: str
+    ended: str
+    collapses: bool
+    rows: int
+    inputs: int
+    inducing: int | None
+
+
+def how_it_ended(solver, reason, values, rows):
+    """ "converged", "level" (the bound of minibatches, or a score, no longer rises) or "short".
+
+    reason : of ``FitInfo``, "patience" where held-out rows ended the training; values : (steps,) array, the bound at each step
+    """
+    if reason == "interrupted" or (solver == "lbfgs" and reason == "steps"):
+        return "short"
+    if reason == "patience":
+        return "level"
+    if solver == "lbfgs":
+        return "converged"
+    tenth = len(values) // 10
+    if tenth < 2:
+        return "short"
+    before, last = values[-2 * tenth : -tenth], values[-tenth:]
+    noise = np.sqrt((np.var(before) + np.var(last)) / tenth)
+    return "short" if np.mean(last) - np.mean(before) > max(LEAST * rows, 2 * noise) else "level"
+
+
+def remedies(outcome, words):
+    """One line: why, and what to try.
+
+    words : dict
+        How a door says "longer", "minibatches", "all", "exact", "more", "fewer" and "covariance"; ``{rows}`` and ``{more}`` in
+        them are numbers of inducing inputs.
+    """
+    why = {
+        "short": "the training was short",
+        "level": "more steps gain nothing",
+        "converged": "L-BFGS has converged",
+    }[outcome.ended]
+    ways = ["longer"] if outcome.ended == "short" else ["minibatches"] if outcome.solver == "lbfgs" else []
+    if outcome.inducing is not None and outcome.inducing < outcome.rows:
+        exact = outcome.collapses and outcome.solver != "lbfgs"
+        ways.append("more" if outcome.rows > ALL else "exact" if exact else "all")
+    ways += ["fewer"] * (outcome.inputs >= MANY) + ["covariance"]
+    more = min(outcome.rows, 2 * (outcome.inducing or 0))
+    *first, last = (words[way].format(rows=outcome.rows, more=more) for way in ways)
+    return f"{why}; try {', '.join(first)}{' or ' if first else ''}{last}"
