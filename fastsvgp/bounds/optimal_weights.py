@@ -139,7 +139,7 @@ def optimal_diagonal(model, X, *, num_data=None, jitter=None) -> QSGP:
     num_data : float, optional
         How many data there are, where X is a part of them.
     jitter : float, optional
-        As in ``elbo``.
+        As in ``weight_bound``.
 
     Returns
     -------

@@ -20,7 +20,8 @@ Reverse, per output, with T = Gam Delta = R V:
     Lam_bar of the collapsed bound = beta (m (W e)' + (I - B^-1) Gam)  its second term is that of x with the other sign
     Lam_bar of both = beta m (W e)' + beta^2 R^-T (V W - beta S U)     B^-1 T = R^-T V,  B^-1 D B^-1 Gam = R^-T S U
     C = Lam_bar Lam' of both = m m' + beta^2 B^-1 D (I - beta B^-1 Lam W Lam') = m m' + beta^2 B^-1 D B^-1 = m m' + beta^2 G
-    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 Lam W Lam') = beta / 2 (tr S + tr G)     beta B^-1 Lam W Lam' = I - B^-1
+    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 Lam W Lam')
+             = beta / 2 (tr S + tr G)                                  by beta B^-1 Lam W Lam' = I - B^-1
     noise_bar of x = -beta^2 dx/dbeta = -beta^3 / 2 (tr S + tr G)
 
 Where N variance is large beside the noise, T and D are large and B^-1 is small, so all goes by U: beta U' U <= W. Delta is
@@ -39,7 +40,7 @@ from ..likelihoods.base import in_dtype, total, weighted
 from ..records import plus
 from .collapsed import SGPR, InPlace, checked, checked_with, forward, gradient
 
-RUN = 1024  # rows of K_ff at a time
+RUN = 256  # rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
 
 
 @verdicts.retried
@@ -107,8 +108,9 @@ def tighter_bound_and_grad(sgpr, X, Y, *, jitter=None, weights=None, max_rows=20
 
     Notes
     -----
-    3 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
-    (N, N). The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
+    4 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 256) arrays, never
+    (N, N). K_ff - Q_ff is formed entry by entry, so a small noise costs no more digits than it costs the collapsed bound.
+    The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
     No ``group``: each rank would need the inputs of all others, for K_ff is of every two data.
 
     Examples
