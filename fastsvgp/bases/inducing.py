@@ -15,7 +15,7 @@ PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in flo
 
 @record
 class InducingBasis(Basis):
-    """m functions k(., z_i) of weights N(0, S^-1), S = Kuu + jitter I: on its weights the prior of an SVGP with inducing inputs Z.
+    """m functions k(., z_i) of weights N(0, S^-1), S = Kuu + jitter I: on its weights the prior of an SVGP with inputs Z.
 
     Parameters
     ----------
