@@ -86,7 +86,7 @@ class Basis:
         """The diagonal of S (m,), or the number that all of it is."""
         raise NotImplementedError
 
-    def sampled_energy(self, i, j, need):
+    def sampled_energy(self, i, j, need, jitter):
         """``(quadratics, log_det, {field: cotangent})`` from samples; the sides i and j gain cotangents of -quadratics / 2.
 
         ``quadratics`` are that of the mean, and that of the covariance. These are of a diagonal S, and need no j: sum_i w S_ii
@@ -101,7 +101,7 @@ class Basis:
         of_mean, both = _sum(i.w * s * np.square(i.A[0])), _sum(i.w * s * sizes)
         return (of_mean, both - of_mean), _sum(i.w * np.log(s)), bars
 
-    def sampled_precision(self, i, j):
+    def sampled_precision(self, i, j, jitter):
         """``(S_ii, S_ij (w A)_j (1 + k, s), S_ji (w A)_i)`` of two sides; this, of a diagonal S, where i and j coincide."""
         s_i, s_j = self.precisions(i.functions), self.precisions(j.functions)
         to_i = s_i * counted(j.functions, j.w, i.functions) * i.A

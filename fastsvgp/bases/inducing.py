@@ -8,13 +8,14 @@ from ..inducing import naming_repeated
 from ..records import leaf, record, total
 from ..typed import Array, Record
 from .base import Basis, Energy, below
+from .samples import counted
 
 PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
 
 
 @record
 class InducingBasis(Basis):
-    """m functions k(., z_i) of weights N(0, Kuu^-1): on its weights this is the prior of an SVGP with inducing inputs Z.
+    """m functions k(., z_i) of weights N(0, S^-1), S = Kuu + jitter I: on its weights the prior of an SVGP with inputs Z.
 
     Parameters
     ----------
@@ -23,6 +24,8 @@ class InducingBasis(Basis):
 
     Notes
     -----
+    Every bound and closed form takes the same ``jitter``, by default 1e-6 in float64 and 1e-4 in float32. The features are
+    covariances without it, so predictions and samples of f, which need no S, have none.
     Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
 
     Examples
@@ -118,16 +121,27 @@ class InducingBasis(Basis):
         covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(kernels.symmetrise(K_bar), K, self.inducing, None, asked)
         return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
 
-    def sampled_energy(self, i, j, need):
-        """sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2; log|S|, which no sample tells, counts 0, and fields have no bars."""
-        own, to_i, to_j = self.sampled_precision(i, j)
-        i.A_bar -= 0.5 * i.w * to_i
+    def sampled_energy(self, i, j, need, jitter):
+        """sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2, with S = K + jitter I; log|S|, which no
+        sample tells, counts 0, and fields have no bars. The jitter's coincidences are summed exactly, as in a diagonal S.
+        """
+        own, to_i, to_j = self.sampled_covariance(i, j)
+        own = own + jitter
+        i.A_bar -= i.w * (0.5 * to_i + jitter * i.A)
         j.A_bar -= 0.5 * j.w * to_j
         i.squares_bar -= 0.5 * i.w * own
-        products = to_j * j.weighted
-        return (_sum(products[0]), _sum(products[1:]) + _sum(i.w * own * np.square(i.d))), 0.0, {}
+        products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
+        of_mean, of_columns = _sum(products[0]) + _sum(of_jitter[0]), _sum(products[1:]) + _sum(of_jitter[1:])
+        return (of_mean, of_columns + _sum(i.w * own * np.square(i.d))), 0.0, {}
 
-    def sampled_precision(self, i, j):
+    def sampled_precision(self, i, j, jitter):
+        own, to_i, to_j = self.sampled_covariance(i, j)
+        to_i += jitter * counted(j.functions, j.w, i.functions) * i.A
+        to_j += jitter * counted(i.functions, i.w, j.functions) * j.A
+        return own + jitter, to_i, to_j
+
+    def sampled_covariance(self, i, j):
+        """``sampled_precision`` of S without its jitter."""
         to_i, _ = self.products(self.inducing[i.units], j.weighted, None, j.units)
         to_j, _ = self.products(self.inducing[j.units], i.weighted, None, i.units)
         return self.covariance.kff(self.inducing[i.units]), to_i, to_j

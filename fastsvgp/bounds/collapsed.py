@@ -267,23 +267,24 @@ def forward(sgpr, X, Y, jitter, weights=None, share=None):
     return s
 
 
-class More(NamedTuple):
-    """What a bound adds to the gradient of the collapsed one, for all outputs together: parts of the cotangents.
+class InPlace(NamedTuple):
+    """What a bound has in the place of terms of the collapsed one's gradient, for all outputs together.
 
-    of_Lam, of_T, T : Lam_bar is (of_Lam Lam + of_T T) diag(w), for (M, M) matrices and T (M, N); C : Lam_bar Lam', of which the
-    lower triangle is read; noise, covariance : of the noise variance, and of the covariance where it is met beside the blocks
+    Lam_bar : (M, N), in the place of P beta (I - B^-1) Lam W; C : (M, M), of which the lower triangle is read, in the place of
+    P (B - 2 I + B^-1); noise, covariance : added, of the noise variance, and of the covariance where it is met beside the blocks
     """
 
-    of_Lam: Any
-    of_T: Any
-    T: Any
+    Lam_bar: Any
     C: Any
     noise: Any
     covariance: Any
 
 
-def gradient(s, sgpr, X, wrt, more=None, share=None):
-    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; with a ``share`` that of some rows."""
+def gradient(s, sgpr, X, wrt, others=None, share=None):
+    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; with a ``share`` that of some rows.
+
+    ``others`` : InPlace, of another bound with the same mean of q(u)
+    """
     part = ranks.kl_part(share)  # of what all rows have together
     P, N = s.y.shape
     M = s.L.shape[0]
@@ -297,37 +298,37 @@ def gradient(s, sgpr, X, wrt, more=None, share=None):
     squares = total(np.square(e, dtype=float), s.weights) + part * P * s.t
     e = weighted(e, s.weights)
     with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
-        noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (0 if more is None else more.noise)
+        noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (0 if others is None else others.noise)
     covariance_bar = inducing_bar = mean_bar = None
     roots = {name.partition(".")[0] for name in wrt}
     need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
     if need:
         # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
-        C, s.B = s.B, None
-        C += B_inverse
-        add_to_diagonals(C, -2)
-        C *= part * P
-        if more is not None:
-            C += more.C
+        if others is None:
+            C, s.B = s.B, None
+            C += B_inverse
+            add_to_diagonals(C, -2)
+            C *= part * P
+        else:
+            C = others.C
         Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
         for weight in w.T:
             kernels.add_outer(Kuu_bar, real(-0.5 * part) * weight, weight)
-        add_to_diagonals(B_inverse, -1)
-        B_inverse *= -P * real_beta  # P beta (I - B^-1)
-        if more is not None:
-            B_inverse += more.of_Lam
-        F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
-        Kuf_bar = kernels.matmul(F, s.Lam)
-        s.Lam = F = None
-        if more is not None:
-            Kuf_bar += kernels.matmul(kernels.solve_triangular(s.L, more.of_T, transpose=True), more.T)
-        if s.weights is not None:
-            Kuf_bar *= s.weights
+        if others is None:
+            add_to_diagonals(B_inverse, -1)
+            B_inverse *= -P * real_beta  # P beta (I - B^-1)
+            F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
+            Kuf_bar = kernels.matmul(F, s.Lam)
+            s.Lam = F = None
+            if s.weights is not None:
+                Kuf_bar *= s.weights
+        else:
+            Kuf_bar = kernels.solve_triangular(s.L, others.Lam_bar, transpose=True, overwrite_b=True)
         for weight, residual in zip(w.T, e, strict=True):
             kernels.add_outer(Kuf_bar, real_beta * weight, residual)
         bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * beta * P, s.y), s.weights))
         covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
-        covariance_bar = plus(covariance_bar, None if more is None else more.covariance)
+        covariance_bar = plus(covariance_bar, None if others is None else others.covariance)
     if sgpr.mean is not None and "mean" in roots:
         mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
     noise_bar = in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None

@@ -150,7 +150,7 @@ def optimal_diagonal(model: RecordT, X: ArrayLike, *, num_data: float | None = N
     num_data : float, optional
         How many data there are, where X is a part of them.
     jitter : float, optional
-        As in ``elbo``.
+        As in ``weight_bound``.
 
     Returns
     -------

@@ -85,11 +85,11 @@ class DrawnColumns:
         j.pull(np.zeros_like(p_bar), 2 * var_bar * np.square(u) * j.X, var_bar)
         return scale * ell, tree_map(lambda bar: bar * scale, likelihood_bar), (i.p, var)
 
-    def prior(self, basis, i, j, need):
+    def prior(self, basis, i, j, need, jitter):
         """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C)``;
         the sides get theirs of the rest.
         """
-        own, to_i, to_j = basis.sampled_precision(i, j)
+        own, to_i, to_j = basis.sampled_precision(i, j, jitter)
         rows = np.concatenate([np.ones(1, self.times.dtype), self.times[: len(self.dense)]])[:, None]
         each, squares = rows * i.weighted * to_i, i.w_rest * np.square(i.d)
         products = each.sum(axis=0)

@@ -12,8 +12,8 @@ are on average the mean, the dense part phi C_d, and the variance of the diagona
                Q = sum_i w S_ii (|A_i|^2 + d_i^2) for a diagonal S, and sum_ij (w A)_i S_ij (w A)_j + sum_i w S_ii d_i^2 else:
 
 products of what i and j see are products of means. These are the estimators of Theorems 1 and 2 of Evans and Nair 2018 with two
-sums done exactly that cost nothing: over coincidences of i and j in a diagonal S, and over the columns of C. A sample that has
-columns gets theirs, of ``paper_estimators``.
+sums done exactly that cost nothing: over coincidences of i and j in a diagonal S, the jitter of a dense one included, and over
+the columns of C. A sample that has columns gets theirs, of ``paper_estimators``.
 
 *Other likelihoods*, log-concave ones, have a lower bound of that form. H(mean, sd) = E log p(y | mean + sd z), z ~ N(0, 1), is
 jointly concave, and falls with |sd|. So where the mean of (mean^, sd^) is (mean, at least sd), that of H(mean^, sd^) is at most
@@ -78,6 +78,7 @@ def sampled_bound_and_grad(
     sample: BasisSample,
     *,
     num_data: float | None = None,
+    jitter: float | None = None,
     wrt: Names | None = None,
     control: Record | None = None,
     tangent: ArrayLike | None = None,
@@ -96,6 +97,8 @@ def sampled_bound_and_grad(
         Gaussian ones have the bound of its Theorem 3, corrected: unbiased, or below, as these, and further from the truth.
     num_data : float, optional
         Size of the whole data set; default n.
+    jitter : float, optional
+        As in ``weight_bound``: an ``InducingBasis`` has S = K_zz + jitter I in all bounds.
     wrt : sequence of str, optional
         Dotted names of fields to differentiate, as in ``elbo_and_grad``; default all.
     control : KrigedControl or PairedControl, optional
@@ -157,12 +160,12 @@ def sampled_bound_and_grad(
             "`wrt` (weight_bound_and_grad has it)"
         )
     control = control if control is None else checked_control(control, model, X, dtype)
-    parts = checked_sample(model, sample, units, dtype, control, tangent)
-    value, bars, info = estimated(model, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control)
+    parts, jitter = checked_sample(model, sample, units, dtype, control, tangent), check.jitter_amount(jitter, dtype)
+    value, bars, info = estimated(model, X, Y, parts, check.data_scale(num_data, len(X)), wrt, tangent, control, jitter)
     return check.result(value, model), restricted(QSGP(*bars), wrt), info
 
 
-def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
+def estimated(model, X, Y, parts, scale, wrt, tangent, control=None, jitter=0.0):
     """``(value, (basis_bar, posterior_bar, likelihood_bar), SampledInfo)`` of the parts of a sample; all of it checked."""
     basis, likelihood, gaussian = model.basis, model.likelihood, isinstance(model.likelihood, Gaussian)
     i, j, drawn = _sides(model, gaussian, *parts)
@@ -176,7 +179,7 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
         i.see(*seen)
     if drawn is not None:
         data, likelihood_bar, (mean, var) = drawn.data_term(likelihood, Y, i, j, scale)
-        prior, prior_bars, log_bars = drawn.prior(basis, i, j, wrt)
+        prior, prior_bars, log_bars = drawn.prior(basis, i, j, wrt, jitter)
     else:
         if gaussian:
             data, likelihood_bar = _gaussian(likelihood, Y, i, j, scale, control)
@@ -184,7 +187,7 @@ def estimated(model, X, Y, parts, scale, wrt, tangent, control=None):
             data, likelihood_bar = kriged_tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X), *seen[1:])
         else:
             data, likelihood_bar = _tangent(likelihood, Y, i, j, scale, _guesses(tangent, model, X))
-        prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control)
+        prior, prior_bars, log_bars = _prior(basis, model.posterior, i, j, wrt, control, jitter)
         mean, var = i.moments(j)
     terms = data + prior if gaussian else _vector(Y, data, 0.5 * prior.sum())
     value = -0.5 * terms.sum() if gaussian else terms[0] - terms[1]
@@ -285,11 +288,11 @@ def _tangent(likelihood, Y, i, j, scale, t):
     return ell, likelihood_bar
 
 
-def _prior(basis, q, i, j, wrt, control):
+def _prior(basis, q, i, j, wrt, control, jitter):
     """``(what the prior says of L_mu, L_Sigma, L_const; {field of the basis: cotangent of -KL}; cotangents of log det C in the
     dense columns)``; the sides get theirs of the rest.
     """
-    quadratics, log_det, bars = basis.sampled_energy(i, j, wrt)
+    quadratics, log_det, bars = basis.sampled_energy(i, j, wrt, jitter)
     if control is not None and basis.dense_precision:
         quadratics = _vector(i.p, *quadratics) - _of_rows(control.of_prior(i, j))
     logs = np.log(q.columns.diagonal(), dtype=np.float64).sum()

@@ -146,9 +146,9 @@ class _FeaturesWithDenseS(_Features):
     """The same with an S (m, m)."""
 
     dense_precision = True
-    sampled_energy = InducingBasis.sampled_energy
+    sampled_energy, sampled_precision = InducingBasis.sampled_energy, InducingBasis.sampled_precision
 
-    def sampled_precision(self, i, j):
+    def sampled_covariance(self, i, j):
         S_ij = self.precision[np.ix_(i.functions, j.functions)]
         check.finite("precision", S_ij)
         to_i, to_j = kernels.matmul(j.weighted, S_ij, transpose_b=True), kernels.matmul(i.weighted, S_ij)

@@ -1,41 +1,47 @@
 """A tighter bound than the collapsed one, for those who can afford all of K_ff: Shi et al. 2020, equations 14 and 15.
 
-What u leaves over of f has the covariance K_ff - Q_ff. The collapsed bound pays tr(K_ff - Q_ff) / (2 noise) for it, this one
-tr((Q_ff + noise I)^-1 (K_ff - Q_ff)) / 2, which is never more. Names as in ``collapsed``, and E = Lam Lam', T = Lam K_ff,
-H = T Lam', D = H - E^2 = Lam (K_ff - Q_ff) Lam'. With (Q_ff + noise I)^-1 = beta (I - beta Lam' B^-1 Lam),
+What u leaves over of f has the covariance Delta = K_ff - Q_ff. The collapsed bound pays tr(Delta) / (2 noise) for it, this one
+tr((Q_ff + noise I)^-1 Delta) / 2, which is never more. Names as in ``collapsed``: Q_ff = Lam' Lam, B = I + beta Lam W Lam' = R R'
+with W = diag(w) the weights of the data, or I. Besides
 
-    bound = the collapsed one + x,    x = beta^2 / 2 tr(B^-1 D)
+    Gam = Lam W,    U = R^-1 Gam,    V = U Delta,    S = V U' = U Delta U',    G = R^-T S R^-1
 
-Reverse, per output:
+Weights are rows repeated: y of them all is F y with F' F = W, and F' (F Q_ff F' + noise I)^-1 F = beta (W - beta U' U). So
 
-    Kff_bar = beta^2 / 2 U' U,    U = R^-1 Lam                              x = beta^2 / 2 tr(Lam' B^-1 Lam K_ff) - ...
-    Lam_bar = beta^2 B^-1 T                                                 by H = Lam K_ff Lam'
-            - beta^2 (B^-1 E + E B^-1) Lam                                  by tr(B^-1 E^2), d E = d Lam Lam' + Lam d Lam'
-            - beta^3 B^-1 D B^-1 Lam                                        by B = I + beta E
-    C       = Lam_bar Lam' = beta^2 (B^-1 H - (B^-1 E + E B^-1) E) - beta^3 B^-1 D B^-1 E      (whitening lemma)
-    noise_bar = -beta^2 dx/dbeta,    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 E)
+    bound = the collapsed one + x,    x = beta^2 / 2 tr(U Delta U') = beta^2 / 2 tr(B^-1 D),    D = Gam Delta Gam' = R S R'.
 
-Weights w are rows repeated: y of them all is R y, with R' R = W = diag(w), and
+Reverse, per output, with T = Gam Delta = R V:
 
-    R' (R Q_ff R' + noise I)^-1 R = beta (W - beta Gam' B^-1 Gam),    Gam = Lam W,    B = I + beta Lam W Lam'.
+    Kff_bar = Delta_bar = beta^2 / 2 Gam' B^-1 Gam = beta^2 / 2 U' U
+    Lam_bar of x = beta^2 B^-1 T W                                     by each Gam = Lam W of D, which is symmetric
+                 - beta (I - B^-1) Gam                                 by d Delta = -(d Lam' Lam + Lam' d Lam): -2 Lam Delta_bar,
+                                                                       where Lam Gam' = (B - I) / beta
+                 - beta^3 B^-1 D B^-1 Gam                              by d B = beta (d Lam Gam' + Gam d Lam')
+    Lam_bar of the collapsed bound = beta (m (W e)' + (I - B^-1) Gam)  its second term is that of x with the other sign
+    Lam_bar of both = beta m (W e)' + beta^2 R^-T (V W - beta S U)     B^-1 T = R^-T V,  B^-1 D B^-1 Gam = R^-T S U
+    C = Lam_bar Lam' of both = m m' + beta^2 B^-1 D (I - beta B^-1 Lam W Lam') = m m' + beta^2 B^-1 D B^-1 = m m' + beta^2 G
+    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 Lam W Lam')
+             = beta / 2 (tr S + tr G)                                  by beta B^-1 Lam W Lam' = I - B^-1
+    noise_bar of x = -beta^2 dx/dbeta = -beta^3 / 2 (tr S + tr G)
 
-So E = Lam W Lam', T = Gam K_ff, H = T Gam' and U = R^-1 Gam in the place of the above, and Lam_bar has a factor W on its right,
-which d E = d Lam Gam' + Gam d Lam' and d Gam = d Lam W both give. x and its other derivatives keep their form.
+Where N variance is large beside the noise, T and D are large and B^-1 is small, so all goes by U: beta U' U <= W. Delta is
+subtracted entry by entry, so it is right to the rounding of one variance. S and G are positive semi-definite, and no matrix is
+the difference of two large ones.
 
-Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows R, and columns from the
-beginning of R on, of which those beyond R count twice.
+Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows I, and columns J from the
+beginning of I on, of which those beyond I count twice.
 """
 
 import numpy as np
 
 from .. import check, kernels, models
 from ..kernels import verdicts
-from ..likelihoods.base import in_dtype, weighted
+from ..likelihoods.base import in_dtype, total, weighted
 from ..records import plus
 from ..typed import ArrayLike, Names, Record, RecordT
-from .collapsed import SGPR, More, checked, checked_with, forward, gradient
+from .collapsed import SGPR, InPlace, checked, checked_with, forward, gradient
 
-RUN = 1024  # rows of K_ff at a time
+RUN = 256  # rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
 
 
 @verdicts.retried
@@ -72,7 +78,7 @@ def tighter_bound(
     """
     sgpr, X, Y, jitter, weights = _checked("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
     s = forward(sgpr, X, Y, jitter, weights)
-    value, _ = _tighter(s, sgpr, X, ())
+    value, _ = _tighter(s, sgpr.covariance, X)
     return check.result(value, sgpr)
 
 
@@ -120,8 +126,9 @@ def tighter_bound_and_grad(
 
     Notes
     -----
-    3 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 1024) arrays, never
-    (N, N). The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
+    4 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 256) arrays, never
+    (N, N). K_ff - Q_ff is formed entry by entry, so a small noise costs no more digits than it costs the collapsed bound.
+    The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
     No ``group``: each rank would need the inputs of all others, for K_ff is of every two data.
 
     Examples
@@ -133,49 +140,47 @@ def tighter_bound_and_grad(
     sgpr, X, Y, jitter, weights = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows)
     wrt = check.names(wrt, sgpr)
     s = forward(sgpr, X, Y, jitter, weights)
-    value, more = _tighter(s, sgpr, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance"))
-    grad = gradient(s, sgpr, X, wrt, more)
+    value, others = _tighter(s, sgpr.covariance, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance"))
+    grad = gradient(s, sgpr, X, wrt, others)
     return check.result(value, sgpr), grad
 
 
-def _tighter(s, sgpr, X, need):
-    """The value, and what ``gradient`` of the collapsed bound takes beside; ``need`` holds names of the covariance."""
-    beta, real_beta, P, M = s.beta, in_dtype(s.beta, s.y.dtype), len(s.y), len(s.L)
-    E = s.B / real_beta
-    E.reshape(-1)[:: M + 1] -= 1 / real_beta
-    Gam = weighted(s.Lam, s.weights)
-    U = kernels.solve_triangular(s.R, Gam) if need else None
-    T, covariance_bar = _through_Kff(sgpr.covariance, X, Gam, U, 0.5 * P * real_beta * real_beta, need)
-    H = kernels.matmul(T, Gam, transpose_b=True)
-    D = H - kernels.matmul(E, E)
-    B_inverse = kernels.cholesky_inverse(s.R)
-    BD, BE = kernels.matmul(B_inverse, D), kernels.matmul(B_inverse, E)
-    trace, other = np.trace(BD, dtype=float), np.sum(BD * BE.T, dtype=float)
-    c = P * real_beta * real_beta
-    inner = BE + BE.T + real_beta * kernels.matmul(BD, B_inverse)
-    return s.value + 0.5 * P * beta * beta * trace, More(
-        of_Lam=-c * inner,
-        of_T=c * B_inverse,
-        T=T,
-        C=c * (kernels.matmul(B_inverse, H) - kernels.matmul(inner, E)),
-        noise=-P * beta**3 * (trace - 0.5 * beta * other),
-        covariance=covariance_bar,
-    )
+def _tighter(s, covariance, X, need=None):
+    """``(value, InPlace)``; ``need`` holds names of the covariance, and without it there is no gradient."""
+    real_beta, P = in_dtype(s.beta, s.y.dtype), len(s.y)
+    scale = P * real_beta * real_beta
+    U = kernels.solve_triangular(s.R, weighted(s.Lam, s.weights))
+    x, V, covariance_bar = _through_Kff(covariance, X, s.Lam, U, 0.5 * scale, need)
+    if need is None:
+        return s.value + x, None
+    S = kernels.matmul(V, U, transpose_b=True)
+    G = kernels.solve_triangular(s.R, S, transpose=True)
+    G = kernels.solve_triangular(s.R, np.ascontiguousarray(G.T, like=G), transpose=True, overwrite_b=True)
+    noise_bar = -0.5 * P * s.beta**3 * (np.trace(S, dtype=float) + np.trace(G, dtype=float))
+    Lam_bar = weighted(V, s.weights)
+    Lam_bar -= kernels.matmul(real_beta * S, U)
+    Lam_bar *= scale
+    Lam_bar = kernels.solve_triangular(s.R, Lam_bar, transpose=True, overwrite_b=True)
+    return s.value + x, InPlace(Lam_bar, scale * G, noise_bar, covariance_bar)
 
 
-def _through_Kff(covariance, X, Gam, U, scale, need):
-    """``(Gam K_ff, cotangents of the covariance for Kff_bar = scale U' U)``."""
-    T, covariance_bar = np.zeros_like(Gam), None
+def _through_Kff(covariance, X, Lam, U, scale, need):
+    """``(x, V, cotangents of the covariance)`` for Kff_bar = scale U' U; V as well only if ``need`` is not None."""
+    x, V, covariance_bar = 0.0, None if need is None else np.zeros_like(U), None
     for start in range(0, len(X), RUN):
-        R, C = slice(start, start + RUN), slice(start, None)
-        K, beyond = covariance.Kff(X[R], X[C]), slice(start + RUN, None)
-        T[:, R] += kernels.matmul(Gam[:, C], K, transpose_b=True)
-        T[:, beyond] += kernels.matmul(Gam[:, R], np.ascontiguousarray(K[:, RUN:], like=K))
+        I, J, beyond = slice(start, start + RUN), slice(start, None), slice(start + RUN, None)  # noqa: E741
+        K, Q = covariance.Kff(X[I], X[J]), kernels.matmul(Lam[:, I], Lam[:, J], transpose_a=True)
+        Delta = np.subtract(K, Q, out=Q)
+        K_bar = kernels.matmul(scale * U[:, I], U[:, J], transpose_a=True)
+        K_bar[:, RUN:] *= 2
+        if need is not None:
+            V[:, I] += kernels.matmul(U[:, J], Delta, transpose_b=True)
+            V[:, beyond] += kernels.matmul(U[:, I], np.ascontiguousarray(Delta[:, RUN:], like=Delta))
         if need:
-            K_bar = kernels.matmul(scale * U[:, R], U[:, C], transpose_a=True)
-            K_bar[:, RUN:] *= 2
-            covariance_bar = plus(covariance.Kff_vjp(K_bar, K, X[R], X[C], need)[0], covariance_bar)
-    return T, covariance_bar
+            covariance_bar = plus(covariance.Kff_vjp(K_bar, K, X[I], X[J], need)[0], covariance_bar)
+        Delta *= K_bar
+        x += total(Delta)
+    return x, V, covariance_bar
 
 
 def _checked(name, sgpr, X, Y, jitter, weights, max_rows):

@@ -117,9 +117,9 @@ def fit(
         with few dense columns its bound is no guide to them: ``fixed=()`` learns them all the same, but for an
         ``InducingBasis``, whose log|S| no sample tells.
     jitter : float, optional
-        As in ``elbo``. A step whose factorisation fails is tried again with ten times as much, at most three times, each logged
-        as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``. The next step starts from ``jitter``
-        again.
+        As in ``elbo``, for a QSGP as in ``weight_bound``. A step whose factorisation fails is tried again with ten times as
+        much, at most three times, each logged as a warning (``logging.getLogger("fastsvgp")``) and counted in ``info.retries``.
+        The next step starts from ``jitter`` again.
     rng : None, int or numpy.random.Generator
         Seed of the shuffling, of likelihoods that sample, and of the draws of hidden layers.
     callback : function ``(step, value, info)``, optional

@@ -82,7 +82,7 @@ class SampledSteps(Steps):
             tangent = np.sqrt(np.where(seen > 0, seen, prior))
         try:
             value, grad, info = sampled_bound_and_grad(
-                model, X, Y, sample, num_data=num_data, wrt=paths, control=control, tangent=tangent
+                model, X, Y, sample, num_data=num_data, jitter=self._jitter, wrt=paths, control=control, tangent=tangent
             )
         except BadEntry as error:
             self._batches.locate(error, step)

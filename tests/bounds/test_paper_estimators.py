@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_sampled import (
     FIRST,
+    JITTER,
     SECOND,
     UNITS,
     as_dense,
@@ -59,7 +60,7 @@ def lists(basis, sample):
     yield sample.columns, sample.weight_columns
 
 
-def by_the_paper(model, X, Y, sample, num_data):
+def by_the_paper(model, X, Y, sample, num_data, jitter=JITTER):
     """Its formulas, term by term: L_mu, L_Sigma and L_const of Theorems 1, 2, Proposition 2; and Theorem 3's data term."""
     (i, w), (j, v), (r, u) = lists(model.basis, sample)
     phi, C, mu, m = model.basis.features(X), dense(model.posterior), model.posterior.mean, len(model.posterior.mean)
@@ -67,7 +68,7 @@ def by_the_paper(model, X, Y, sample, num_data):
     if isinstance(model.basis, fs.RelevanceBasis):
         S = np.diag(model.basis.precision)
     elif isinstance(model.basis, fs.InducingBasis):
-        S = model.basis.covariance.matrix(model.basis.inducing)
+        S = model.basis.covariance.matrix(model.basis.inducing) + jitter * np.eye(m)
     scale, diagonal = num_data / len(Y), not model.basis.dense_precision
     block = S[np.ix_(j, i)]
     prior = (v * mu[j]) @ block @ (w * mu[i]) - m
@@ -102,6 +103,16 @@ def test_values_are_those_of_the_papers_formulas(rng, name, k, likelihood):
     np.testing.assert_allclose(both, value, rtol=1e-12)
 
 
+@each_likelihood
+@pytest.mark.parametrize("jitter", [0.0, 0.5])
+def test_jitter_of_a_dense_precision(rng, jitter, likelihood):
+    """Seen where i and j coincide, in the formulas and in the gradient."""
+    model, X, Y = problem(rng, "inducing", 2, likelihood)
+    value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, AWKWARD, num_data=20, wrt=fields(model), jitter=jitter)
+    np.testing.assert_allclose(value, by_the_paper(model, X, Y, AWKWARD, 20, jitter), rtol=1e-10)
+    assert_gradient_at(AWKWARD, model, X, Y, grad, rng, jitter=jitter)
+
+
 @pytest.mark.parametrize("scheme", ["with", "without", "stratified"])
 @pytest.mark.parametrize("k", [0, 2])
 @pytest.mark.parametrize("name", BASES)
@@ -132,7 +143,7 @@ def test_gradients_are_those_of_the_value(rng, name, k, likelihood):
 @pytest.mark.parametrize("name", BASES)
 def test_theorem_3_bounds_from_below(rng, name, k, scheme, likelihood):
     model, X, Y = problem(rng, name, k, likelihood)
-    exact = fs.weight_bound(model, X, Y, num_data=20, jitter=0.0) - log_det(model)
+    exact = fs.weight_bound(model, X, Y, num_data=20) - log_det(model)
     samples = every_triple(scheme, len(model.posterior.mean))
     assert np.mean([fs.sampled_bound_and_grad(model, X, Y, s, num_data=20, wrt=())[0] for s in samples]) < exact
 
@@ -144,7 +155,7 @@ def test_everything_once_is_the_exact_bound(rng, name, k, likelihood):
     model, X, Y = problem(rng, name, k, likelihood)
     wrt = fields(model)
     value, grad, _ = fs.sampled_bound_and_grad(model, X, Y, everything(model), num_data=20, wrt=wrt)
-    exact, whole = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
+    exact, whole = fs.weight_bound_and_grad(model, X, Y, num_data=20, wrt=wrt)
     np.testing.assert_allclose(value, exact - log_det(model), rtol=1e-9)
     pairs = zip(fs.leaves(as_dense(grad, model)), fs.leaves(whole), strict=True)
     for (path, _, ours), (_, _, truth) in pairs:

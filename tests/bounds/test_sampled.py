@@ -12,6 +12,7 @@ from fastsvgp import kernels
 from fastsvgp.bases.samples import num_units
 
 UNITS = 3
+JITTER = 1e-6  # the default of float64
 FIRST, SECOND = np.array([0, 1]), np.array([2, 0])
 
 
@@ -54,15 +55,17 @@ def fields(model):
     return ("posterior", "likelihood") if isinstance(model.basis, fs.InducingBasis) and model.basis.dense_precision else None
 
 
-def log_det(model):
+def log_det(model, jitter=JITTER):
     """Half of log|S|, which a dense S leaves out."""
-    return 0.5 * np.linalg.slogdet(model.basis.covariance.matrix(model.basis.inducing))[1] if model.basis.dense_precision else 0.0
+    if not model.basis.dense_precision:
+        return 0.0
+    return 0.5 * np.linalg.slogdet(model.basis.precision_times(np.eye(len(model.posterior.mean)), jitter))[1]
 
 
-def assert_unbiased(found, model, X, Y, wrt):
+def assert_unbiased(found, model, X, Y, wrt, jitter=JITTER):
     """Value and all gradients of equally likely samples, against those of the exact bound."""
-    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=0.0, wrt=wrt)
-    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model), rtol=1e-9)
+    value, grad = fs.weight_bound_and_grad(model, X, Y, num_data=20, jitter=jitter, wrt=wrt)
+    np.testing.assert_allclose(np.mean([v for v, _, _ in found]), value - log_det(model, jitter), rtol=1e-9)
     dense_ones = [[a for _, _, a in fs.leaves(as_dense(g, model)) if a is not None] for _, g, _ in found]
     expected = [(path, a) for path, _, a in fs.leaves(grad) if a is not None]
     for (path, truth), *ours in zip(expected, *dense_ones, strict=True):
@@ -97,7 +100,7 @@ def test_gaussian_value_and_gradients_are_unbiased(rng, name, k, scheme):
     np.testing.assert_allclose(np.mean([info.var for *_, info in found], axis=0), ((phi @ C) ** 2).sum(1), atol=1e-10)
     for v, _, info in found:
         np.testing.assert_allclose(-0.5 * sum(info.terms), v, rtol=1e-12)
-    mu, S, c = model.posterior.mean, model.basis.precision_times(np.eye(len(C)), 0.0), 20 / len(X) / 0.2
+    mu, S, c = model.posterior.mean, model.basis.precision_times(np.eye(len(C)), JITTER), 20 / len(X) / 0.2
     of_mean = c * np.sum((phi @ mu) ** 2 - 2 * Y * (phi @ mu)) + mu @ S @ mu
     of_rest = c * np.sum((phi @ C) ** 2) + np.sum(C * (S @ C)) - 2 * np.log(C.diagonal()).sum()
     log_S = 0.0 if model.basis.dense_precision else np.linalg.slogdet(S)[1]
@@ -238,7 +241,7 @@ def test_other_likelihoods_are_bounded_from_below(rng, name, k, scheme, likeliho
     if isinstance(likelihood, fs.Gaussian):
         return
     model, X, Y = problem(rng, name, k, likelihood)
-    exact = fs.weight_bound(model, X, Y, num_data=20, jitter=0.0) - log_det(model)
+    exact = fs.weight_bound(model, X, Y, num_data=20) - log_det(model)
     phi, C = model.basis.features(X), dense(model.posterior)
     sd = np.sqrt(((phi @ C) ** 2).sum(1))
     for tangent in (None, sd, 0.3, 3 * sd):
@@ -259,7 +262,44 @@ def test_everything_is_the_exact_bound(rng, name):
     model, X, Y = problem(rng, name, 2, fs.Gaussian(variance=0.2))
     everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
     value, _, _ = fs.sampled_bound_and_grad(model, X, Y, everything, wrt=())
-    np.testing.assert_allclose(value, fs.weight_bound(model, X, Y, jitter=0.0) - log_det(model), rtol=1e-10)
+    np.testing.assert_allclose(value, fs.weight_bound(model, X, Y) - log_det(model), rtol=1e-10)
+
+
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("jitter", [0.0, 1e-2, 0.5])
+def test_one_jitter_for_the_sampled_bound_and_the_whole_one(rng, jitter, k, control):
+    """Of S = K_zz + jitter I: over all samples on average, at all functions exactly, and in the gradient at one sample."""
+    model, X, Y = problem(rng, "inducing", k, fs.Gaussian(variance=0.2))
+    wrt, control = fields(model), fs.kriged_control(model, X[:4]) if control else None
+    options = {"num_data": 20, "jitter": jitter, "control": control}
+    for scheme in ("with", "stratified"):
+        found = [fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options) for sample in pairs(scheme)]
+        assert_unbiased(found, model, X, Y, wrt, jitter)
+    everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
+    assert_unbiased([fs.sampled_bound_and_grad(model, X, Y, everything, wrt=wrt, **options)], model, X, Y, wrt, jitter)
+    if control is None:
+        sample = fs.BasisSample(np.array([2, 0, 2]), np.array([1, 2]), None, np.array([0.7, 1.4, 0.9]), 1.3)
+        grad = fs.sampled_bound_and_grad(model, X, Y, sample, wrt=wrt, **options)[1]
+        assert_gradient_at(sample, model, X, Y, grad, rng, jitter=jitter)
+
+
+def test_sampled_steps_end_at_the_optimal_weights_of_the_same_jitter(rng):
+    """The gradient in the mean and the diagonal is zero there, and is not with another jitter."""
+    model, X, Y = problem(rng, "inducing", 0, fs.Gaussian(variance=0.2))
+    best, _ = fs.optimal_weights(model, X, Y, tolerance=1e-14, jitter=0.5)
+    everything = fs.BasisSample(np.arange(UNITS), np.arange(UNITS))
+    for jitter, least, most in ((0.5, 0.0, 1e-8), (None, 1e-3, np.inf)):
+        grad = fs.sampled_bound_and_grad(best, X, Y, everything, wrt="posterior", jitter=jitter)[1].posterior
+        for bar in (grad.mean.values, grad.diagonal.values):
+            assert least <= np.abs(bar).max() <= most
+
+
+@pytest.mark.parametrize("jitter, error", [(-1e-6, ValueError), (np.nan, ValueError), ("much", TypeError)])
+def test_a_jitter_that_is_none(rng, jitter, error):
+    model, X, Y = problem(rng, "inducing", 0, fs.Gaussian(variance=0.2))
+    with pytest.raises(error, match="`jitter`"):
+        fs.sampled_bound_and_grad(model, X, Y, fs.BasisSample(FIRST, SECOND), wrt="posterior", jitter=jitter)
 
 
 def test_a_value_alone_goes_no_way_back(rng, monkeypatch):

@@ -4,7 +4,8 @@ import definitions
 import numpy as np
 import pytest
 from budgets import assert_within_budget, by_name
-from derivatives import assert_gradient, assert_restricted
+from derivatives import assert_gradient, assert_restricted, extended
+from oracles import gp
 
 import fastsvgp as fs
 from fastsvgp.bounds import tighter
@@ -93,6 +94,56 @@ def test_float32_is_as_accurate_as_numpy(rng):
         return by_name(("value",), (value,), (plain(sgpr, X, Y),), (plain(*wide),))
 
     assert_within_budget(draw, problems=9)
+
+
+def smooth(rng, M, N, variance, noise, dtype=np.float64):
+    """Of one input, with M even inducing inputs: little is left over, beside a variance that is large beside the noise."""
+    X = rng.uniform(-2, 2, (N, 1))
+    Y = np.sin(2 * X[:, 0]) + np.sqrt(noise) * rng.standard_normal(N)
+    sgpr = fs.SGPR(fs.RBF(dtype(variance), np.ones(1, dtype)), np.linspace(-2, 2, M, dtype=dtype)[:, None], dtype(noise))
+    return sgpr, X.astype(dtype), Y.astype(dtype)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.01, 0.001])
+def test_small_noise_in_float32(rng, noise):
+    """What is added is right to 1 %, and the bound as accurate as the collapsed one is."""
+    errors = []
+    for _ in range(5):
+        sgpr, X, Y = smooth(rng, 50, 1000, 1.0, noise, np.float32)
+        sgpr = fs.replace(sgpr, inducing=X[:50])
+        wide = fs.tree_map(lambda a: np.asarray(a, float)[()], sgpr), X.astype(float), Y.astype(float)
+        calls = fs.collapsed_bound, fs.tighter_bound
+        found, truth = (np.array([call(*of, jitter=1e-4) for call in calls]) for of in ((sgpr, X, Y), wide))
+        np.testing.assert_allclose(found[1] - found[0], truth[1] - truth[0], rtol=0.01)
+        errors.append(np.abs(found - truth))
+    collapsed, tight = np.max(errors, axis=0)
+    assert tight <= 2 * collapsed
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e6])
+def test_small_noise_in_float64(rng, ratio):
+    """The bound stays below the log marginal likelihood; both are compared with extended precision."""
+    sgpr, X, Y = smooth(rng, 20, 150, 1.0, 1 / ratio)
+    wide = fs.tree_map(extended, sgpr), extended(X), extended(Y)
+    K = definitions.covariances.matrix(wide[0].covariance, wide[1], wide[1])
+    exact = gp.log_normal(wide[2], np.zeros_like(wide[2]), K + wide[0].noise_variance * np.eye(150, dtype=K.dtype))
+    value, truth = fs.tighter_bound(sgpr, X, Y, jitter=1e-6), definitions.tighter(*wide, extended(1e-6))
+    assert abs(value - truth) < 1e-12 * ratio + 1e-11
+    assert value < exact
+
+
+@pytest.mark.parametrize("outputs, repeated", [((), False), ((2,), False), ((), True), ((2,), True)])
+def test_gradient_where_the_variance_is_large_beside_the_noise(rng, outputs, repeated):
+    """4e8 times it: each field by a complex step in extended precision."""
+    sgpr, X, Y = smooth(rng, 9, 40, 4e6, 0.01)
+    sgpr = fs.replace(sgpr, mean=fs.ConstantMean(0.1))
+    Y = np.stack([Y, np.cos(Y)], axis=1) if outputs else Y
+    w = rng.integers(0, 4, 40) if repeated else None
+    rows = np.arange(40) if w is None else np.repeat(np.arange(40), w)
+    value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, weights=w, jitter=1e-3)
+    of_rows = extended(X[rows]), extended(Y[rows]), extended(1e-3)
+    np.testing.assert_allclose(value, float(definitions.tighter(fs.tree_map(extended, sgpr), *of_rows)), rtol=1e-8)
+    assert_gradient(lambda m: definitions.tighter(m, *of_rows), sgpr, grad, rng, rtol=1e-6)
 
 
 def test_bad_input(rng):

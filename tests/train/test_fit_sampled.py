@@ -38,6 +38,7 @@ RUNS = {
     "relevance": ({"name": "relevance"}, {"control": 5}),
     "relevance by closed forms": ({"name": "relevance", "k": 1}, {"closed_form_every": 3}),
     "inducing": ({"name": "inducing", "k": 1}, {"control": 5}),
+    "inducing, a large jitter": ({"name": "inducing", "k": 1}, {"control": 5, "jitter": 0.3}),
     "probit": ({"likelihood": fs.BernoulliProbit(), "k": 1}, {}),
     "inducing logit": ({"name": "inducing", "likelihood": fs.BernoulliLogit()}, {}),
     "kriged logit": ({"likelihood": fs.BernoulliLogit()}, {"control": 12}),
@@ -73,12 +74,14 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     assert all(np.asarray(value).dtype == X.dtype for _, _, value in leaves(whole))
 
 
-@pytest.mark.parametrize("name, k", [("fourier", 0), ("inducing", 2), ("relevance", 3)])
-def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k):
+@pytest.mark.parametrize(
+    "name, k, jitter", [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)]
+)
+def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k, jitter):
     model, X, Y = problem(rng, name, k=k)
     control = fs.kriged_control(model, X[:7])
     seen = []
-    options = {"control": control, "closed_form_every": 0, "basis_size": 10, "batch_size": N, "rng": 5}
+    options = {"control": control, "closed_form_every": 0, "basis_size": 10, "batch_size": N, "rng": 5, "jitter": jitter}
     found, info = fs.fit(model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info), **options)
     held = ("basis.covariance", "likelihood") + (() if name == "fourier" else ("basis.inducing",))
     optimiser, there = fs.adagrad(0.1, fixed=held), model
@@ -87,7 +90,7 @@ def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, na
         units = 10 // model.basis.width
         sample = fs.draw_basis_sample(model.basis, units, rng=(5, step))
         exact = fs.kriged_control(there, X[:7])
-        value, grad, _ = fs.sampled_bound_and_grad(there, X, Y, sample, control=exact, wrt=optimiser.paths(there))
+        value, grad, _ = fs.sampled_bound_and_grad(there, X, Y, sample, jitter=jitter, control=exact, wrt=optimiser.paths(there))
         np.testing.assert_allclose(info.values[step], value, rtol=1e-9)
         there, state = optimiser.step(there, grad, state, value)
     for (path, _, x), (_, _, y) in zip(leaves(found), leaves(there), strict=True):
