@@ -3,8 +3,8 @@
     kernels -> covariances -+
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
-    distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
-    them
+    distributed: groups of ranks; packing, buffers, team, same_data, ranks, from_rank_0: what they tell each other, and what
+    bounds ask of them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, files, interrupts: below everything;
     they import nothing of ours but each other
 """
@@ -37,14 +37,15 @@ MAY_IMPORT["row_files"] = FLOOR
 MAY_IMPORT["packing"] = FLOOR | {"kernels"}
 MAY_IMPORT["buffers"] = FLOOR | {"kernels"}
 MAY_IMPORT["team"] = FLOOR | {"kernels", "buffers"}
-MAY_IMPORT["ranks"] = FLOOR | {"kernels", "devices", "packing", "team"}
+MAY_IMPORT["same_data"] = FLOOR | {"kernels", "devices"}
+MAY_IMPORT["ranks"] = FLOOR | {"kernels", "devices", "packing", "team", "same_data"}
 MAY_IMPORT["from_rank_0"] = MAY_IMPORT["ranks"] | {"ranks"}
 MAY_IMPORT["distributed"] = FLOOR | {"kernels", "packing", "team"}
 MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
 MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "packing", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "from_rank_0", "initialise", "devices"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "same_data", "from_rank_0", "initialise", "devices"}
 MAY_IMPORT["interop"] = MAY_IMPORT["train"]
 MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = FLOOR
 MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct"}
