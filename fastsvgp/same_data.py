@@ -66,8 +66,8 @@ def _readable(name, data):
 
 
 def _some_rows(name, array):
-    if array.shape and len(array) > ROWS:
-        rows = np.arange(ROWS) * (len(array) - 1) // (ROWS - 1)
+    if array.shape and (len(array) > ROWS or type(array) is not np.ndarray):
+        rows = np.arange(min(len(array), ROWS)) * (len(array) - 1) // max(min(len(array), ROWS) - 1, 1)
         array = array[devices.like(rows, array)]
     array = check.as_array(name, array if on_device(array) else np.asanyarray(array))
     return array.get() if on_device(array) else array

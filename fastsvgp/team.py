@@ -126,12 +126,11 @@ class Team:
         made : function of a list, which makes the buffers
         """
         n, r = self.size, self.rank
-        buffer = made([0.0, 1.0, r, r * r, 0.0])  # as many numbers as whatever begins
+        buffer = made([1.0, r, r * r, 0.0, 0.0])  # as many numbers as whatever begins
         self.group.sum(buffer)
-        left, *found = buffer[:4].tolist()
-        if left >= LEAVING:
-            self.judge((left, 0, 0, 0, 0))
-        due = [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
+        found, due = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
+        if found[0] >= LEAVING:
+            self.judge((found[0], 0, 0, 0, 0))
         if found != due:
             raise ValueError(
                 f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it made {found}, "
