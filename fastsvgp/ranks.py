@@ -293,6 +293,7 @@ def _of_data(group, X, Y, weights):
     found |= {f"dtype of {name}": str(getattr(value, "dtype", None)) for name, value in (("X", X), ("Y", Y))}
     if group.rows == "all":
         found |= {"rows of X": x[0]} if x else {}
+    if group.rows == "all" and group.size > 1:
         found |= {NUMBERS + name: digest for name, digest in same_data.of_rows(X, Y, weights).items()}
     return found
 

@@ -33,11 +33,10 @@ def tell_at_exit(group, over=lambda: False):
     end as well, or when they have learnt that it is gone; MPI itself has that rule. What ends a process without ``atexit``, such
     as ``os._exit`` or a signal, tells nothing.
     """
-    if not _GROUPS:
-        atexit.register(_leave)
     _GROUPS.append((os.getpid(), group, over))
 
 
+@atexit.register
 def _leave():
     last = getattr(sys, "last_value", None)  # of an error that was printed as it escaped
     how = "its program ended" if last is None else f"its program ended by {team.described(last)}"

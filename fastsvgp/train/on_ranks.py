@@ -62,7 +62,7 @@ def fitted(fit, group, model, X, Y, options):
     except Exception as failure:
         error = failure
     everyone = team.gathered(facts, error)
-    if group.rows == "all" and (other := same_data.differing([one["_data"] for one in everyone])):
+    if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
         raise disagreement(NUMBERS + other[0], other[1])
     options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
@@ -105,7 +105,9 @@ def _facts(group, model, X, Y, options):
     found = {"model": type(model).__name__, "shape of X": list(X.shape[1:]), "shape of Y": list(Y.shape[1:])}
     found |= {"dtype of X": str(X.dtype), "dtype of Y": str(Y.dtype), "rows": group.rows, "_rows": [len(X), counted]}
     if group.rows == "all":
-        found["rows of X"], found["_data"] = len(X), same_data.of_all(X, Y, weights)
+        found["rows of X"] = len(X)
+    if group.rows == "all" and group.size > 1:
+        found["_data"] = same_data.of_all(X, Y, weights)
     for path, _, value in leaves(model):
         found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
     found["place of the model"], found["numbers of the model"] = ranks.lives_on(model), ranks.fingerprint(model)
