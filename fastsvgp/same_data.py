@@ -27,7 +27,7 @@ def of_rows(X, Y, weights):
 def of_all(X, Y, weights):
     """``{name: {"rows": as of_rows, place: digest of all numbers}}``, the latter of arrays at hand of at most 64 MiB.
 
-    place : "host" (about 10 ms for 64 MiB), or "device", where bits are folded there and a few hundred numbers are copied
+    place : "host" (some 20 ms for 64 MiB), or "device", where bits are folded there and a few hundred numbers are copied
     """
     data, found = _readable(X, Y, weights), {}
     for name, rows in _of_rows(data).items():

@@ -302,7 +302,7 @@ def disagreement(name, ranks, there=None, here=None):
 
 def described(error):
     """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip()[:LONGEST]
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST]
 
 
 class Share:

@@ -13,6 +13,7 @@ import pytest
 from cuda_host import cupy_on_host, nccl_on_host
 
 import fastsvgp as fs
+from fastsvgp import same_data
 from fastsvgp.distributed import leaving, message_passing
 from fastsvgp.kernels import verdicts
 from fastsvgp.kernels.cuda import loader
@@ -207,6 +208,41 @@ def test_copies_of_a_bound(gpu, way):
     assert (counted.to_host, counted.to_device) == (3, 1)
     assert counted.bytes_to_host == 24 + 16 + 8 * (numbers if way == "pinned" else 5 + 1)
     assert counted.bytes_to_device == 8 * (numbers if way == "pinned" else 5)
+
+
+@emulated
+def test_digests_of_data_on_the_device(gpu):
+    """Those of the host; for a bound its rows in one copy, for a training its bits folded there."""
+    rng = np.random.default_rng(0)
+    for rows in (100, 300):
+        here = {"X": rng.standard_normal((rows, D)), "Y": rng.standard_normal((rows, 2)).astype(np.float32)}
+        here["weights"] = rng.integers(0, 2, (rows, 2)).astype(float)
+        here["weights"][-2] = 1
+        here["Y"][here["weights"] == 0] = np.nan
+        there = {name: gpu.there(array) for name, array in here.items()}
+        with Counted() as counted:
+            found = same_data.of_rows(**there)
+        assert found == same_data.of_rows(**here)
+        assert (counted.to_host, counted.bytes_to_host) == (1, 8 * min(rows, 256) * (D + 2 + 2))
+        whole = same_data.of_all(**there)
+        assert same_data.differing([whole, same_data.of_all(**here)]) is None  # of rows: no more can be compared
+        other = here["X"].copy()
+        other[-2] += 1e-12
+        assert same_data.differing([whole, same_data.of_all(**(there | {"X": gpu.there(other)}))]) == ("X", [1])
+
+
+@every_way
+@emulated
+def test_other_data_on_a_rank(gpu, way):
+    model, X, Y = problem(gpu)
+    other = gpu.there(gpu.back(Y)[::-1].copy())
+
+    def work(group):
+        for call in (fs.elbo, functools.partial(fs.fit, steps=2)):
+            with pytest.raises(ValueError, match="`Y` holds other numbers on rank 1 than on rank 0"):
+                call(model, X, other if group.rank else Y, group=group)
+
+    on_ranks(gpu, way, 2, work)
 
 
 def steps_of_training(problem, **group):
