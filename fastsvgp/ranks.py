@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import check, kernels
+from . import check, kernels, same_data
 from .devices import home_of
 from .errors import BadEntry
 from .kernels.verdicts import on_device
 from .packing import Packing
 from .records import is_record, leaves, restricted
-from .team import Share, Team, told
+from .team import NUMBERS, Share, Team, told
 
 NUMBER = Packing([("real", ())])
 
@@ -291,7 +291,11 @@ def _of_data(group, X, Y, weights):
     x, y = np.shape(X), np.shape(Y)
     found = {"columns of X": list(x[1:]), "shape of a row of Y": list(y[1:]), "rows": group.rows, "weights": weights is not None}
     found |= {f"dtype of {name}": str(getattr(value, "dtype", None)) for name, value in (("X", X), ("Y", Y))}
-    return found | ({"rows of X": x[0]} if group.rows == "all" and x else {})
+    if group.rows == "all":
+        found |= {"rows of X": x[0]} if x else {}
+    if group.rows == "all" and group.size > 1:
+        found |= {NUMBERS + name: digest for name, digest in same_data.of_rows(X, Y, weights).items()}
+    return found
 
 
 def rows_of(group, X, Y, weights, inputs=False):

@@ -5,9 +5,9 @@ of positive definiteness, how many want to stop, and a 16-bit fingerprint c of p
 (sum c)^2 / R says, exactly, that all agree.
 
 A rank that fails takes part in the sum all the same, with zeros and a count. Then all of them know, tell each other what it was,
-and raise: nobody is left waiting. It must know how long the others' next sum is. Within a call it does. Whatever begins, a call
+and raise: no rank is left waiting. It must know how long the others' next sum is. Within a call it does. Whatever begins, a call
 or a training, begins with five words of the same form, so that ranks which begin different things find out. In a training,
-``ranks.Placed`` keeps count.
+``ranks.Placed`` keeps count. A rank whose program ends takes part in the same way, once, with a count of its own: ``leaving``.
 """
 
 import json
@@ -22,6 +22,8 @@ from .errors import InvalidSites, NotPositiveDefinite, RemoteError
 from .kernels import verdicts
 
 LONGEST = 4000  # letters of an error that others are told
+LEAVING = 2.0**20  # in the place of one failure: the program of this rank ends
+NUMBERS = "digest of "  # begins the name of a fact that is a digest of an argument
 _TEAMS: dict = {}  # of the ``id`` of a group, which may be neither hashable nor alike with itself alone
 
 
@@ -64,12 +66,18 @@ def unheard(error):
     return error
 
 
+def leaving(group, why):
+    """``Team.leaving``, whether or not the group has been used."""
+    return (_TEAMS.get(id(group)) or Team(group)).leaving(why)
+
+
 class Team:
     """A group, and what its ranks have agreed on. One for each group, and for as long as that lives."""
 
     def __init__(self, group):
         self._group, self.rank, self.size = weakref.ref(group), group.rank, group.size  # the team must not keep it alive
         self.training, self._buffers = False, {}
+        self.owed, self.gone = None, None  # a ``Share`` with a sum that the others wait in; who left, and why
 
     @property
     def group(self):
@@ -92,13 +100,19 @@ class Team:
         if id(group) not in _TEAMS:
             if group.rows not in ("all", "own"):
                 raise ValueError(f'`group.rows` must be "all" or "own", got {group.rows!r}')
-            team = cls(group)
-            team._try_out(np.array)
-            if sums_on_device(group):
-                team._try_out(on_current_device)
-            _TEAMS[id(group)] = team
-            weakref.finalize(group, _TEAMS.pop, id(group), None)
+            team = _TEAMS[id(group)] = cls(group)
+            weakref.finalize(group, _TEAMS.pop, id(group), None).atexit = False  # ``leaving`` needs it then
+            try:
+                team._try_out(np.array)
+                if sums_on_device(group):
+                    team._try_out(on_current_device)
+            except BaseException:
+                if team.gone is None:
+                    del _TEAMS[id(group)]
+                raise
         team = _TEAMS[id(group)]
+        if team.gone is not None:
+            raise known(RemoteError(*team.gone))
         if team.training:
             raise RuntimeError(
                 "this group is amid a training: what `callback` and `validate` do, rank 0 does alone, so a call with `group` "
@@ -112,9 +126,11 @@ class Team:
         made : function of a list, which makes the buffers
         """
         n, r = self.size, self.rank
-        buffer = made([1.0, r, r * r, 0.0])
+        buffer = made([1.0, r, r * r, 0.0, 0.0])  # as many numbers as whatever begins
         self.group.sum(buffer)
         found, due = buffer[:3].tolist(), [n, n * (n - 1) / 2, (n - 1) * n * (2 * n - 1) / 6]
+        if found[0] >= LEAVING:
+            self.judge((found[0], 0, 0, 0, 0))
         if found != due:
             raise ValueError(
                 f"`group.sum` does not sum over the ranks: of 1, rank and rank^2 on {n} ranks it made {found}, "
@@ -144,6 +160,7 @@ class Team:
 
         Names that begin with "_" may differ. Five words are enough where all is well: how many failed, and 32 bits of facts.
         """
+        self.owed = None
         public = {name: value for name, value in (facts or {}).items() if not name.startswith("_")}
         code = zlib.crc32(json.dumps(public).encode())
         low, high = code & 0xFFFF, code >> 16
@@ -152,21 +169,43 @@ class Team:
         failed, *bits = words
         if not failed and all(self.size * squares == c * c for c, squares in zip(bits[::2], bits[1::2], strict=True)):
             return
-        said = self.texts(json.dumps({"facts": public} if error is None else {"error": described(error)}))
-        said = [json.loads(text) for text in said]
+        said = self._said({"facts": public} if error is None else {"error": described(error)})
         for rank, one in enumerate(said):
             if "error" in one:
                 raise known(error if error is not None else RemoteError(rank, one["error"])) from None
         first = said[0]["facts"]
-        for rank, one in enumerate(said):
+        for one in said:
             for name in [*first, *(name for name in one["facts"] if name not in first)]:
                 if one["facts"].get(name) != first.get(name):
-                    raise known(
-                        Disagreement(
-                            f"rank {rank} has other arguments than rank 0: `{name}` is {one['facts'].get(name)!r} there, "
-                            f"and {first.get(name)!r} on rank 0. All ranks must make the same call"
-                        )
-                    )
+                    others = [at for at, each in enumerate(said) if each["facts"].get(name) != first.get(name)]
+                    raise disagreement(name, others, one["facts"].get(name), first.get(name))
+
+    def _said(self, own):
+        """What all ranks say, as JSON; it is kept if one of them has left."""
+        said = [json.loads(text) for text in self.texts(json.dumps(own))]
+        for rank, one in enumerate(said):
+            if "left" in one and self.gone is None:
+                self.gone = rank, one["error"]
+        return said
+
+    def leaving(self, why):
+        """Take part in the next sum of the others, whose program goes on where this one ends; a generator, which ends with it.
+
+        Silent where all end. Others learn ``why``.
+        """
+        if self.gone is not None or self.size == 1:
+            return
+        words = np.array([LEAVING, 0, 0, 0, 0])
+        if self.owed is not None:
+            words = self.owed.answered(words)
+        elif hasattr(self.group, "begin_sum"):
+            done = self.group.begin_sum(words)
+            while not done():
+                yield
+        else:
+            self.group.sum(words)
+        if words[0] < self.size * LEAVING:
+            self._said({"error": why, "left": True})
 
     def gathered(self, facts, error=None):
         """The facts of all ranks, in their order, once they agree."""
@@ -196,8 +235,11 @@ class Team:
         try:
             return compute(share)
         except BaseException as failure:
-            if not told(failure) and share.due and not isinstance(failure, KeyboardInterrupt):
-                share.exchange(None, failure)
+            if not told(failure) and share.due:
+                if isinstance(failure, KeyboardInterrupt):
+                    self.owed = share
+                else:
+                    share.exchange(None, failure)
             raise
 
     def buffer(self, packing, home):
@@ -220,8 +262,8 @@ class Team:
         """Raise, on every rank, what the words of a sum say."""
         failed, indefinite, stop, c, squares = words
         if failed:
-            said = self.texts("" if error is None or isinstance(error, Stopped) else described(error))
-            rank, message = next((rank, text) for rank, text in enumerate(said) if text)
+            said = self._said({} if error is None or isinstance(error, Stopped) else {"error": described(error)})
+            rank, message = next((rank, one["error"]) for rank, one in enumerate(said) if "error" in one)
             again = failed == indefinite
             if isinstance(error, NotPositiveDefinite) and not again:
                 raise known(RemoteError(rank, message)) from error
@@ -239,9 +281,28 @@ class Team:
             )
 
 
+def disagreement(name, ranks, there=None, here=None):
+    """The error for a fact, or for digests of an argument, that these ranks have other than rank 0."""
+    if not name.startswith(NUMBERS):
+        return known(
+            Disagreement(
+                f"rank {ranks[0]} has other arguments than rank 0: `{name}` is {there!r} there, and {here!r} on rank 0. "
+                "All ranks must make the same call"
+            )
+        )
+    *some, last = ranks if len(ranks) < 5 else (*ranks[:3], f"{len(ranks) - 3} more")
+    listed = f"ranks {', '.join(map(str, some))} and {last}" if some else f"rank {last}"
+    return known(
+        Disagreement(
+            f"`{name.removeprefix(NUMBERS)}` holds other numbers on {listed} than on rank 0: give all ranks the same rows in the "
+            'same order, or each its own by a group with rows="own"'
+        )
+    )
+
+
 def described(error):
     """An error in one line."""
-    return f"{type(error).__name__}: {error}".strip()[:LONGEST]
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:LONGEST]
 
 
 class Share:
@@ -263,7 +324,7 @@ class Share:
         """
         if error is None and len(self.due) > 1 and verdicts.postponed():
             check.report_clamped(verdicts.settle(0.0)[1])  # or a fault: a call can be begun anew up to its first sum
-        packing = self.due[0]
+        packing, self.team.owed = self.due[0], None
         buffer = self.team.buffer(packing, self.home)
         buffer.reserve(packing.size)
         del self.due[0]
@@ -281,6 +342,12 @@ class Share:
         if not self.due:
             self.summed()
         return None if values is None else buffer.read(packing, values)
+
+    def answered(self, words):
+        """The words of the sum that is due, in which this rank has no more than these."""
+        buffer = self.team.buffer(self.due[0], self.home)
+        buffer.zero(self.due[0], words)
+        return buffer.sum(self.team.group)
 
     def together(self, *arrays):
         """Sums over the ranks; ``Packing`` as announced."""

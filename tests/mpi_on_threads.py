@@ -8,7 +8,11 @@ from unittest import mock
 from fastsvgp.distributed import message_passing, on_devices
 from fastsvgp.team import told
 
-MPI = types.SimpleNamespace(COMM_TYPE_SHARED=1, IN_PLACE=object())
+MPI = types.SimpleNamespace(
+    COMM_TYPE_SHARED=1,
+    IN_PLACE=object(),
+    Is_finalized=lambda: True,  # as this process ends, whose threads have
+)
 
 
 class Comm:
@@ -49,6 +53,10 @@ class Comm:
         for other in others:
             total += other
         buffer[...] = total
+
+    def Iallreduce(self, in_place, buffer):
+        self.Allreduce(in_place, buffer)
+        return types.SimpleNamespace(Wait=lambda: None)
 
     def Bcast(self, buffer, root):
         buffer[...] = self.bcast(buffer.copy(), root)

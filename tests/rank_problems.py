@@ -21,6 +21,14 @@ def ends(size, function, rows="all"):
     return on_ranks(size, work, rows)
 
 
+def assert_ended_by(errors, text):
+    """One rank, whichever, met a ``ValueError`` of its own, and the others know which and what."""
+    (failed,) = [rank for rank, error in enumerate(errors) if not isinstance(error, fs.RemoteError)]
+    assert isinstance(errors[failed], ValueError) and text in str(errors[failed])
+    for other in [*errors[:failed], *errors[failed + 1 :]]:
+        assert other.rank == failed and text in other.message
+
+
 def distance(one, other):
     """The largest difference of two models, of all leaves."""
     pairs = zip(fs.leaves(one), fs.leaves(other), strict=True)

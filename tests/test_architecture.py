@@ -4,8 +4,8 @@
             -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
             -> posteriors  -+
     relevance, routine: between train and recipes; remedies: advice, in the words of sklearn and cli
-    distributed: groups of ranks; packing, buffers, team, ranks, from_rank_0: what they tell each other, and what bounds ask of
-    them
+    distributed: groups of ranks; packing, buffers, team, same_data, ranks, from_rank_0: what they tell each
+    other, and what bounds ask of them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, typed:
     below everything; they import nothing of ours but each other
 """
@@ -38,14 +38,15 @@ MAY_IMPORT["row_files"] = FLOOR
 MAY_IMPORT["packing"] = FLOOR | {"kernels"}
 MAY_IMPORT["buffers"] = FLOOR | {"kernels"}
 MAY_IMPORT["team"] = FLOOR | {"kernels", "buffers"}
-MAY_IMPORT["ranks"] = FLOOR | {"kernels", "devices", "packing", "team"}
+MAY_IMPORT["same_data"] = FLOOR | {"kernels", "devices"}
+MAY_IMPORT["ranks"] = FLOOR | {"kernels", "devices", "packing", "team", "same_data"}
 MAY_IMPORT["from_rank_0"] = MAY_IMPORT["ranks"] | {"ranks"}
 MAY_IMPORT["distributed"] = FLOOR | {"kernels", "packing", "team"}
 MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
 MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "packing", "bases", "covariances", "likelihoods", "posteriors", "means"}
 MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "from_rank_0", "initialise", "devices"}
+MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "same_data", "from_rank_0", "initialise", "devices"}
 MAY_IMPORT["interop"] = MAY_IMPORT["train"]
 MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = MAY_IMPORT["remedies"] = FLOOR
 MAY_IMPORT["relevance"] = MAY_IMPORT["routine"] = MAY_IMPORT["train"] | {"train"}

@@ -18,7 +18,7 @@ NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
 OF_MODULES = {  # beside them, of modules that are public as a whole
     "recipes": {"classification", "regression"},
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
-    "distributed": {"mpi", "nccl", "threads"},
+    "distributed": {"mpi", "nccl", "tell_at_exit", "threads"},
     "models": {"register", "serving", "offers"},
 }
 IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/distributed.md

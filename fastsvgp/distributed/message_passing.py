@@ -1,5 +1,6 @@
 """Ranks that are processes, on one machine or several, by MPI."""
 
+import sys
 import time
 
 from .. import check
@@ -9,9 +10,11 @@ from ..kernels.cuda import loader
 from ..kernels.verdicts import on_device
 from ..team import described, known
 from .hosts import affinity, share_cores, use_device
+from .leaving import tell_at_exit
 from .one_process import checked_rows
 
 POLL = 0.01  # seconds
+WORDS = 5  # of a sum with which a call begins
 
 
 class MPIGroup:
@@ -29,6 +32,7 @@ class MPIGroup:
         host = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
         self.local_rank, self.local_size = host.Get_rank(), host.Get_size()
         self._host = host
+        tell_at_exit(self, self._over)
         own = affinity()
         share_cores(self.on_host(own), own)
         self.sums_on_device = device_pointers
@@ -37,8 +41,20 @@ class MPIGroup:
 
     def sum(self, buffer):
         """The sum over the ranks, in place."""
+        if len(buffer) == WORDS and not on_device(buffer):
+            self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Wait()  # MPI matches it with ``begin_sum`` of a rank that ends
+            return
         _wait_for(buffer)
         self.comm.Allreduce(self._MPI.IN_PLACE, buffer)
+
+    def begin_sum(self, buffer):
+        """Begin the sum of five words; a function that says whether it is done."""
+        return self.comm.Iallreduce(self._MPI.IN_PLACE, buffer).Test
+
+    def _over(self):
+        """Whether this process, which ends, can tell nothing: MPI is finalised, or ``-m mpi4py`` is about to abort the job."""
+        escaped = getattr(sys, "last_value", None) is not None
+        return self._MPI.Is_finalized() or escaped and "mpi4py.run" in sys.modules
 
     def broadcast(self, buffer):
         """The buffer of rank 0, in place."""
@@ -104,8 +120,8 @@ def mpi(comm=None, rows="all", device_pointers=False):
     Ranks of one host share its cores: where nobody has said how many threads there shall be (``set_num_threads``,
     ``OMP_NUM_THREADS``, ``NUMBA_NUM_THREADS``), each takes its part of those that it may use.
 
-    Start scripts by ``python -m mpi4py``: an error that escapes on one rank then ends all, where plain Python leaves the others
-    waiting for ever.
+    Start scripts by ``python -m mpi4py``: an error that escapes on one rank then ends all at once. A rank that ends in another
+    way, by ``sys.exit`` too, tells the others: in their next call they raise ``RemoteError``.
     """
     MPI = library()
     return MPIGroup(MPI, MPI.COMM_WORLD if comm is None else comm, rows, check.flag("device_pointers", device_pointers))

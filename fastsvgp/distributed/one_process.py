@@ -5,22 +5,42 @@ import threading
 import numpy as np
 
 from ..errors import RemoteError
-from ..team import told
+
+ENDED = "its function returned, and other ranks still call with the group; have all ranks make the same calls"
 
 
 class _Shared:
     """What the ranks of one group have together."""
 
     def __init__(self, size):
-        self.size, self.barrier, self.buffers, self.failure = size, threading.Barrier(size), [None] * size, None
-        self.result = None
+        self.size, self.changed, self.buffers, self.result = size, threading.Condition(), [None] * size, None
+        self.turn, self.came, self.failure = 0, 0, None
 
-    def meet(self, rank):
-        """Wait for all; ``RemoteError`` where one will not come."""
-        try:
-            return self.barrier.wait()
-        except threading.BrokenBarrierError:
-            raise RemoteError(*(self.failure or (rank, "a rank left its group"))) from None
+    def meet(self):
+        """Wait for all, and say how many were here before; ``RemoteError`` if one will not come."""
+        with self.changed:
+            if self.failure is not None:
+                raise RemoteError(*self.failure)
+            turn, before = self.turn, self.came
+            self.came += 1
+            if self.came == self.size:
+                self.turn, self.came = turn + 1, 0
+                self.changed.notify_all()
+            self.changed.wait_for(lambda: self.turn > turn or self.failure is not None)
+            if self.turn == turn:
+                raise RemoteError(*self.failure)
+            return before
+
+    def begin(self):
+        """Have all ranks come again, also if one has left."""
+        with self.changed:
+            self.came, self.failure = 0, None
+
+    def leave(self, rank, why):
+        """Let whoever waits, or will wait, for this rank raise ``RemoteError``."""
+        with self.changed:
+            self.failure = self.failure or (rank, why)
+            self.changed.notify_all()
 
 
 class ThreadGroup:
@@ -45,10 +65,10 @@ class ThreadGroup:
     def _exchange(self, buffer, make):
         shared = self._shared
         shared.buffers[self.rank] = buffer
-        if shared.meet(self.rank) == 0:  # one of them, whichever
+        if shared.meet() == 0:  # one of them, whichever
             sizes = [len(one) for one in shared.buffers]
             shared.result = make(shared.buffers) if len(set(sizes)) == 1 else sizes
-        shared.meet(self.rank)
+        shared.meet()
         result = shared.result
         if isinstance(result, list):
             raise ValueError(f"the ranks are not in the same call: they exchange {result} numbers; each must make the same calls")
@@ -62,15 +82,12 @@ class ThreadGroup:
         return total
 
     def begin(self):
-        """Have all ranks come anew, also where one has left."""
-        self._shared.failure = None
-        self._shared.barrier.reset()
+        """Have all ranks come again, also if one has left."""
+        self._shared.begin()
 
-    def leave(self, error):
-        """End the group: whoever waits, or will wait, for this rank raises ``RemoteError``."""
-        if self._shared.failure is None:
-            self._shared.failure = self.rank, f"{type(error).__name__}: {error}"
-        self._shared.barrier.abort()
+    def leave(self, error=None):
+        """This rank has ended: whoever waits, or will wait, for it raises ``RemoteError``."""
+        self._shared.leave(self.rank, ENDED if error is None else f"{type(error).__name__}: {error}")
 
 
 class ThreadGroups(list):
@@ -90,8 +107,7 @@ class ThreadGroups(list):
                 results[group.rank] = function(group)
             except BaseException as error:
                 errors[group.rank] = error
-                if not told(error):
-                    group.leave(error)
+            group.leave(errors.get(group.rank))
 
         workers = [threading.Thread(target=work, args=(group,), daemon=True) for group in self]
         try:
@@ -105,6 +121,8 @@ class ThreadGroups(list):
                 if worker.ident is not None:
                     worker.join()
             raise
+        for group in self[:1]:
+            group.begin()  # ranks may also meet in threads that are not ours
         if errors:
             raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[1]
         return results

@@ -15,11 +15,11 @@ import threading
 
 import numpy as np
 
-from .. import from_rank_0, models, ranks
+from .. import from_rank_0, models, ranks, same_data
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..records import leaves, replace
-from ..team import Disagreement, Stopped, Team, known, told, unheard
+from ..team import NUMBERS, Disagreement, Stopped, Team, disagreement, known, told, unheard
 from .arguments import rows as data_rows
 from .info import FitInfo
 from .recorder import Ended, Recorder
@@ -62,6 +62,8 @@ def fitted(fit, group, model, X, Y, options):
     except Exception as failure:
         error = failure
     everyone = team.gathered(facts, error)
+    if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
+        raise disagreement(NUMBERS + other[0], other[1])
     options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
         options["rng"] = ranks.common_seed(team, options["rng"])
@@ -104,6 +106,8 @@ def _facts(group, model, X, Y, options):
     found |= {"dtype of X": str(X.dtype), "dtype of Y": str(Y.dtype), "rows": group.rows, "_rows": [len(X), counted]}
     if group.rows == "all":
         found["rows of X"] = len(X)
+    if group.rows == "all" and group.size > 1:
+        found["_data"] = same_data.of_all(X, Y, weights)
     for path, _, value in leaves(model):
         found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
     found["place of the model"], found["numbers of the model"] = ranks.lives_on(model), ranks.fingerprint(model)
@@ -202,10 +206,12 @@ class RankRecorder(Recorder):
         group = self._session.group
         if not hasattr(group, "wait_on_host") or group.local_size == 1:
             return
-        if group.local_rank == 0:
-            with contextlib.suppress(Exception):  # what is wrong the first step tells, on all ranks
-                self._steps.rehearse()
-        group.wait_on_host()
+        try:
+            if group.local_rank == 0:
+                with contextlib.suppress(Exception):  # what is wrong the first step tells, on all ranks
+                    self._steps.rehearse()
+        finally:  # Ctrl-C and SystemExit leave here; the others wait for nothing else
+            group.wait_on_host()
 
     def _train(self):
         session, total = self._session, self._plan.steps

@@ -13,7 +13,8 @@ import pytest
 from cuda_host import cupy_on_host, nccl_on_host
 
 import fastsvgp as fs
-from fastsvgp.distributed import message_passing
+from fastsvgp import same_data
+from fastsvgp.distributed import leaving, message_passing
 from fastsvgp.kernels import verdicts
 from fastsvgp.kernels.cuda import loader
 from fastsvgp.optim import natural
@@ -209,6 +210,41 @@ def test_copies_of_a_bound(gpu, way):
     assert counted.bytes_to_device == 8 * (numbers if way == "pinned" else 5)
 
 
+@emulated
+def test_digests_of_data_on_the_device(gpu):
+    """Those of the host; for a bound its rows in one copy, for a training its bits folded there."""
+    rng = np.random.default_rng(0)
+    for rows in (100, 300):
+        here = {"X": rng.standard_normal((rows, D)), "Y": rng.standard_normal((rows, 2)).astype(np.float32)}
+        here["weights"] = rng.integers(0, 2, (rows, 2)).astype(float)
+        here["weights"][-2] = 1
+        here["Y"][here["weights"] == 0] = np.nan
+        there = {name: gpu.there(array) for name, array in here.items()}
+        with Counted() as counted:
+            found = same_data.of_rows(**there)
+        assert found == same_data.of_rows(**here)
+        assert (counted.to_host, counted.bytes_to_host) == (1, 8 * min(rows, 256) * (D + 2 + 2))
+        whole = same_data.of_all(**there)
+        assert same_data.differing([whole, same_data.of_all(**here)]) is None  # of rows: no more can be compared
+        other = here["X"].copy()
+        other[-2] += 1e-12
+        assert same_data.differing([whole, same_data.of_all(**(there | {"X": gpu.there(other)}))]) == ("X", [1])
+
+
+@every_way
+@emulated
+def test_other_data_on_a_rank(gpu, way):
+    model, X, Y = problem(gpu)
+    other = gpu.there(gpu.back(Y)[::-1].copy())
+
+    def work(group):
+        for call in (fs.elbo, functools.partial(fs.fit, steps=2)):
+            with pytest.raises(ValueError, match="`Y` holds other numbers on rank 1 than on rank 0"):
+                call(model, X, other if group.rank else Y, group=group)
+
+    on_ranks(gpu, way, 2, work)
+
+
 def steps_of_training(problem, **group):
     """The copies of each step of a short training but the first."""
     counts = []
@@ -261,7 +297,7 @@ def test_a_rank_that_fails(gpu, way, name):
 
         team.run = run
         try:
-            end = fs.fit(model, gpu.there(hole) if name == "nan" and group.rank else X, Y, group=group, **options)[1].retries
+            end = fs.fit(model, gpu.there(hole) if name == "nan" else X, Y, group=group, **options)[1].retries
         except Exception as error:
             end = error
         del team.run
@@ -372,7 +408,7 @@ def test_calls_of_nccl(gpu):
     on_ranks(gpu, "nccl", 1, lambda group: fs.fit(*here, steps=3, batch_size=11, rng=0, natural_step_size=0.1, group=group))
     natural, gradient = 2 + M + M * (M + 1) // 2, 1 + M * D + D + 2
     assert nccl_on_host.calls == [
-        ("allReduce", 0, 4), ("bcast", 0, 1),  # tried once
+        ("allReduce", 0, 5), ("bcast", 0, 1),  # tried once
         *[("allReduce", 0, 5 + natural), ("allReduce", 0, 5 + gradient)] * 3, ("allReduce", 0, 5 + natural),
     ]  # fmt: skip
 
@@ -388,8 +424,9 @@ def test_other_numbers_than_float64_are_refused(gpu):
 
 
 @emulated
-def test_a_communicator_outlives_its_group(gpu):
+def test_a_communicator_outlives_its_group(gpu, monkeypatch):
     """To destroy it is a call of all ranks of a host, and one that fails would make it alone."""
+    monkeypatch.setattr(leaving, "_GROUPS", types.SimpleNamespace(append=lambda entry: None))  # which keeps groups
     for group, communicator in on_ranks(gpu, "nccl", 2, lambda group: (weakref.ref(group), weakref.ref(group._devices))):
         gc.collect()
         assert group() is None and communicator() is not None
@@ -424,7 +461,7 @@ def test_a_group_that_does_not_sum_on_devices(gpu):
 
         def sum(self, buffer):
             if not hasattr(buffer, "get"):
-                buffer[:] = [2, 1, 1, 0]
+                buffer[:] = [2, 1, 1, 0, 0]
 
         def broadcast(self, buffer):
             pass

@@ -143,7 +143,7 @@ def failures(group, folder):
         return fit(**options)
 
     table = {
-        "nan": lambda: fit(X=hole if second else X),
+        "nan": lambda: fit(X=hole),
         "callback": lambda: fit(callback=lambda step, *_: step == 4 and broken()),
         "callback at the end": lambda: fit(callback=lambda step, *_: step == 10 and broken()),
         "validate": lambda: fit(validate=broken, validate_every=3),

@@ -214,7 +214,7 @@ def test_one_rank_that_fails_ends_all(rng):
     for name, call in calls.items():
         bad = X.copy()
         bad[12] = np.nan
-        first, second, third = ends(3, lambda group, call=call, bad=bad: call(bad if group.rank == 1 else X, group))
+        first, second, third = ends(3, lambda group, call=call, bad=bad: call(bad, group))
         assert isinstance(second, ValueError) and "index (12, 0)" in str(second), name
         for other in (first, third):
             assert isinstance(other, fs.RemoteError) and other.rank == 1 and "index (12, 0)" in other.message, name

@@ -55,16 +55,18 @@ class Fault:
                 raise MemoryError("8 GiB")
 
 
+class Impatient(threading.Condition):
+    """Who waits for one that is gone gives up."""
+
+    def wait_for(self, predicate, timeout=20):
+        assert super().wait_for(predicate, timeout), "it hangs"
+
+
 @pytest.fixture
 def trained(monkeypatch):
-    """Function of a kind of training, a rank and its fault: the ends of two ranks. Who waits for one that is gone gives up."""
-    monkeypatch.setattr(
-        one_process, "threading",
-        types.SimpleNamespace(
-            Barrier=lambda size: threading.Barrier(size, timeout=20),
-            Thread=threading.Thread, BrokenBarrierError=threading.BrokenBarrierError,
-        ),
-    )  # fmt: skip
+    """Function of a kind of training, a rank and its fault: the ends of two ranks."""
+    impatient = types.SimpleNamespace(Condition=Impatient, Thread=threading.Thread)
+    monkeypatch.setattr(one_process, "threading", impatient)
     run, closed, faults = RankRecorder.run, RankRecorder._closed, {}
 
     def faulty(method, begins):

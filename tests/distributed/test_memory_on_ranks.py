@@ -25,7 +25,7 @@ class First:
         self.rows, self._tried = rows, False
 
     def sum(self, buffer):
-        buffer += buffer if self._tried else [1, 1, 1, 0]  # at first the ranks' numbers are summed: 1, rank, rank^2
+        buffer += buffer if self._tried else [1, 1, 1, 0, 0]  # at first the ranks' numbers are summed: 1, rank, rank^2
         self._tried = True
 
     def broadcast(self, buffer):

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def started(size, *arguments, runner=("-m", "mpi4py"), **environment):
-    command = [MPIEXEC, "-n", str(size), sys.executable, *runner, str(HERE / "program.py"), *map(str, arguments)]
+def started(size, *arguments, runner=("-m", "mpi4py"), script="program.py", **environment):
+    command = [MPIEXEC, "-n", str(size), sys.executable, *runner, str(HERE / script), *map(str, arguments)]
     inherited = {name: value for name, value in os.environ.items() if name != "COVERAGE_PROCESS_START"}
     path = os.pathsep.join([str(HERE.parent.parent), inherited.get("PYTHONPATH", "")])
     inherited |= {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | environment
