@@ -43,6 +43,8 @@ def as_array(name, value):
         except ValueError as error:
             raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
     if array.dtype.kind not in "fiub":
+        if isinstance(value, type):
+            raise TypeError(f"`{name}` must hold real numbers, got {value.__name__}, a class{_in_place_of_class(value)}")
         where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
     return array
@@ -281,8 +283,22 @@ def parts(model, names=tuple(PARTS)):
         (method, example), part = PARTS[name], getattr(model, name)
         if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
-            hint = PARTIAL if part is None else "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
+            if isinstance(part, type):
+                hint = _in_place_of_class(part, model)
+            else:
+                hint = PARTIAL if part is None else "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
             raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
+
+
+def _in_place_of_class(kind, model=None):
+    """What to write where a class stands in the place of a record."""
+    own = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
+    if not getattr(kind, "starts_at_prior", False):
+        return f"; call it: {own}(...)"
+    classes = getattr(getattr(model, "likelihood", None), "num_latent", None)
+    outputs = f", outputs={classes}" if isinstance(classes, int) else ""
+    Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
+    return f"; to start at the prior write fs.at_prior({own}, covariance, {Z}{outputs})"
 
 
 def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):

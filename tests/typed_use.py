@@ -14,8 +14,9 @@ covariance = fs.RBF(variance=1.0)
 assert_type(covariance, fs.RBF)
 assert_type(fs.Matern32() + fs.Linear() * fs.Constant(variance=0.2), Covariance)
 fs.RBF(varianc=1.0)  # type: ignore[call-arg]
-fs.Gaussian()  # type: ignore[call-arg]
-fs.RBF() + 1.0  # type: ignore[operator]
+assert_type(fs.Gaussian(), fs.Gaussian)
+assert_type(2.0 * fs.RBF() + 1.0, Covariance)
+fs.RBF() + "1.0"  # type: ignore[operator]
 
 posterior = fs.LikelihoodForm(mean=np.zeros(3), variance=np.ones(3), preconditioned=False)
 likelihood = fs.Softmax(num_classes=3)

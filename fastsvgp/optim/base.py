@@ -14,6 +14,7 @@ natural space, as the bounds return it.
 checkpoint can hold; which one is its own affair.
 """
 
+import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,12 +32,28 @@ OFFERED = ("init", "step", "paths", "moving", "fixing", "fixed", "step_size_at")
 def check_offered(name, optimiser):
     """Raise ``TypeError`` unless what came as ``name`` offers what training asks of an optimiser."""
     lacking = [what for what in OFFERED if not hasattr(optimiser, what)]
+    if isinstance(optimiser, str):
+        raise TypeError(f"{name} must be an optimiser: {_nearest(optimiser)}; got the text {optimiser!r:.50}")
     if lacking or isinstance(optimiser, type):
         problem = f"which lacks {', '.join(lacking)}" if not isinstance(optimiser, type) else "a class: call it"
         raise TypeError(
             f"{name} must be an optimiser: fs.adam(...), fs.sgd(...), fs.by_field(...), or an object of your own that offers "
             f"{', '.join(OFFERED)}; got {optimiser!r}, {problem}"
         )
+
+
+MEANT = {  # by a text in the place of an optimiser
+    "adam": "fs.adam(0.01)",
+    "sgd": "fs.sgd(0.01)",
+    "adagrad": "fs.adagrad(0.01)",
+    "by_field": 'fs.by_field(fs.adam(0.01), {"inducing": fs.adam(0.001)})',
+}
+
+
+def _nearest(text):
+    """The optimisers to offer for a text, the nearest name first; all of them where none is near."""
+    near = difflib.get_close_matches(text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT))
+    return " or ".join(MEANT[name] for name in near) or f"{', '.join(list(MEANT.values())[:3])} or fs.by_field(...)"
 
 
 def begun(optimiser, model):

@@ -183,6 +183,7 @@ class Posterior:
     natural_by_default: ClassVar[bool] = False  # whether ``fit`` takes natural steps unless it is told otherwise
     kl_depends_on_Kuu: ClassVar[bool] = True  # and so on the covariance and the inducing inputs
     held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
+    starts_at_prior: ClassVar[bool] = False  # whether ``at_prior`` makes one
     inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
     directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``start_from`` takes as ``direction=``
     random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``start_from`` takes beside; ``draw`` makes it

@@ -294,4 +294,4 @@ def test_targets_that_are_fine():
     lk.BernoulliLogit().check_targets(np.array([True, False]))
     lk.Poisson().check_targets(np.array([0, 3]))
     lk.RobustMax(3).check_targets(np.array([0.0, 2.0]))
-    lk.Gaussian(1.0).check_targets(np.array([-1.5]))
+    lk.Gaussian().check_targets(np.array([-1.5]))
