@@ -285,8 +285,10 @@ def parts(model, names=tuple(PARTS)):
             what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
             if isinstance(part, type):
                 hint = _in_place_of_class(part, model)
+            elif part is None:
+                hint = PARTIAL
             else:
-                hint = PARTIAL if part is None else "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
+                hint = "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
             raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
 
 
@@ -368,9 +370,15 @@ def inducing(model, num_sets=1, user="SGPR"):
     return sizes, D
 
 
+def one_column(Y, outputs, likelihood):
+    """Targets (N, 1) as (N,) where that is what they mean: for one output that has no axis, and for labels of classes."""
+    return Y[:, 0] if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None) else Y
+
+
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     """Targets in the layout of likelihoods, checked against the batch, the outputs of the posterior and the likelihood."""
     inputs_name, name = names
+    Y = one_column(Y, outputs, likelihood)
     if Y.shape[:1] != (N,):
         raise ValueError(f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape {Y.shape}")
     latent = likelihood.num_latent
@@ -386,7 +394,6 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
         raise ValueError(
             f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes {outputs}: "
             f"use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
-            + (f"; {name}[:, 0] would do" if Y.shape[1:] == (1,) else "")
         )
     finite(name, Y)
     if Y.ndim == 2:

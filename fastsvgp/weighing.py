@@ -50,10 +50,12 @@ def through(checked, X, Y, weights):
 
 
 def shaped(weights, Y):
-    """Weights as an array: one for each row of Y, or for each target."""
+    """Weights as an array: one for each row of Y, or for each target. A column (N, 1) beside Y (N,) is (N,)."""
     weights = check.as_array("weights", weights)
     if not Y.shape:
         raise ValueError("`Y` must have rows, got a single value")
+    if len(Y.shape) == 1 and weights.shape == (*Y.shape, 1):
+        weights = weights[:, 0]
     if weights.shape not in (Y.shape[:1], Y.shape):
         each = f", or {Y.shape}, one for each target" if len(Y.shape) > 1 else ""
         raise ValueError(f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got {weights.shape}")
@@ -101,7 +103,8 @@ def inputs_that_count(X, weights):
 
 def laid_out(weights, Y, dtype):
     """Weights in the shape of Y (N,) or (P, N), as likelihoods have them."""
-    weights = weights.T if weights.ndim > 1 else np.broadcast_to(weights, Y.shape)
+    weights = weights[:, 0] if Y.ndim == 1 and weights.ndim > 1 else weights.T  # a column of them, beside a column Y
+    weights = np.broadcast_to(weights, Y.shape)
     return np.ascontiguousarray(weights, dtype, like=weights)
 
 
