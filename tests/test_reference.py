@@ -70,5 +70,14 @@ def test_parameters_and_results_are_described(name):
     assert not [error for error in validate.validate(f"fastsvgp.{name}")["errors"] if error[0] in wanted]
 
 
+def test_elbo_and_grad_describes_each_argument_itself():
+    """It is what people read most: nothing is left to another page."""
+    text = inspect.getdoc(fs.elbo_and_grad)
+    arguments = text.partition("Parameters")[2].partition("Returns")[0]
+    for name in inspect.signature(fs.elbo_and_grad).parameters.values():
+        assert re.search(rf"^{re.escape(str(name).partition('=')[0].partition(':')[0])}(?: : .+)?\n    \S", arguments, re.M), name
+    assert "As in" not in text
+
+
 def test_the_first_page_of_the_reference_runs():
     assert np.isfinite(fs.elbo(setup()["model"], setup()["X"], setup()["Y"]))
