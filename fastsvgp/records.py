@@ -6,11 +6,14 @@ negative, and holds ``None`` for what nobody asked for.
 """
 
 import dataclasses
+import functools
+import inspect
 from typing import Any, dataclass_transform
 
 import numpy as np
 
 from .catalogue import OURS
+from .errors import warn
 
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
@@ -48,10 +51,12 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 def static(default: Any = dataclasses.MISSING) -> Any:
     """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients.
 
+    Settings are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
+
     Parameters
     ----------
     default : optional
-        A field with a default is keyword-only.
+        Without one the setting must be given.
 
     Returns
     -------
@@ -65,9 +70,11 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     ...     power: int = fs.static(default=2)
     >>> [path for path, _, _ in fs.leaves(Tempered(0.5))]
     ['scale']
+    >>> Tempered(0.5, 3)
+    Traceback (most recent call last):
+    TypeError: Tempered: settings are keyword-only: write Tempered(..., power=3)
     """
-    kw_only = dataclasses.MISSING if default is dataclasses.MISSING else True  # without a default as ``KW_ONLY`` says
-    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=kw_only)
+    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=True)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
@@ -104,12 +111,45 @@ def record(cls):
             "know it; give one of them a new name, or, where both modules are one file, import it under one name only"
         )
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    cls.__init__ = _settings_by_name(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
     cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
     REGISTRY[cls.__name__] = cls
     _TYPES.add(cls)
     return cls
+
+
+def _settings_by_name(cls):
+    """The constructor of a record, which says how to write a setting that came by position.
+
+    One without a default may, for a while, still come in the place where it is declared.
+    """
+    init, fields = cls.__init__, dataclasses.fields(cls)
+    settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
+    due = frozenset(name for name in inspect.get_annotations(cls) if settings.get(name) is dataclasses.MISSING)
+    in_place = [f.name for f in fields if not f.kw_only or f.name in due]
+    places = sum(not f.kw_only for f in fields)
+    if not settings:
+        return init
+
+    @functools.wraps(init)
+    def __init__(self, *args, **named):
+        if len(args) > places or args and not due <= named.keys():
+            order = [name for name in in_place if name not in named]
+            given, rest = dict(zip(order, args, strict=False)), args[len(order) :]
+            by_place = {name: value for name, value in given.items() if name in due}
+            more = dict(zip((name for name in settings if name not in given and name not in named), rest, strict=False))
+            if by_place or more:
+                shown = [f"{name}={value!r:.40}" for name, value in (by_place | more).items()]
+                line = f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
+                if rest:
+                    raise TypeError(f"{cls.__name__}: settings are keyword-only: write {line}")
+                warn(f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be refused", DeprecationWarning)
+                args, named = (), given | named
+        init(self, *args, **named)
+
+    return __init__
 
 
 def is_record(x):

@@ -117,7 +117,7 @@ class Optimiser(Fixing):
         unravel = self._unravel(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
         moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
-        return OptimiserState(0, *moments, schedules=tuple(s.init() for s in self._schedules()))
+        return OptimiserState(*moments, schedules=tuple(s.init() for s in self._schedules()), count=0)
 
     def step(self, model, grad, state, value=None):
         """One step uphill.
@@ -189,7 +189,7 @@ class Optimiser(Fixing):
     def observed(self, state, value, *moments):
         """The state after a step that led to these moments."""
         schedules = zip(self._schedules(), state.schedules, strict=True)
-        return OptimiserState(state.count + 1, *moments, schedules=tuple(s.observe(now, value) for s, now in schedules))
+        return OptimiserState(*moments, schedules=tuple(s.observe(now, value) for s, now in schedules), count=state.count + 1)
 
     def step_size_at(self, state):
         """The general step size of the next step."""
