@@ -3,6 +3,7 @@
 from typing import Any, Literal, overload
 
 from . import distributed as distributed
+from . import extending as extending
 from . import kernels as kernels
 from . import models as models
 from . import recipes as recipes

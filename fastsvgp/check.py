@@ -12,18 +12,9 @@ from .errors import BadEntry, Diverged, VarianceClampWarning, not_a_generator, w
 from .inducing import InducingSets, sets_of
 from .kernels import verdicts
 from .kernels.dispatch import backend_of, one_device
+from .parts import PARTIAL, in_place_of_class, parts  # noqa: F401, ``check.parts`` is asked for by this name
 from .records import is_record, leaves, matches, missing, tree_map
 
-PARTS = {  # field of a model: a method that only its kind of record has, and an example
-    "covariance": ("check_dim", "RBF(...)"),
-    "posterior": ("check_size", "Whitened(...)"),
-    "likelihood": ("check_targets", "Gaussian(...)"),
-    "mean": ("check_shapes", "ConstantMean(...) or None"),
-}
-PARTIAL = (  # where a None may come from
-    "; a gradient is None outside `wrt`, and tree_map hands that on: take the gradient of all fields, or put the new ones into "
-    "the model with fastsvgp.replace_at"
-)
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
 LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
@@ -44,7 +35,7 @@ def as_array(name, value):
             raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
     if array.dtype.kind not in "fiub":
         if isinstance(value, type):
-            raise TypeError(f"`{name}` must hold real numbers, got {value.__name__}, a class{_in_place_of_class(value)}")
+            raise TypeError(f"`{name}` must hold real numbers, got {value.__name__}, a class{in_place_of_class(value)}")
         where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
     return array
@@ -273,34 +264,6 @@ def _factor(name, array, kind):
     diagonal = array.diagonal(axis1=-2, axis2=-1)
     finite(f"diagonal of {name}", diagonal)
     positive(f"diagonal of {name}", diagonal)
-
-
-def parts(model, names=tuple(PARTS)):
-    """Refuse a model with a part in the place of another."""
-    for name in names:
-        if not hasattr(model, name):
-            continue
-        (method, example), part = PARTS[name], getattr(model, name)
-        if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
-            what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
-            if isinstance(part, type):
-                hint = _in_place_of_class(part, model)
-            elif part is None:
-                hint = PARTIAL
-            else:
-                hint = "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
-            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
-
-
-def _in_place_of_class(kind, model=None):
-    """What to write where a class stands in the place of a record."""
-    own = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
-    if not getattr(kind, "starts_at_prior", False):
-        return f"; call it: {own}(...)"
-    classes = getattr(getattr(model, "likelihood", None), "num_latent", None)
-    outputs = f", outputs={classes}" if isinstance(classes, int) else ""
-    Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
-    return f"; to start at the prior write fs.at_prior({own}, covariance, {Z}{outputs})"
 
 
 def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):

@@ -6,14 +6,12 @@ negative, and holds ``None`` for what nobody asked for.
 """
 
 import dataclasses
-import functools
-import inspect
 from typing import Any, dataclass_transform
 
 import numpy as np
 
 from .catalogue import OURS
-from .errors import warn
+from .settings import keyword_only
 
 REGISTRY: dict[str, type] = {}
 _TYPES: set[type] = set()
@@ -111,45 +109,13 @@ def record(cls):
             "know it; give one of them a new name, or, where both modules are one file, import it under one name only"
         )
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
-    cls.__init__ = _settings_by_name(cls)
+    cls.__init__ = keyword_only(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
     cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
     REGISTRY[cls.__name__] = cls
     _TYPES.add(cls)
     return cls
-
-
-def _settings_by_name(cls):
-    """The constructor of a record, which says how to write a setting that came by position.
-
-    One without a default may, for a while, still come in the place where it is declared.
-    """
-    init, fields = cls.__init__, dataclasses.fields(cls)
-    settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
-    due = frozenset(name for name in inspect.get_annotations(cls) if settings.get(name) is dataclasses.MISSING)
-    in_place = [f.name for f in fields if not f.kw_only or f.name in due]
-    places = sum(not f.kw_only for f in fields)
-    if not settings:
-        return init
-
-    @functools.wraps(init)
-    def __init__(self, *args, **named):
-        if len(args) > places or args and not due <= named.keys():
-            order = [name for name in in_place if name not in named]
-            given, rest = dict(zip(order, args, strict=False)), args[len(order) :]
-            by_place = {name: value for name, value in given.items() if name in due}
-            more = dict(zip((name for name in settings if name not in given and name not in named), rest, strict=False))
-            if by_place or more:
-                shown = [f"{name}={value!r:.40}" for name, value in (by_place | more).items()]
-                line = f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
-                if rest:
-                    raise TypeError(f"{cls.__name__}: settings are keyword-only: write {line}")
-                warn(f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be refused", DeprecationWarning)
-                args, named = (), given | named
-        init(self, *args, **named)
-
-    return __init__
 
 
 def is_record(x):
@@ -340,12 +306,44 @@ def _changed(tree, path, value):
 
 
 def matches(path, names):
-    """Whether a dotted leaf path is one of ``names`` or lies below one of them."""
+    """Whether a dotted path is one of some names, or lies below one of them: what to ask of ``need`` and ``wrt``.
+
+    Parameters
+    ----------
+    path : str
+        Of a leaf, such as "covariance.variance".
+    names : tuple of str
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> matches("covariance.variance", ("covariance",)), matches("covariance.variance", ("inducing", "covariance.lengthscales"))
+    (True, False)
+    """
     return any(path == name or path.startswith(name + ".") for name in names)
 
 
 def restricted(tree, names):
-    """``tree`` with ``None`` in place of every field, and of every leaf below a field, outside the dotted ``names``."""
+    """A record with ``None`` in place of every field, and of every leaf below a field, outside some names.
+
+    Parameters
+    ----------
+    tree : record
+    names : tuple of str
+        Dotted, as in ``wrt``.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> restricted(fs.RBF(2.0, 1.0), ("variance",))
+    RBF(variance=2.0, lengthscales=None)
+    """
     roots = {name.partition(".")[0] for name in names}
     fields = [name for name, kind in tree._record_fields if kind != "static" and name not in roots]
     others = [name for name in fields if getattr(tree, name) is not None]

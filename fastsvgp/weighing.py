@@ -18,7 +18,30 @@ ADVICE = "; a target that is not to count has the weight 0"
 
 
 def svgp(model, X, Y, weights, checked=check.svgp):
-    """``(model, X, Y, weights, dtype)`` as ``checked(model, X, Y)`` leaves them, with weights in the layout of Y, or None."""
+    """The arguments of a bound that takes weights of data, checked.
+
+    Parameters
+    ----------
+    model : record
+        With a ``likelihood``.
+    X, Y : array
+    weights : (N,) array, as ``Y``, or None
+    checked : function
+        ``checked(model, X, Y)`` checks and casts these, and returns ``(model, X, Y, dtype)``, with Y in the layout of
+        likelihoods, (N,) or (P, N). It is never shown a target that does not count. Default: that of an ``SVGP``.
+
+    Returns
+    -------
+    model, X, Y : as ``checked`` left them
+    weights : as Y, or None
+    dtype : dtype
+
+    Examples
+    --------
+    >>> _, _, targets, w, dtype = weighed(model, X, np.where(X[:, 0] > 1, np.nan, Y), weights=X[:, 0] <= 1)
+    >>> np.isfinite(targets).all(), w.shape, dtype
+    (np.True_, (40,), dtype('float64'))
+    """
     if weights is None:
         model, X, Y, dtype = checked(model, X, Y)
         return model, X, Y, None, dtype

@@ -11,7 +11,7 @@ import pytest
 from readme import ROOT, snippets
 
 import fastsvgp as fs
-from fastsvgp import records
+from fastsvgp import extending, records
 
 API = ROOT / "docs" / "api"
 NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
@@ -20,6 +20,7 @@ OF_MODULES = {  # beside them, of modules that are public as a whole
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
     "distributed": {"mpi", "nccl", "threads"},
     "models": {"register", "serving", "offers"},
+    "extending": {name for name in extending.__all__ if callable(getattr(extending, name))} - {*dir(fs), *dir(fs.kernels)},
 }
 IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/distributed.md
     f"{module}.{name}" for module, names in OF_MODULES.items() if module != "distributed" for name in sorted(names)
@@ -36,7 +37,9 @@ def setup():
 
 
 def examples(name):
-    return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), dict(setup()), name, None, 0)
+    """They begin with those names, and where they stand in ``fastsvgp.extending`` with its names."""
+    known = setup() | (vars(extending) if name.startswith("extending.") else {})
+    return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), known, name, None, 0)
 
 
 @pytest.mark.parametrize("name", NAMES + IN_MODULES)

@@ -61,7 +61,7 @@ def begun(optimiser, model):
     state = optimiser.init(model)
     if not is_record(state):
         raise TypeError(
-            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class under @fastsvgp.records.record), "
+            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class under @fastsvgp.record), "
             f"which a checkpoint can hold, got {state!r:.200}"
         )
     return state

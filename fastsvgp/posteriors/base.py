@@ -11,21 +11,58 @@ from ..records import Marginals, record
 
 
 class Projection(NamedTuple):
-    """The latent function at a run of rows: ``f``, and ``rows``, what ``pull`` needs of them."""
+    """What ``Pass.project`` gives: the latent function at a run of rows.
+
+    Parameters
+    ----------
+    f : Marginals
+        (..., N).
+    rows
+        What ``Pass.pull`` needs of these rows.
+
+    Examples
+    --------
+    >>> Projection(fs.Marginals(np.zeros(3), np.ones(3)), rows=None).f.mean
+    array([0., 0., 0.])
+    """
 
     f: Marginals
     rows: Any
 
 
 class Joint(NamedTuple):
-    """The latent function at N inputs jointly: ``mean`` (..., N), ``cov`` (..., N, N)."""
+    """What ``Pass.joint`` gives: the latent function at N inputs jointly.
+
+    Parameters
+    ----------
+    mean : (..., N) array
+    cov : (..., N, N) array
+
+    Examples
+    --------
+    >>> Joint(np.zeros(3), np.eye(3)).cov.shape
+    (3, 3)
+    """
 
     mean: Any
     cov: Any
 
 
 class Bars(NamedTuple):
-    """Cotangents at the end of a pass: a record like the ``posterior``, and that of ``Kuu``; None for what nobody needs."""
+    """What ``Pass.finish`` gives: cotangents at the end of a pass.
+
+    Parameters
+    ----------
+    posterior : record
+        Of the posterior's class; fields that nobody needs are None.
+    Kuu : (M, M) array, or None
+        Symmetric.
+
+    Examples
+    --------
+    >>> Bars(fs.Whitened(np.zeros(3), None), Kuu=None).posterior.mean
+    array([0., 0., 0.])
+    """
 
     posterior: Any
     Kuu: Any
