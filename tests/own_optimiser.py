@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsvgp.records import leaves, matches, record, replace_at, static, tree_map
+from fastsvgp.extending import leaves, matches, record, replace_at, static, tree_map
 
 
 @record
