@@ -14,7 +14,9 @@ def keyword_only(cls):
     """
     init, fields = cls.__init__, dataclasses.fields(cls)
     settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
-    due = frozenset(name for name in inspect.get_annotations(cls) if settings.get(name) is dataclasses.MISSING)
+    records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))  # others have their own rules
+    declared = {name for base in records for name in inspect.get_annotations(base)}
+    due = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
     in_place = [f.name for f in fields if not f.kw_only or f.name in due]
     places = sum(not f.kw_only for f in fields)
     if not settings:

@@ -317,6 +317,15 @@ class TestSettingsAreKeywordOnly:
         assert all(repr(settings[name]) == value for name, value in re.findall(r"(\w+)=(\d)", line))
         assert "width" not in vars(made) or made.width == 1.0
 
+    def test_those_of_a_record_that_another_extends_do_too(self, Sieve):
+        @records.record
+        class Mesh(Sieve):
+            pass
+
+        with pytest.warns(DeprecationWarning, match=re.escape("write Mesh(..., rows=3, holes=4);")):
+            assert Mesh(3, 1.0, 2.0, 4).depth == 2.0
+        assert Mesh(1.0, rows=3, holes=4).width == 1.0
+
     @pytest.mark.parametrize("make", [
         lambda Sieve: fs.Softmax(),
         lambda Sieve: fs.RandomFourier(fs.RBF()),

@@ -684,7 +684,7 @@ class Renamed(SignAscent):
     """One whose state has the same shapes."""
 
     def init(self, model):
-        return RenamedState(0, super().init(model).average)
+        return RenamedState(super().init(model).average, count=0)
 
 
 def test_an_optimiser_of_ones_own(tmp_path, rng):
