@@ -16,8 +16,8 @@ LIKELIHOODS = {
     "Poisson": lk.Poisson(),
     "Laplace": lk.Laplace(0.5),
     "StudentT": lk.StudentT(0.5, df=4.0),
-    "RobustMax": lk.RobustMax(10),
-    "Softmax": lk.Softmax(10),
+    "RobustMax": lk.RobustMax(num_classes=10),
+    "Softmax": lk.Softmax(num_classes=10),
 }
 
 

@@ -26,7 +26,7 @@ def model_of(m, k, D, likelihood, dtype=np.float64):
     columns[range(k), range(k)] = 0.5
     q = fs.ChevronWeights(np.zeros(m, dtype), columns, np.full(m - k, 0.5, dtype))
     q.mean[:] = rng.standard_normal(m, np.float32)
-    return fs.QSGP(fs.RandomFourier(fs.RBF(dtype(1.0), np.full(D, np.sqrt(D), dtype)), m, seed=1), q, likelihood)
+    return fs.QSGP(fs.RandomFourier(fs.RBF(dtype(1.0), np.full(D, np.sqrt(D), dtype)), num_features=m, seed=1), q, likelihood)
 
 
 def floor(sweeps, k, D, reverse=False):
@@ -139,8 +139,8 @@ def bench_mean_field_on_device(benchmark, m, control):
 def bench_training_at_ten_million(benchmark, tmp_path):
     """``fit`` of three steps with a checkpoint at the end, m = 10^7; the unit of the peak extra memory is the model."""
     m = 10**7
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(8)), m), fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)),
-                    fs.Gaussian(0.1))  # fmt: skip
+    basis = fs.RandomFourier(fs.RBF(1.0, np.ones(8)), num_features=m)
+    model = fs.QSGP(basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(0.1))
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((5000, 8)), rng.standard_normal(5000)
     paths = iter(range(1000))

@@ -45,7 +45,8 @@ def of_ranks(size, function):
 
 def rows(seeds):
     for off in (1, 0):
-        for name, likelihood, outputs in (("Gaussian", fs.Gaussian(0.1), ()), ("softmax", fs.Softmax(3, num_samples=16), (3,))):
+        softmax = fs.Softmax(num_classes=3, num_samples=16)
+        for name, likelihood, outputs in (("Gaussian", fs.Gaussian(0.1), ()), ("softmax", softmax, (3,))):
             for way, options in WAYS.items():
                 found = []
                 for seed in range(seeds):

@@ -64,7 +64,7 @@ def figure_1(name, args):
     covariance, noise = weight_space.hyperparameters(X, y, args.exact, np.random.default_rng(0))
     m = args.features
     q = fs.ChevronWeights(np.random.default_rng(0).standard_normal(m), np.zeros((m, 0)), np.full(m, TINY))
-    prior = fs.QSGP(fs.RandomFourier(covariance, m, seed=0), q, fs.Gaussian(variance=noise))
+    prior = fs.QSGP(fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise))
     some = np.random.default_rng(3).choice(len(X), min(len(X), 4000), replace=False)
     zeros = fs.replace_at(prior, "posterior.mean", np.zeros(m))
     best, _ = fs.optimal_weights(zeros, X[some], y[some], iterations=args.iterations)
@@ -105,7 +105,7 @@ def logistic(m, iterations, n=300):
     chances = 1 / (1 + np.exp(-3 * np.sin(2 * X[:, 0]) * np.cos(X[:, 1])))
     Y = (rng.random(n) < chances) * 1.0
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.full(m, 0.7))
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(2.0, 0.7), m, seed=0), q, fs.BernoulliLogit())
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(2.0, 0.7), num_features=m, seed=0), q, fs.BernoulliLogit())
     start, unravel = fs.ravel(model, fixed=("basis", "posterior.columns", "posterior.diagonal"))
 
     def loss(vector):

@@ -36,7 +36,7 @@ def features(count, dtype):
     """A QSGP at its prior."""
     covariance = fs.RBF(dtype(VARIANCE), dtype(LENGTHSCALE))
     q = fs.ChevronWeights(np.zeros(count, dtype), np.zeros((count, 0), dtype), np.ones(count, dtype))
-    return fs.QSGP(fs.RandomFourier(covariance, count, seed=0), q, fs.BernoulliLogit())
+    return fs.QSGP(fs.RandomFourier(covariance, num_features=count, seed=0), q, fs.BernoulliLogit())
 
 
 def svgp(X, count, dtype):

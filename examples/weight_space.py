@@ -106,7 +106,7 @@ def start(name, args, m=None):
         inducing = X[: args.features].copy()
         basis, m = fs.InducingBasis(covariance, inducing), len(inducing)
     else:
-        basis = fs.RandomFourier(covariance, m, seed=0)
+        basis = fs.RandomFourier(covariance, num_features=m, seed=0)
     k = args.dense_columns
     q = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
     return fs.optimal_diagonal(fs.QSGP(basis, q, fs.Gaussian(variance=noise)), X), data
@@ -166,7 +166,7 @@ def collapse(args):
     X, y, m, found = X[some], y[some], args.features, []
     print("| hyperparameters | noise variance | RMSE |\n| --- | --- | --- |")
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(covariance, m, seed=0), q, fs.Gaussian(variance=noise))
+    model = fs.QSGP(fs.RandomFourier(covariance, num_features=m, seed=0), q, fs.Gaussian(variance=noise))
     for name in ("kept", "learned"):
         if name == "learned":
             held = ("posterior.columns",)

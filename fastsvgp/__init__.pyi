@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, Unpack, overload
 
 from . import distributed as distributed
+from . import extending as extending
 from . import kernels as kernels
 from . import models as models
 from . import recipes as recipes

@@ -12,18 +12,9 @@ from .errors import BadEntry, Diverged, VarianceClampWarning, not_a_generator, w
 from .inducing import InducingSets, sets_of
 from .kernels import verdicts
 from .kernels.dispatch import backend_of, one_device
+from .parts import PARTIAL, in_place_of_class, parts  # noqa: F401, ``check.parts`` is asked for by this name
 from .records import is_record, leaves, matches, missing, tree_map
 
-PARTS = {  # field of a model: a method that only its kind of record has, and an example
-    "covariance": ("check_dim", "RBF(...)"),
-    "posterior": ("check_size", "Whitened(...)"),
-    "likelihood": ("check_targets", "Gaussian(...)"),
-    "mean": ("check_shapes", "ConstantMean(...) or None"),
-}
-PARTIAL = (  # where a None may come from
-    "; a gradient is None outside `wrt`, and tree_map hands that on: take the gradient of all fields, or put the new ones into "
-    "the model with fastsvgp.replace_at"
-)
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
 LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
 DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
@@ -42,6 +33,8 @@ def as_array(name, value):
         except ValueError as error:
             raise ValueError(f"`{name}` makes no array ({error}); give rows of equal length") from None
     if array.dtype.kind not in "fiub":
+        if isinstance(value, type):
+            raise TypeError(f"`{name}` must hold real numbers, got {value.__name__}, a class{in_place_of_class(value)}")
         where = f" ({_first_text(value, array)})" if array.dtype == object and array.ndim == 2 else ""
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}{where}; convert it to float64 or float32")
     return array
@@ -273,18 +266,6 @@ def _factor(name, array, kind):
     positive(f"diagonal of {name}", diagonal)
 
 
-def parts(model, names=tuple(PARTS)):
-    """Refuse a model with a part in the place of another."""
-    for name in names:
-        if not hasattr(model, name):
-            continue
-        (method, example), part = PARTS[name], getattr(model, name)
-        if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
-            what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
-            hint = PARTIAL if part is None else "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
-            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
-
-
 def svgp(model, X=ABSENT, Y=ABSENT, names=("X", "Y")):
     """Check and cast the arguments of a bound: ``(model, X, Y, dtype)``, with Y in the layout of likelihoods.
 
@@ -352,9 +333,15 @@ def inducing(model, num_sets=1, user="SGPR"):
     return sizes, D
 
 
+def one_column(Y, outputs, likelihood):
+    """Targets (N, 1) as (N,) where that is what they mean: for one output that has no axis, and for labels of classes."""
+    return Y[:, 0] if Y.shape[1:] == (1,) and (outputs == () or likelihood.num_latent is not None) else Y
+
+
 def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
     """Targets in the layout of likelihoods, checked against the batch, the outputs of the posterior and the likelihood."""
     inputs_name, name = names
+    Y = one_column(Y, outputs, likelihood)
     if Y.shape[:1] != (N,):
         raise ValueError(f"`{name}` must have one row for each of the {N} rows of `{inputs_name}`, got shape {Y.shape}")
     latent = likelihood.num_latent
@@ -370,7 +357,6 @@ def targets(Y, N, outputs, likelihood, dtype, names=("X", "Y")):
         raise ValueError(
             f"`{name}` has shape {Y.shape} and the fields of `posterior` have leading axes {outputs}: "
             f"use {name} (N,) with mean (M,), or {name} (N, P) with mean (P, M)"
-            + (f"; {name}[:, 0] would do" if Y.shape[1:] == (1,) else "")
         )
     finite(name, Y)
     if Y.ndim == 2:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .catalogue import OURS
 from .errors import no_option
+from .settings import keyword_only
 from .typed import Array, Record, RecordT
 
 T = TypeVar("T")
@@ -53,10 +54,12 @@ def leaf(kind: str = "real", default: Any = dataclasses.MISSING) -> Any:
 def static(default: Any = dataclasses.MISSING) -> Any:
     """A field that is a setting, not a number to differentiate: it is saved, and kept as it is in gradients.
 
+    Settings are keyword-only: ``fs.StudentT(0.3, df=4.0)``.
+
     Parameters
     ----------
     default : optional
-        A field with a default is keyword-only.
+        Without one the setting must be given.
 
     Returns
     -------
@@ -70,9 +73,11 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     ...     power: int = fs.static(default=2)
     >>> [path for path, _, _ in fs.leaves(Tempered(0.5))]
     ['scale']
+    >>> Tempered(0.5, 3)
+    Traceback (most recent call last):
+    TypeError: Tempered: settings are keyword-only: write Tempered(..., power=3)
     """
-    kw_only = dataclasses.MISSING if default is dataclasses.MISSING else True  # without a default as ``KW_ONLY`` says
-    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=kw_only)
+    return dataclasses.field(default=default, metadata={"kind": "static"}, kw_only=True)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(leaf, static))
@@ -111,6 +116,7 @@ def record(cls: type[T]) -> type[T]:
         )
     cls.__post_init__ = _then_arrays(getattr(cls, "__post_init__", None))
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    cls.__init__ = keyword_only(cls)
     cls.__repr__ = _repr
     cls._record_fields = tuple((f.name, f.metadata.get("kind", "record")) for f in dataclasses.fields(cls))
     cls._optional_fields = frozenset(f.name for f in dataclasses.fields(cls) if f.default is None)
@@ -344,12 +350,44 @@ def _changed(tree, path, value):
 
 
 def matches(path, names):
-    """Whether a dotted leaf path is one of ``names`` or lies below one of them."""
+    """Whether a dotted path is one of some names, or lies below one of them: what to ask of ``need`` and ``wrt``.
+
+    Parameters
+    ----------
+    path : str
+        Of a leaf, such as "covariance.variance".
+    names : tuple of str
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> matches("covariance.variance", ("covariance",)), matches("covariance.variance", ("inducing", "covariance.lengthscales"))
+    (True, False)
+    """
     return any(path == name or path.startswith(name + ".") for name in names)
 
 
 def restricted(tree, names):
-    """``tree`` with ``None`` in place of every field, and of every leaf below a field, outside the dotted ``names``."""
+    """A record with ``None`` in place of every field, and of every leaf below a field, outside some names.
+
+    Parameters
+    ----------
+    tree : record
+    names : tuple of str
+        Dotted, as in ``wrt``.
+
+    Returns
+    -------
+    record
+
+    Examples
+    --------
+    >>> restricted(fs.RBF(2.0, 1.0), ("variance",))
+    RBF(variance=2.0, lengthscales=None)
+    """
     roots = {name.partition(".")[0] for name in names}
     fields = [name for name, kind in tree._record_fields if kind != "static" and name not in roots]
     others = [name for name in fields if getattr(tree, name) is not None]

@@ -18,7 +18,30 @@ ADVICE = "; a target that is not to count has the weight 0"
 
 
 def svgp(model, X, Y, weights, checked=check.svgp):
-    """``(model, X, Y, weights, dtype)`` as ``checked(model, X, Y)`` leaves them, with weights in the layout of Y, or None."""
+    """The arguments of a bound that takes weights of data, checked.
+
+    Parameters
+    ----------
+    model : record
+        With a ``likelihood``.
+    X, Y : array
+    weights : (N,) array, as ``Y``, or None
+    checked : function
+        ``checked(model, X, Y)`` checks and casts these, and returns ``(model, X, Y, dtype)``, with Y in the layout of
+        likelihoods, (N,) or (P, N). It is never shown a target that does not count. Default: that of an ``SVGP``.
+
+    Returns
+    -------
+    model, X, Y : as ``checked`` left them
+    weights : as Y, or None
+    dtype : dtype
+
+    Examples
+    --------
+    >>> _, _, targets, w, dtype = weighed(model, X, np.where(X[:, 0] > 1, np.nan, Y), weights=X[:, 0] <= 1)
+    >>> np.isfinite(targets).all(), w.shape, dtype
+    (np.True_, (40,), dtype('float64'))
+    """
     if weights is None:
         model, X, Y, dtype = checked(model, X, Y)
         return model, X, Y, None, dtype
@@ -50,10 +73,12 @@ def through(checked, X, Y, weights):
 
 
 def shaped(weights, Y):
-    """Weights as an array: one for each row of Y, or for each target."""
+    """Weights as an array: one for each row of Y, or for each target. A column (N, 1) beside Y (N,) is (N,)."""
     weights = check.as_array("weights", weights)
     if not Y.shape:
         raise ValueError("`Y` must have rows, got a single value")
+    if len(Y.shape) == 1 and weights.shape == (*Y.shape, 1):
+        weights = weights[:, 0]
     if weights.shape not in (Y.shape[:1], Y.shape):
         each = f", or {Y.shape}, one for each target" if len(Y.shape) > 1 else ""
         raise ValueError(f"`weights` must have shape {Y.shape[:1]}, one for each row of `Y`{each}; got {weights.shape}")
@@ -101,7 +126,8 @@ def inputs_that_count(X, weights):
 
 def laid_out(weights, Y, dtype):
     """Weights in the shape of Y (N,) or (P, N), as likelihoods have them."""
-    weights = weights.T if weights.ndim > 1 else np.broadcast_to(weights, Y.shape)
+    weights = weights[:, 0] if Y.ndim == 1 and weights.ndim > 1 else weights.T  # a column of them, beside a column Y
+    weights = np.broadcast_to(weights, Y.shape)
     return np.ascontiguousarray(weights, dtype, like=weights)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fastsvgp.records import leaves, matches, record, replace_at, static, tree_map
+from fastsvgp.extending import leaves, matches, record, replace_at, static, tree_map
 
 
 @record
@@ -32,7 +32,7 @@ class SignAscent:
         return self.paths(model)
 
     def init(self, model):
-        return SignState(0, tree_map(lambda value: 0.0 * value, model))
+        return SignState(tree_map(lambda value: 0.0 * value, model), count=0)
 
     def step(self, model, grad, state, value=None):
         kinds, average = {path: kind for path, kind, _ in leaves(model)}, state.average
@@ -42,7 +42,7 @@ class SignAscent:
             average = replace_at(average, path, now)
             old = _at(model, path)
             model = replace_at(model, path, old * np.exp(move) if kinds[path] == "positive" else old + move)
-        return model, SignState(state.count + 1, average)
+        return model, SignState(average, count=state.count + 1)
 
     def step_size_at(self, state):
         return self.step_size

@@ -6,8 +6,9 @@
     relevance, routine: between train and recipes; remedies: advice, in the words of sklearn and cli
     distributed: groups of ranks; packing, buffers, team, same_data, ranks, from_rank_0: what they tell each
     other, and what bounds ask of them
-    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, typed:
-    below everything; they import nothing of ours but each other
+    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, parts,
+    settings, typed: below everything; they import nothing of ours but each other
+    extending: names of many rooms for code outside the package; no room imports it
 """
 
 import ast
@@ -22,7 +23,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
-FLOOR |= {"interrupts", "extras", "typed"}
+FLOOR |= {"interrupts", "extras", "parts", "settings", "typed"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
     "kernels": {"errors", "extras"},
@@ -48,6 +49,7 @@ MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"
 MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
 MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "same_data", "from_rank_0", "initialise", "devices"}
 MAY_IMPORT["interop"] = MAY_IMPORT["train"]
+MAY_IMPORT["extending"] = MAY_IMPORT["train"] | {"train"}
 MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = MAY_IMPORT["remedies"] = FLOOR
 MAY_IMPORT["relevance"] = MAY_IMPORT["routine"] = MAY_IMPORT["train"] | {"train"}
 MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct", "relevance", "routine"}

@@ -1,5 +1,7 @@
 """Bad input: each message names the argument, what came, and what to do."""
 
+import re
+
 import numpy as np
 import pytest
 from posterior_problems import ROWS
@@ -22,7 +24,10 @@ DATA = [
     ((X[:, :1], Y), {}, ValueError, "`X` has 1 columns where `inducing` has 2"),
     ((NAN, Y), {}, ValueError, r"`X` contains nan at index \(1, 1\); remove or impute"),
     ((X, Y[:4]), {}, ValueError, "`Y` must have one row for each of the 5 rows of `X`, got shape"),
-    ((X, Y[:, None]), {}, ValueError, r"`Y` has shape \(5, 1\).*Y\[:, 0\] would do"),
+    ((X, Y[:, None]), {}, None, None),
+    ((X, np.stack([Y, Y], 1)), {}, ValueError, r"`Y` has shape \(5, 2\) .* leading axes \(\): use Y \(N,\) with mean \(M,\)"),
+    ((X, Y[:, None, None]), {}, ValueError, r"`Y` has shape \(5, 1, 1\)"),
+    ((X, np.where(np.arange(5) == 3, np.nan, Y)[:, None]), {}, ValueError, "`Y` contains nan at index 3"),
     ((X, np.full(5, np.inf)), {}, ValueError, "`Y` contains inf"),
     (([[1.0, 2.0], [3.0]], Y), {}, ValueError, "`X` makes no array .*give rows of equal length"),
     ((X, None), {}, TypeError, "`Y` must hold real numbers"),
@@ -206,13 +211,41 @@ def test_parts_in_the_wrong_place(rng):
     for wrong, message in (
         (fs.SVGP(m.covariance, m.inducing, m.likelihood, m.posterior), r"`posterior` of .*Whitened\(...\), got Gaussian"),
         (fs.replace(m, likelihood=None), r"`likelihood` of the model must .*Gaussian\(...\), got NoneType"),
-        (fs.replace(m, covariance=fs.RBF), r"`covariance` of the model .* fastsvgp.RBF\(...\), got RBF, a class"),
+        (fs.replace(m, covariance=fs.RBF), r"`covariance` .* fastsvgp.RBF\(...\), got RBF, a class; call it: fs.RBF\(...\)"),
         (fs.replace(m, mean=0.3), r"`mean` of the model .* fastsvgp.ConstantMean\(...\) or None, got float"),
     ):
         with pytest.raises(TypeError, match=message):
             fs.elbo(wrong, X, Y)
     with pytest.raises(TypeError, match="`covariance` of the model"):
         fs.collapsed_bound(fs.SGPR("rbf", m.inducing, 0.1), X, Y)
+
+
+@pytest.mark.parametrize("kind, Z, line", [
+    (fs.Whitened, "Z", "fs.at_prior(fs.Whitened, covariance, Z)"),
+    (fs.DualSites, "Z", "fs.at_prior(fs.DualSites, covariance, Z)"),
+    (fs.Orthogonal, "O", "fs.at_prior(fs.Orthogonal, covariance, fs.InducingPair(Z, O))"),
+    (fs.Relaxed, "Z", "fs.Relaxed(...)"),
+])  # fmt: skip
+def test_a_class_in_the_place_of_a_posterior(rng, kind, Z, line):
+    """What the message says to write does, and what takes no data says it too."""
+    m = good(rng)
+    covariance, Z = m.covariance, m.inducing if Z == "Z" else fs.InducingPair(m.inducing, m.inducing + 0.1)
+    wrong = fs.SVGP(covariance, Z, kind, fs.Gaussian())
+    for call in (fs.elbo, fs.elbo_and_grad, fs.fit, lambda m, *_: fs.predict_y(m, X), lambda m, *_: fs.ravel(m)):
+        with pytest.raises(TypeError, match=re.escape(line)):
+            call(wrong, X, Y)
+    if "at_prior" in line:
+        names = {"fs": fs, "covariance": covariance, "Z": m.inducing, "O": m.inducing + 0.1}
+        assert np.isfinite(fs.elbo(fs.replace(wrong, posterior=eval(line, names)), X, Y))
+
+
+def test_a_class_in_the_place_of_a_posterior_of_classes(rng):
+    m = good(rng)
+    wrong = fs.SVGP(m.covariance, m.inducing, fs.Whitened, fs.Softmax(num_classes=4))
+    with pytest.raises(TypeError, match=r"fs.at_prior\(fs.Whitened, covariance, Z, outputs=4\)"):
+        fs.elbo(wrong, X, np.zeros(5, int))
+    right = fs.replace(wrong, posterior=fs.at_prior(fs.Whitened, m.covariance, m.inducing, outputs=4))
+    assert np.isfinite(fs.elbo(right, X, np.zeros(5, int), rng=0))
 
 
 def test_nothing_at_all(rng):

@@ -44,7 +44,7 @@ def cases():
     images, of_images = rng.standard_normal((N, 6)), fs.replace(model, covariance=convolutional, inducing=np.hstack([Z, Z]))
     chevron = fs.ChevronWeights(np.zeros(M), np.eye(M, 1), np.ones(M - 1))
     weights = fs.QSGP(fs.RelevanceBasis(model.covariance, Z, np.ones(M)), chevron, model.likelihood)
-    features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, M, seed=1))
+    features = fs.replace(weights, basis=fs.RandomFourier(model.covariance, num_features=M, seed=1))
     sample = fs.BasisSample(np.arange(2), np.arange(2), weight_i=1.5)
     own = fs.replace(weights, basis=fs.InducingBasis(model.covariance, Z))
     kriged, paired = fs.kriged_control(features, X), fs.paired_control(weights, X, "running")

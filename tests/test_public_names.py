@@ -53,6 +53,31 @@ def test_importing_compiles_nothing():
     assert not loaded_by("import fastsvgp") & heavy
 
 
+def test_importing_does_not_load_what_only_parts_of_your_own_need():
+    assert "fastsvgp.extending" not in loaded_by("import fastsvgp")
+    assert "fastsvgp.extending" in loaded_by("import fastsvgp; fastsvgp.extending.check")
+
+
+def test_extending_offers_what_its_rooms_do():
+    """The names that ``fastsvgp`` has too are the same objects, and inner paths go on to give them."""
+    from fastsvgp.bounds.layer import LayerPass
+    from fastsvgp.covariances.base import ALL, wanted
+    from fastsvgp.likelihoods.base import NODES, refuse
+    from fastsvgp.posteriors.base import Bars, Joint, Projection, raise_to_floor
+    from fastsvgp.records import restricted
+    from fastsvgp.train.steps import Snapshot, Steps
+
+    extending = fs.extending
+    assert set(extending.__all__) <= set(dir(extending)) and sorted(extending.__all__) == sorted(set(extending.__all__))
+    for name in set(extending.__all__) & set(fs.__all__):
+        assert getattr(extending, name) is getattr(fs, name), name
+    inner = ALL, NODES, refuse, Bars, Joint, Projection, raise_to_floor, restricted, Snapshot, Steps, LayerPass
+    names = "ALL NODES refuse Bars Joint Projection raise_to_floor restricted Snapshot Steps LayerPass".split()
+    assert all(getattr(extending, name) is thing for name, thing in zip(names, inner, strict=True))
+    for need in ((), ("covariance",), ("covariance.variance", "X1"), ("X1",), ("covariance.variances",)):
+        assert extending.matches("covariance.variance", need) == wanted(need, "variance")
+
+
 def test_building_a_model_compiles_nothing():
     model = "fs.SVGP(fs.RBF(1.0, 1.0), np.ones((2, 1)), fs.Whitened(np.zeros(2), np.eye(2)), fs.Gaussian(0.1))"
     loaded = loaded_by(f"import fastsvgp as fs, numpy as np; {model}")

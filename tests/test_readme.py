@@ -1,10 +1,13 @@
-"""What the README and docs/ show runs, and the README says what comes out."""
+"""What the README and docs/ show runs on public names alone, and the README says what comes out."""
 
+import ast
 import re
 
 import numpy as np
 import pytest
-from readme import PAGES, README, ROOT, needs, run, snippets
+from readme import BLOCK, PAGES, README, ROOT, needs, run, snippets
+
+import fastsvgp as fs
 
 
 def test_the_python_block_runs():
@@ -42,3 +45,55 @@ def test_the_two_commands_are_there():
     tests = "python -m pytest -n 2 --dist worksteal"
     assert f'python -m pip install ".[test]" && {tests}\n' in text
     assert f"\n{tests} </dev/null\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+PUBLIC = {"fastsvgp", "fastsvgp.extending", "fastsvgp.sklearn", "fastsvgp.interop.torch", "fastsvgp.interop.jax"}
+
+
+def not_public(source):
+    """What a piece of Python takes from the package that is not public: modules, names of them, and ``fs.name``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("fastsvgp") and alias.name not in PUBLIC)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fastsvgp"):
+            if node.module not in PUBLIC:
+                yield node.module
+            elif node.module in ("fastsvgp", "fastsvgp.extending"):
+                offered = fs.__all__ if node.module == "fastsvgp" else fs.extending.__all__
+                yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name not in offered)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fs":
+            if node.attr not in fs.__all__:
+                yield f"fs.{node.attr}"
+
+
+def python_of_pages():
+    """(page, its Python) of all pages, what the gallery runs, and the examples of how to extend the package."""
+    for page in (README, *PAGES):
+        yield from ((page, source) for _, source in BLOCK.findall(page.read_text(encoding="utf-8")))
+    scripts = *(ROOT / "docs" / "gallery").glob("*.py"), *(ROOT / "tests" / "extending").glob("*.py")
+    yield from ((script, script.read_text(encoding="utf-8")) for script in scripts)
+
+
+def test_pages_import_what_is_public():
+    found = [(page.name, name) for page, source in python_of_pages() for name in not_public(source)]
+    assert not found, "give it a place in fastsvgp.extending, or leave it out"
+
+
+@pytest.mark.parametrize("source, found", [
+    ("from fastsvgp.covariances.base import ALL", ["fastsvgp.covariances.base"]),
+    ("import fastsvgp.train.steps", ["fastsvgp.train.steps"]),
+    ("from fastsvgp import records", ["fastsvgp.records"]),
+    ("from fastsvgp.extending import svgp", ["fastsvgp.extending.svgp"]),
+    ("import fastsvgp as fs\nfs.records.leaves", ["fs.records"]),
+    ("import fastsvgp as fs\nfrom fastsvgp import kernels\nfrom fastsvgp.extending import ALL, check\nfs.models.register", []),
+])  # fmt: skip
+def test_what_is_not_public_is_found(source, found):
+    assert list(not_public(source)) == found
+
+
+def test_pages_name_what_is_public():
+    """In running text too, dotted paths begin at what the reference has."""
+    known = {*fs.__all__, "sklearn", "interop", "__all__", "NAME"}
+    for page in (README, *(ROOT / "docs").rglob("*.md")):
+        for name in re.findall(r"`fastsvgp\.(\w+)", page.read_text(encoding="utf-8")):
+            assert name in known, f"{page.name}: fastsvgp.{name}"

@@ -110,7 +110,7 @@ def test_scales_survive_json(rng):
     [
         ({"covariance": "rbv"}, "`covariance` must be one of 'rbf', 'matern12', 'matern32', 'matern52', or a Covariance"),
         ({"likelihood": "softmax"}, "`likelihood` must be one of 'gaussian', 'student-t', 'laplace', 'poisson'"),
-        ({"likelihood": fs.Softmax(3)}, "Softmax is for classes, and here targets are numbers"),
+        ({"likelihood": fs.Softmax(num_classes=3)}, "Softmax is for classes, and here targets are numbers"),
         ({"covariance": fs.Convolutional(fs.RBF(), 1.0, image_shape=(3, 1), patch_shape=(1, 1))}, "inputs are patches"),
         ({"posterior": fs.Whitened}, "`posterior` must be one of 'whitened'"),
         ({"solver": "sgd"}, "`solver` must be one of 'auto', 'lbfgs', 'adam', 'natural'"),

@@ -11,7 +11,7 @@ import pytest
 from readme import ROOT, snippets
 
 import fastsvgp as fs
-from fastsvgp import records
+from fastsvgp import extending, records
 
 API = ROOT / "docs" / "api"
 NAMES = [name for name in fs.__all__ if callable(getattr(fs, name))]
@@ -20,6 +20,7 @@ OF_MODULES = {  # beside them, of modules that are public as a whole
     "schedules": {"constant", "log_linear", "cosine", "exponential", "plateau"},
     "distributed": {"mpi", "nccl", "tell_at_exit", "threads"},
     "models": {"register", "serving", "offers"},
+    "extending": {name for name in extending.__all__ if callable(getattr(extending, name))} - {*dir(fs), *dir(fs.kernels)},
 }
 IN_MODULES = [  # groups of ranks have what runs on a page of their own, docs/distributed.md
     f"{module}.{name}" for module, names in OF_MODULES.items() if module != "distributed" for name in sorted(names)
@@ -36,7 +37,9 @@ def setup():
 
 
 def examples(name):
-    return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), dict(setup()), name, None, 0)
+    """They begin with those names, and where they stand in ``fastsvgp.extending`` with its names."""
+    known = setup() | (vars(extending) if name.startswith("extending.") else {})
+    return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), known, name, None, 0)
 
 
 @pytest.mark.parametrize("name", NAMES + IN_MODULES)
@@ -68,6 +71,15 @@ def test_parameters_and_results_are_described(name):
     validate = pytest.importorskip("numpydoc.validate")
     wanted = {"PR01", "PR02", "RT01", "SS03", "GL07", "EX01"}
     assert not [error for error in validate.validate(f"fastsvgp.{name}")["errors"] if error[0] in wanted]
+
+
+def test_elbo_and_grad_describes_each_argument_itself():
+    """It is what people read most: nothing is left to another page."""
+    text = inspect.getdoc(fs.elbo_and_grad)
+    arguments = text.partition("Parameters")[2].partition("Returns")[0]
+    for name in inspect.signature(fs.elbo_and_grad).parameters.values():
+        assert re.search(rf"^{re.escape(str(name).partition('=')[0].partition(':')[0])}(?: : .+)?\n    \S", arguments, re.M), name
+    assert "As in" not in text
 
 
 def test_the_first_page_of_the_reference_runs():

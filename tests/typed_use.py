@@ -19,6 +19,8 @@ covariance = fs.RBF(variance=1.0)
 assert_type(covariance, fs.RBF)
 assert_type(covariance.lengthscales, Number)
 assert_type(fs.Matern32() + fs.Linear() * fs.Constant(variance=0.2), fs.Covariance)
+assert_type(fs.Gaussian(), fs.Gaussian)
+assert_type(2.0 * fs.RBF() + 1.0, fs.Covariance)
 
 X, Y = np.zeros((5, 2)), np.zeros(5)
 posterior = fs.LikelihoodForm(mean=np.zeros(3), variance=np.ones(3), preconditioned=False)
@@ -130,11 +132,10 @@ fs.kmeans_inducing(X, 3, seed=0)  # type: ignore[call-overload]
 fs.recipes.regression(X, Y, solvr="adam")  # type: ignore[call-arg]
 
 # too few arguments or too many, and values of other kinds
-fs.Gaussian()  # type: ignore[call-arg]
 fs.elbo_and_grad(model, X)  # type: ignore[call-overload]
 fs.predict_f(model, X, 3)  # type: ignore[call-arg, arg-type]
 fs.data_term_and_grad(model, X, Y, wrt=())[2]  # type: ignore[misc]
-fs.RBF() + 1.0  # type: ignore[operator]
+fs.RBF() + "1.0"  # type: ignore[operator]
 fs.fit(X, model, Y)  # type: ignore[type-var, arg-type]
 fs.fit(model, X, Y, optimiser=fs.adam)  # type: ignore[arg-type]
 fs.fit(model, X, Y, graph="yes")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ BASES = "fourier", "inducing", "relevance"
 def basis_of(rng, name, m, D=2):
     """A basis of m functions of D inputs."""
     if name == "fourier":
-        return fs.RandomFourier(COVARIANCE[D], m, seed=3)
+        return fs.RandomFourier(COVARIANCE[D], num_features=m, seed=3)
     Z = rng.standard_normal((m, D))
     if name == "inducing":
         return fs.InducingBasis(COVARIANCE[D], Z)

@@ -136,7 +136,7 @@ def draw_basis_sample(
 
     Examples
     --------
-    >>> sample = fs.draw_basis_sample(fs.RandomFourier(covariance, 1000), 20, rng=0)
+    >>> sample = fs.draw_basis_sample(fs.RandomFourier(covariance, num_features=1000), 20, rng=0)
     >>> sample.i.shape, sample.j.shape
     ((20,), (20,))
     """

@@ -71,7 +71,7 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     X : (B, D) array
         A batch of inputs, or all of them.
     Y : (B,) or (B, P) array
-        Targets; integer labels for multi-class likelihoods.
+        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior has no leading axis.
     num_data : float, optional
         Size of the whole data set: the data term is scaled by num_data / B. Default: the batch is the data.
     jitter : float, optional
@@ -135,18 +135,40 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
 def elbo_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, **random
 ) -> tuple[float, SVGP]:
-    """The evidence lower bound and its gradient in natural space.
+    """The evidence lower bound, in nats, and its gradient in natural space.
 
     Parameters
     ----------
-    model, X, Y, num_data, jitter, rng, weights, group, **random
-        As in ``elbo``; the gradients are those of the number that is returned, an estimate or not.
+    model : SVGP
+        Or any kind of model that has this bound.
+    X : (B, D) array
+        A batch of inputs, or all of them.
+    Y : (B,) or (B, P) array
+        Targets; integer labels (B,) for multi-class likelihoods. (B, 1) is (B,) where the posterior has no leading axis.
+    num_data : float, optional
+        Size of the whole data set: the data term, and its gradient, are scaled by num_data / B. Default: the batch is the data.
+    jitter : float, optional
+        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32. Never changed.
+    rng : int or numpy.random.Generator, optional
+        For likelihoods that sample, and for random quantities. The gradient is that of the number returned, an estimate or not.
+    weights : (B,) or (B, P) array, optional
+        How often each row, or each target, counts: zero or more. num_data / B stays as it is. A target of weight 0 is never
+        read (NaN there is a missing output), nor are the inputs of a row of which no target counts: its row of ``X_bar`` is 0.
+        Labels of classes take (B,).
     wrt : sequence of str, optional
         Dotted names of the fields to differentiate, such as ``("covariance", "posterior.mean")``; default all. Work that
         only the others need is skipped.
     inputs : bool
-        Return the gradient in X too, mean function included: for networks and other layers below. ``wrt=()`` then leaves that
-        alone.
+        Return the gradient in X too, mean function included: for networks and other layers below. With ``wrt=()`` it is the only
+        gradient.
+    group : group of ``fs.distributed``, optional
+        Several ranks, each in this call with the same model: value and gradient are those of one process, on every rank.
+        ``group.rows`` says whether X, Y and weights are all rows, of which each rank takes its part, or its own. One sum over
+        the ranks holds the value and all gradients.
+    **random
+        Random quantities of the posterior, an int to draw them or an array to give them: ``probes`` of ``Relaxed``, (M, K) of
+        +-1, and ``sampled`` of ``DecoupledWeights``, (S,) row numbers of O. They estimate the KL divergence without bias;
+        ``elbo`` says how. Default: exact.
 
     Returns
     -------
@@ -159,8 +181,15 @@ def elbo_and_grad(
 
     Raises
     ------
-    ValueError, TypeError, NotPositiveDefinite
-        As ``elbo``.
+    ValueError, TypeError
+        Shapes, dtypes, devices, NaN or infinity, None in a field, labels, names in ``wrt``, ``num_data`` below the batch, weights
+        that are negative or all zero; also a NaN that comes of finite numbers.
+    NotPositiveDefinite
+        Kuu + jitter I could not be factorised.
+    RemoteError
+        Another rank of the group failed.
+    MemoryError
+        Says how much was asked for, and which argument drives it.
 
     Notes
     -----

@@ -69,6 +69,16 @@ class LayerPass:
         Rows of Kuu.
     clamped : int
         As of ``work``.
+
+    Examples
+    --------
+    >>> layer = LayerPass(model, jitter=1e-6, columns=len(X), need=("posterior",))
+    >>> f, rows = layer.forward(X)
+    >>> ell, f_bar, _ = gaussian.expected_log_prob(Y, f)
+    >>> _ = layer.pull(rows, f_bar)
+    >>> grad = layer.finish(-1.0).posterior
+    >>> np.allclose(grad.mean, fs.elbo_and_grad(model, X, Y)[1].posterior.mean)
+    True
     """
 
     def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):

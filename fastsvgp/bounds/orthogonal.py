@@ -110,7 +110,7 @@ def at_prior(
     >>> q.mean.shape, q.scale_tril.shape
     ((2, 6), (2, 6, 6))
     """
-    if not (isinstance(kind, type) and issubclass(kind, GaussianFactor | DualTying | OrthogonalSets)):
+    if not (isinstance(kind, type) and getattr(kind, "starts_at_prior", False)):
         name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
         raise TypeError(
             "at_prior: `kind` must be Whitened, Marginal, AbsorbedDualSites, DualSites, WhitenedOrthogonal, Orthogonal, "

@@ -96,6 +96,7 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     model, Xs, jitter, chunk_size
         As in ``predict_f``.
     Ys : (N,) or (N, P) array
+        Labels (N,) for multi-class likelihoods. (N, 1) is (N,) where the posterior has no leading axis.
 
     Returns
     -------

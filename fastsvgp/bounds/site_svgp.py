@@ -425,7 +425,7 @@ def checked(model, X, Y, jitter):
     if model.mean is not None:
         model.mean.check_shapes(D, first[:-1])
     if Y is not check.ABSENT:
-        latent = model.likelihood.num_latent
+        Y, latent = check.one_column(Y, first[:-1], model.likelihood), model.likelihood.num_latent
         outputs = Y.shape[1:] if latent is None else (latent,)
         if first[:-1] != outputs and Y.shape[:1] == (len(X),):
             fits = f"the shape ({', '.join(map(str, (*outputs, len(X))))}{',' * (not outputs)})"

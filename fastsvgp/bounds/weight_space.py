@@ -43,7 +43,7 @@ class QSGP:
     Examples
     --------
     >>> q = fs.ChevronWeights(mean=np.zeros(50), columns=np.eye(50, 1), diagonal=np.ones(49))
-    >>> weights = fs.QSGP(fs.RandomFourier(covariance, 50), q, gaussian)
+    >>> weights = fs.QSGP(fs.RandomFourier(covariance, num_features=50), q, gaussian)
     >>> mean, var = fs.predict_f(weights, X)
     >>> mean.shape
     (40,)

@@ -20,7 +20,7 @@ def build(X, y, covariance, likelihood, args):
         covariance, likelihood = hyperparameters(X, y, covariance, likelihood, args.seed, args.jitter)
     m, k = args.features, args.dense_columns
     posterior = fs.ChevronWeights(np.zeros(m), np.eye(m, k), np.ones(m - k))
-    model = fs.QSGP(fs.RandomFourier(covariance, m, seed=args.seed), posterior, likelihood)
+    model = fs.QSGP(fs.RandomFourier(covariance, num_features=m, seed=args.seed), posterior, likelihood)
     return fs.tree_map(lambda value: np.asarray(value, args.dtype)[()], model)
 
 

@@ -76,12 +76,17 @@ class Covariance:
     per_feature: ClassVar[tuple[str, ...]] = ()
     columns_of: ClassVar[str] = "`inducing`"  # what has as many columns as X, in messages
     inducing_type: ClassVar[type | None] = None  # None: arrays (M, D), alone or in the ``InducingSets`` of a posterior
+    __array_ufunc__ = None  # NumPy leaves ``np.float64(2.0) * covariance`` to the covariance
 
     if TYPE_CHECKING:  # given to the class where sums and products are known
 
-        def __add__(self, other: "Covariance") -> "Covariance": ...
+        def __add__(self, other: "Covariance | float") -> "Covariance": ...
 
-        def __mul__(self, other: "Covariance") -> "Covariance": ...
+        def __radd__(self, other: float) -> "Covariance": ...
+
+        def __mul__(self, other: "Covariance | float") -> "Covariance": ...
+
+        def __rmul__(self, other: float) -> "Covariance": ...
 
     def matrix(self, X1, X2=None):
         """K(X1, X2), (N1, N2). ``X2=None`` stands for ``X1``; the result is then exactly symmetric."""

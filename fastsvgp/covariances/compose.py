@@ -1,13 +1,17 @@
-"""Sums and products of covariances. Importing this module gives all covariances ``+`` and ``*``."""
+"""Sums and products of covariances. Importing this module gives all covariances ``+`` and ``*``; a number is a ``Constant``."""
 
+import numbers
 from functools import reduce
 from operator import iadd, imul
 
 import numpy as np
 
+from .. import check
 from ..records import record, tree_map
 from .base import ALL, Covariance, check_values, need_of
+from .linear import Constant
 
+ADVICE = "; a number beside a covariance is a Constant (add up a list by fastsvgp.Sum(parts), not by sum())"
 DEEPEST = 50  # of compositions in compositions: Python's own limit on calls within calls comes later
 
 
@@ -58,7 +62,7 @@ class _Composite(Covariance):
 
 @record
 class Sum(_Composite):
-    """k = sum of the parts: a sum of independent functions. ``a + b`` makes one.
+    """k = sum of the parts: a sum of independent functions. ``a + b`` makes one; a number is a ``Constant``.
 
     Parameters
     ----------
@@ -68,6 +72,8 @@ class Sum(_Composite):
     --------
     >>> fs.RBF(variance=1.0, lengthscales=0.5) + fs.Linear(variance=0.1)
     Sum(parts=(RBF(variance=1.0, lengthscales=0.5), Linear(variance=0.1)))
+    >>> fs.Linear() + 2.0
+    Sum(parts=(Linear(variance=1.0), Constant(variance=2.0)))
     """
 
     parts: tuple
@@ -82,7 +88,7 @@ class Sum(_Composite):
 
 @record
 class Product(_Composite):
-    """k = product of the parts. ``a * b`` makes one.
+    """k = product of the parts. ``a * b`` makes one; a number is a ``Constant``.
 
     Parameters
     ----------
@@ -92,6 +98,8 @@ class Product(_Composite):
     --------
     >>> fs.RBF(variance=1.0, lengthscales=0.5) * fs.Linear(variance=0.1)
     Product(parts=(RBF(variance=1.0, lengthscales=0.5), Linear(variance=0.1)))
+    >>> 2.0 * fs.Linear()
+    Product(parts=(Constant(variance=2.0), Linear(variance=1.0)))
     """
 
     parts: tuple
@@ -105,11 +113,23 @@ class Product(_Composite):
         return lambda i: (reduce(np.multiply, matrices[:i] + matrices[i + 1 :], K_bar), matrices[i])
 
 
-def _joined(kind):
+def _term(other):
+    """A covariance, or the ``Constant`` that a number stands for; None for what is neither. An array is refused here."""
+    if isinstance(other, Covariance):
+        return other
+    if not (isinstance(other, numbers.Number) or hasattr(other, "shape")):
+        return None
+    variance = check.scalar("variance of the Constant", other)  # a Python number: it takes the dtype of the model
+    check.positive("variance of the Constant", variance, ADVICE)
+    return Constant(variance)
+
+
+def _joined(kind, reflected=False):
     def operator(self, other):
-        if not isinstance(other, Covariance):
+        term = _term(other)
+        if term is None:
             return NotImplemented
-        left, right = (x.parts if type(x) is kind else (x,) for x in (self, other))
+        left, right = (x.parts if type(x) is kind else (x,) for x in ((term, self) if reflected else (self, term)))
         return kind(left + right)
 
     return operator
@@ -117,4 +137,6 @@ def _joined(kind):
 
 # here, where the classes they make are known: base must not import this module
 Covariance.__add__ = _joined(Sum)  # type: ignore[method-assign]
+Covariance.__radd__ = _joined(Sum, reflected=True)  # type: ignore[method-assign]
 Covariance.__mul__ = _joined(Product)  # type: ignore[method-assign]
+Covariance.__rmul__ = _joined(Product, reflected=True)  # type: ignore[method-assign]

@@ -113,7 +113,22 @@ def _no_order(likelihood):
 
 
 def total(values, weights=None):
-    """Sum of an array, times weights, accumulated in float64: a Python float, or 0-d on the device of the array."""
+    """The sum of an array, times weights, accumulated in float64.
+
+    Parameters
+    ----------
+    values : array
+    weights : as ``values``, optional
+
+    Returns
+    -------
+    float, or () array on the device of ``values``
+
+    Examples
+    --------
+    >>> total(np.ones(3)), total(np.ones(3), np.array([0.0, 1.0, 2.0]))
+    (3.0, 3.0)
+    """
     if weights is not None:
         values = np.multiply(values, weights, dtype=np.float64)
     value = np.add.reduce(values, axis=None, dtype=np.float64)
@@ -121,38 +136,147 @@ def total(values, weights=None):
 
 
 def size(values, weights=None):
-    """How many data there are: entries of ``values``, or the sum of their weights, as ``total`` gives it."""
+    """How many data there are: entries of ``values``, or the sum of their weights.
+
+    Parameters
+    ----------
+    values : array
+    weights : as ``values``, optional
+
+    Returns
+    -------
+    int, or as of ``total``
+
+    Examples
+    --------
+    >>> size(np.ones(3)), size(np.ones(3), np.array([0.0, 1.0, 3.0]))
+    (3, 4.0)
+    """
     return values.size if weights is None else total(weights)
 
 
 def weighted(bar, weights):
-    """A derivative per datum times its weight, in the dtype of the derivative; as it is without weights."""
+    """A derivative per datum times its weight.
+
+    Parameters
+    ----------
+    bar : array
+    weights : as ``bar``, or None
+
+    Returns
+    -------
+    array
+        In the dtype of ``bar``; ``bar`` itself without weights.
+
+    Examples
+    --------
+    >>> weighted(np.ones(3), np.array([0.0, 1.0, 3.0]))
+    array([0., 1., 3.])
+    """
     return bar if weights is None else bar * weights
 
 
 def number(leaf):
-    """A parameter () as a Python float, or 0-d float64 on its device."""
+    """A parameter as a number to compute with, without waiting for a device.
+
+    Parameters
+    ----------
+    leaf : float or () array
+
+    Returns
+    -------
+    float, or () array in float64 on the device of ``leaf``
+
+    Examples
+    --------
+    >>> number(np.float32(0.5))
+    0.5
+    """
     return leaf.astype(np.float64) if hasattr(leaf, "__cuda_array_interface__") else float(leaf)
 
 
 def log(value):
-    """Logarithm of a ``number``."""
+    """The logarithm of what ``number`` gave.
+
+    Parameters
+    ----------
+    value : float, or () array on a device
+
+    Returns
+    -------
+    as ``value``
+
+    Examples
+    --------
+    >>> log(1.0)
+    0.0
+    """
     return math.log(value) if isinstance(value, float) else np.log(value)
 
 
 def in_dtype(value, dtype):
-    """A float, or a 0-d array on a device, in the dtype of a gradient; what that does not hold is infinite."""
+    """A number in the dtype of a gradient; infinite where that is too small for it.
+
+    Parameters
+    ----------
+    value : float, or () array on a device
+    dtype : dtype
+
+    Returns
+    -------
+    () scalar or array of that dtype
+
+    Examples
+    --------
+    >>> in_dtype(0.5, np.dtype(np.float32))
+    np.float32(0.5)
+    """
     with np.errstate(over="ignore"):
         return dtype.type(value) if isinstance(value, float) else value.astype(dtype)
 
 
 def sum_outputs(values):
-    """(P, N) -> (N,), and (N,) as it is."""
+    """The sum over outputs.
+
+    Parameters
+    ----------
+    values : (N,) or (P, N) array
+
+    Returns
+    -------
+    (N,) array
+        ``values`` itself where there is no axis of outputs.
+
+    Examples
+    --------
+    >>> sum_outputs(np.ones((2, 3)))
+    array([2., 2., 2.])
+    """
     return values if values.ndim == 1 else values.sum(axis=0)
 
 
 def refuse(name, Y, bad, what, advice):
-    """Raise ``BadEntry``, a ``ValueError``, when any entry of the mask ``bad`` is set: the first such target is quoted."""
+    """Raise ``ValueError`` where any entry of a mask is set; the message quotes the first such target, and its index.
+
+    Parameters
+    ----------
+    name : str
+        What the message calls the targets.
+    Y : array
+    bad : bool array
+        In the shape of Y, or one that broadcasts to it.
+    what : str
+        What targets must be: "positive numbers".
+    advice : str
+        What to do, a sentence without its full stop.
+
+    Examples
+    --------
+    >>> Y = np.array([1.0, -2.0])
+    >>> refuse("Y", Y, Y <= 0, "positive numbers", "Shift them")
+    Traceback (most recent call last):
+    fastsvgp.errors.BadEntry: `Y` must hold positive numbers; got -2.0 at index 1. Shift them
+    """
     if not verdicts.none(bad):
         bad, Y = (a.get() if verdicts.on_device(a) else a for a in (bad, Y))
         at = tuple(np.argwhere(np.broadcast_to(bad, Y.shape))[0])

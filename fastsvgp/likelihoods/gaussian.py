@@ -19,7 +19,7 @@ class Gaussian(Likelihood):
     Parameters
     ----------
     variance : ()
-        Positive, shared by all outputs.
+        Positive, shared by all outputs. Default 1.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class Gaussian(Likelihood):
 
     log_concave = True
 
-    variance: Number = leaf("positive")
+    variance: Number = leaf("positive", default=1.0)
 
     def expected_log_prob(self, Y, f, rng=None, need=True, weights=None):
         value, mean_bar, var_bar, variance_bar = kernels.gaussian_term(Y, f.mean, f.var, self.variance, need, weights)

@@ -43,7 +43,7 @@ class AdaGrad(Fixing):
         check_paths("fixed", self.fixed, [path for path, _, value in leaves(model) if value is not None])
         free = set(self.paths(model))
         values = {path: _zeros(value) if path in free else None for path, _, value in leaves(model)}
-        return AdaGradState(0, replaced(model, values), (self.step_size.init(),))
+        return AdaGradState(replaced(model, values), (self.step_size.init(),), count=0)
 
     def step(
         self, model: RecordT, grad: RecordT, state: AdaGradState, value: float | None = None
@@ -86,7 +86,7 @@ class AdaGrad(Fixing):
                 kernels.adagrad_rows(*lines, rows, bar, **sizes, positive=positive, period=period)
             values[path], totals[path] = (whole, total) if whole.ndim else (whole[()], total[()])
         schedule = (self.step_size.observe(state.schedule[0], value),)
-        return replaced(model, values), AdaGradState(state.count + 1, replaced(state.sums, totals), schedule)
+        return replaced(model, values), AdaGradState(replaced(state.sums, totals), schedule, count=state.count + 1)
 
 
 def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) -> AdaGrad:

@@ -14,6 +14,7 @@ natural space, as the bounds return it.
 checkpoint can hold; which one is its own affair.
 """
 
+import difflib
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -32,6 +33,8 @@ OFFERED = ("init", "step", "paths", "moving", "fixing", "fixed", "step_size_at")
 def check_offered(name, optimiser):
     """Raise ``TypeError`` unless what came as ``name`` offers what training asks of an optimiser."""
     lacking = [what for what in OFFERED if not hasattr(optimiser, what)]
+    if isinstance(optimiser, str):
+        raise TypeError(f"{name} must be an optimiser: {_nearest(optimiser)}; got the text {optimiser!r:.50}")
     if lacking or isinstance(optimiser, type):
         problem = f"which lacks {', '.join(lacking)}" if not isinstance(optimiser, type) else "a class: call it"
         raise TypeError(
@@ -40,12 +43,26 @@ def check_offered(name, optimiser):
         )
 
 
+MEANT = {  # by a text in the place of an optimiser
+    "adam": "fs.adam(0.01)",
+    "sgd": "fs.sgd(0.01)",
+    "adagrad": "fs.adagrad(0.01)",
+    "by_field": 'fs.by_field(fs.adam(0.01), {"inducing": fs.adam(0.001)})',
+}
+
+
+def _nearest(text):
+    """The optimisers to offer for a text, the nearest name first; all of them where none is near."""
+    near = difflib.get_close_matches(text.strip().lower().removeprefix("fs.").partition("(")[0], MEANT, n=len(MEANT))
+    return " or ".join(MEANT[name] for name in near) or f"{', '.join(list(MEANT.values())[:3])} or fs.by_field(...)"
+
+
 def begun(optimiser, model):
     """``optimiser.init(model)``. ``TypeError`` where that is no record."""
     state = optimiser.init(model)
     if not is_record(state):
         raise TypeError(
-            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class under @fastsvgp.records.record), "
+            f"`init` of the optimiser {type(optimiser).__name__} must return a record (a class under @fastsvgp.record), "
             f"which a checkpoint can hold, got {state!r:.200}"
         )
     return state
@@ -101,7 +118,7 @@ class Optimiser(Fixing):
         unravel = self._unravel(model)
         check_paths("step_sizes", [name for name, _ in self.step_sizes], unravel.paths)
         moments = [np.zeros(unravel.size, like=unravel.home) for _ in range(self.moments)]
-        return OptimiserState(0, *moments, schedules=tuple(s.init() for s in self._schedules()))
+        return OptimiserState(*moments, schedules=tuple(s.init() for s in self._schedules()), count=0)
 
     def step(
         self, model: RecordT, grad: RecordT, state: OptimiserState, value: float | None = None
@@ -175,7 +192,7 @@ class Optimiser(Fixing):
     def observed(self, state, value, *moments):
         """The state after a step that led to these moments."""
         schedules = zip(self._schedules(), state.schedules, strict=True)
-        return OptimiserState(state.count + 1, *moments, schedules=tuple(s.observe(now, value) for s, now in schedules))
+        return OptimiserState(*moments, schedules=tuple(s.observe(now, value) for s, now in schedules), count=state.count + 1)
 
     def step_size_at(self, state: OptimiserState) -> float:
         """The general step size of the next step."""

@@ -66,7 +66,7 @@ class ByField:
             claims = [repr(name) for name in names if matches(path, (name,))]
             if len(claims) > 1:
                 raise ValueError(f"by_field: field {path!r} has two optimisers, by the names {' and '.join(claims)}")
-        return ByFieldState(0, tuple(begun(part.optimiser, model) for part in self._restricted(model)))
+        return ByFieldState(tuple(begun(part.optimiser, model) for part in self._restricted(model)), count=0)
 
     def step(
         self, model: RecordT, grad: RecordT, state: ByFieldState, value: float | None = None
@@ -80,7 +80,7 @@ class ByField:
             if state.count >= part.after and part.optimiser.paths(model):
                 model, now = part.optimiser.step(model, grad, now, value)
             states.append(now)
-        return model, ByFieldState(state.count + 1, tuple(states))
+        return model, ByFieldState(tuple(states), count=state.count + 1)
 
     def step_size_at(self, state: ByFieldState) -> float:
         """The step size of the fields without an optimiser of their own."""

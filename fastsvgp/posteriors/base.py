@@ -13,21 +13,58 @@ PosteriorT = TypeVar("PosteriorT", bound="Posterior")
 
 
 class Projection(NamedTuple):
-    """The latent function at a run of rows: ``f``, and ``rows``, what ``pull`` needs of them."""
+    """What ``Pass.project`` gives: the latent function at a run of rows.
+
+    Parameters
+    ----------
+    f : Marginals
+        (..., N).
+    rows
+        What ``Pass.pull`` needs of these rows.
+
+    Examples
+    --------
+    >>> Projection(fs.Marginals(np.zeros(3), np.ones(3)), rows=None).f.mean
+    array([0., 0., 0.])
+    """
 
     f: Marginals
     rows: Any
 
 
 class Joint(NamedTuple):
-    """The latent function at N inputs jointly: ``mean`` (..., N), ``cov`` (..., N, N)."""
+    """What ``Pass.joint`` gives: the latent function at N inputs jointly.
+
+    Parameters
+    ----------
+    mean : (..., N) array
+    cov : (..., N, N) array
+
+    Examples
+    --------
+    >>> Joint(np.zeros(3), np.eye(3)).cov.shape
+    (3, 3)
+    """
 
     mean: Any
     cov: Any
 
 
 class Bars(NamedTuple):
-    """Cotangents at the end of a pass: a record like the ``posterior``, and that of ``Kuu``; None for what nobody needs."""
+    """What ``Pass.finish`` gives: cotangents at the end of a pass.
+
+    Parameters
+    ----------
+    posterior : record
+        Of the posterior's class; fields that nobody needs are None.
+    Kuu : (M, M) array, or None
+        Symmetric.
+
+    Examples
+    --------
+    >>> Bars(fs.Whitened(np.zeros(3), None), Kuu=None).posterior.mean
+    array([0., 0., 0.])
+    """
 
     posterior: Any
     Kuu: Any
@@ -185,6 +222,7 @@ class Posterior:
     natural_by_default: ClassVar[bool] = False  # whether ``fit`` takes natural steps unless it is told otherwise
     kl_depends_on_Kuu: ClassVar[bool] = True  # and so on the covariance and the inducing inputs
     held_fields: ClassVar[tuple[str, ...]] = ()  # what first-order steps of ``fit`` leave alone
+    starts_at_prior: ClassVar[bool] = False  # whether ``at_prior`` makes one
     inverse_field: ClassVar[str | None] = None  # a factor of an inverse, which training keeps one: see ``inverse_of``
     directions: ClassVar[tuple[str, ...]] = ()  # of steps that are no gradients, which ``start_from`` takes as ``direction=``
     random_quantities: ClassVar[tuple[str, ...]] = ()  # names of what ``start_from`` takes beside; ``draw`` makes it

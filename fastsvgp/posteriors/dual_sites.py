@@ -66,6 +66,7 @@ class DualTying(Posterior):
     natural_fields = ("lambda1", "lambda2")
     held_fields = ("lambda1", "lambda2")
     natural_by_default = True
+    starts_at_prior = True
     absorbed: ClassVar[bool] = False  # whether A and t have factors L in them, or come of L^-1
 
     def check_size(self, M):

@@ -66,6 +66,7 @@ class OrthogonalSets(Posterior):
     names: ClassVar[tuple[str, ...]] = ("u", "v")
     unwhitens: ClassVar[bool] = False  # whether the fields are those of u and v themselves
     num_sets = 2
+    starts_at_prior = True
     natural_fields = ("mean_u", "scale_tril_u", "mean_v", "scale_tril_v")
 
     def check_size(self, *sizes):

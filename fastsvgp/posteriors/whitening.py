@@ -65,6 +65,7 @@ class GaussianFactor(Posterior):
     """Posteriors with a mean and a lower factor: the whitened algebra at parameters that may depend on L = chol(Kuu)."""
 
     natural_fields = ("mean", "scale_tril")
+    starts_at_prior = True
     whitening_is_fixed: ClassVar[bool] = True  # the whitened parameters do not depend on L
 
     def check_size(self, M):

@@ -44,10 +44,37 @@ def minibatch_training(
     It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are there where
     the model has a ``posterior`` that has them.
 
-    The arguments are those of ``fit`` as they came, but for ``fixed``, a tuple or None; ``plan``, a ``Plan`` whose ``steps`` and
-    ``validate_every`` may be None; and ``about``, fields of ``TrainingState``. A kind of model refuses what it does not take.
-    ``checked(model, X, Y)``, where a kind has such a function, refuses a model or a first batch that make no sense; the dtype in
-    which bounds compute comes last.
+    Parameters
+    ----------
+    model, X, Y, resume, jitter, rng
+        As they came to ``fit``.
+    plan : Plan
+        What to do besides stepping; its ``steps`` and ``validate_every`` may be None.
+    about : dict
+        Fields of ``TrainingState``.
+    fixed : tuple of str, or None
+    epochs, batch_size, optimiser, natural_step_size, inverse_updates, e_steps, m_steps, weights, **random
+        As they came to ``fit``, where they were given. A kind of model refuses what it does not take.
+    checked : function, optional
+        ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns last the dtype in which the
+        bound computes. Default: rows, numbers and devices are checked.
+
+    Returns
+    -------
+    Recorder
+
+    Examples
+    --------
+    >>> @fs.record
+    ... class Halved:
+    ...     gp: object
+    >>> def halved(model, X, Y, *, wrt=None, **options):
+    ...     wrt = tuple(name.removeprefix("gp.") for name in wrt)
+    ...     value, grad = fs.elbo_and_grad(model.gp, X / 2, Y, wrt=wrt, **options)
+    ...     return value, Halved(grad)
+    >>> fs.models.register(Halved, elbo_and_grad=halved, fit=minibatch_training)
+    >>> fs.fit(Halved(model), X, Y, steps=3, rng=0)[1].steps
+    3
     """
     check.parts(model, ("posterior",))
     _refuse(model, random)

@@ -35,11 +35,25 @@ class Ended(Exception):
 
 
 class Recorder:
-    """One call of ``fit``: drives ``steps``, a ``Steps``, from ``state``, a ``TrainingState``, as ``plan`` says.
+    """One call of ``fit``: drives a step object, and keeps, tells and heeds the rest. What serves ``fit`` for a kind returns one.
 
-    What has been recorded is one attribute, replaced as a whole: an interrupt between any two instructions leaves a true record,
-    for a step either happened or did not.
+    Parameters
+    ----------
+    state : TrainingState
+        What the training begins with, as ``started`` gives it.
+    steps : Steps
+    plan : Plan
+        What to do besides stepping, as ``fit`` hands it on.
+
+    Examples
+    --------
+    >>> def searching(model, X, Y, plan, about, resume, fixed, jitter, rng, **others):
+    ...     state = started(fs.TrainingState(model, num_data=len(X), batch_size=len(X), **about), resume)
+    ...     return Recorder(state, Searches(state, X, Y), plan)    # Searches: a Steps, as on the page on kinds of model
     """
+
+    # What has been recorded is one attribute, replaced as a whole: an interrupt between any two instructions leaves a true
+    # record, for a step either happened or did not.
 
     def __init__(self, state, steps, plan):
         if plan.steps is None:

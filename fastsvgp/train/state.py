@@ -82,7 +82,26 @@ class TrainingState:
 
 
 def started(fresh, resume):
-    """The ``fresh`` state, or the one to ``resume`` from, on the device where the model of the fresh one lives."""
+    """The state that a training begins with: a fresh one, or that of a checkpoint.
+
+    Parameters
+    ----------
+    fresh : TrainingState
+        Of this call.
+    resume : str, path or None
+        A checkpoint, which must be of the same data, kind of model and optimiser.
+
+    Returns
+    -------
+    TrainingState
+        ``fresh``, or what the checkpoint holds, on the device where the model of ``fresh`` lives.
+
+    Examples
+    --------
+    >>> fresh = fs.TrainingState(model)
+    >>> started(fresh, None) is fresh
+    True
+    """
     if resume is None:
         return fresh
     state = read(resume, fresh)

@@ -7,9 +7,19 @@ from typing import Any, NamedTuple
 class Snapshot(NamedTuple):
     """Where a step object stands between two steps, as functions without arguments.
 
-    ``model()`` is the model, which stays as it is, whatever steps follow; ``view()`` the model until the next step, for who looks
-    only; where there is none, ``model()`` is. ``fields()`` are the other fields of ``TrainingState`` that are the step object's,
-    by name, until the next step.
+    Parameters
+    ----------
+    model : function
+        Gives the model, which stays as it is, whatever steps follow.
+    fields : function, optional
+        Gives a dict of the other fields of ``TrainingState`` that are the step object's, true until the next step.
+    view : function, optional
+        Gives the model until the next step, to be looked at only. Default: ``model``.
+
+    Examples
+    --------
+    >>> Snapshot(lambda: model).seen() is model
+    True
     """
 
     model: Callable[[], Any]
@@ -45,6 +55,24 @@ class Steps:
     which is true as long as its functions hold what no step writes to. A step object that was torn while it worked in place says
     so by letting these functions raise: ``fit`` ends in that error, and the last checkpoint stays what there is to go on from.
     After errors of its own it has to stand where the last whole step left it, for ``fit`` saves that before it raises them.
+
+    Examples
+    --------
+    Natural steps on all data. docs/model.md registers another for ``fit``.
+
+    >>> class Natural(Steps):
+    ...     unit = "natural step"
+    ...     def __init__(self, model):
+    ...         self.model, self.snapshot = model, Snapshot(lambda: model)
+    ...     def run(self, count, record):
+    ...         for _ in range(count):
+    ...             self.model, info = fs.natural_step(self.model, X, Y, step_size=0.3)
+    ...             self.snapshot = Snapshot(lambda model=self.model: model)
+    ...             record(info.value, False, epoch=1.0, step_size=None, natural_step_size=0.3, jitter=1e-6)
+    >>> steps = Natural(model)
+    >>> steps.run(5, lambda value, retried, **told: None)
+    >>> fs.elbo(steps.snapshot.seen(), X, Y) > fs.elbo(model, X, Y)
+    True
     """
 
     unit = "step"

@@ -101,7 +101,7 @@ def test_panels_are_one_matrix(rng, name, monkeypatch):
 def test_many_fourier_features_have_the_covariance(rng, family):
     """Exactly its diagonal, and the rest to 5 sigma of a mean of numbers between -1 and 1."""
     covariance, m = getattr(fs, family)(1.7, np.array([0.8, 1.3])), 40_000
-    X, basis = rng.standard_normal((6, 2)), fs.RandomFourier(covariance, m, seed=7)
+    X, basis = rng.standard_normal((6, 2)), fs.RandomFourier(covariance, num_features=m, seed=7)
     one, nothing = np.ones((1, 1)), (np.zeros((1, m)), np.zeros(m))
     phi = np.concatenate([basis.products_vjp(one, np.zeros(1), x[None], *nothing, ())[0] for x in X])
     K = phi @ phi.T
@@ -150,6 +150,6 @@ def test_forward_and_back_at_once(rng, name, squares):
 
 def test_seeds_are_other_functions():
     X = np.linspace(-1, 1, 5)[:, None]
-    one, same, other = (fs.RandomFourier(COVARIANCE[1], 8, seed=seed).features(X) for seed in (1, 1, 2**64 - 1))
+    one, same, other = (fs.RandomFourier(COVARIANCE[1], num_features=8, seed=seed).features(X) for seed in (1, 1, 2**64 - 1))
     np.testing.assert_array_equal(one, same)
     assert np.abs(one - other).max() > 1e-3

@@ -167,7 +167,7 @@ def test_everything_once_is_the_exact_bound(rng, name, k, likelihood):
 
 def test_ten_thousand_functions_within_5_sigma(rng):
     m, k = 10_000, 3
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
     model = fs.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
     model = fs.replace_at(model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k))
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)

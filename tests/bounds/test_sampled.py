@@ -144,7 +144,7 @@ def test_kriging_shrinks_the_variance_of_smooth_functions(rng):
     m, X = 2000, rng.uniform(-2, 2, (60, 1))
     Y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(60)
     start = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), m, seed=2), start, fs.Gaussian(variance=0.01))
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=2), start, fs.Gaussian(variance=0.01))
     model, _ = fs.optimal_weights(model, X, Y)
     control, found = fs.kriged_control(model, np.linspace(-2, 2, 20)[:, None]), {}
     for name, one in (("kriged", control), ("plain", None)):
@@ -321,7 +321,7 @@ def test_a_value_alone_goes_no_way_back(rng, monkeypatch):
 
 def test_ten_thousand_functions_within_5_sigma(rng):
     m, k = 10_000, 3
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=1), weights(rng, m, k), fs.Gaussian(variance=0.5))
     model = fs.replace_at(model, "posterior.mean", 0.01 * model.posterior.mean)
     model = fs.replace_at(model, "posterior.columns", np.tril(0.01 * model.posterior.columns) + np.eye(m, k))
     X, Y = rng.standard_normal((20, 2)), rng.standard_normal(20)

@@ -152,7 +152,7 @@ X3, Y3 = np.zeros((3, 2)), np.zeros(3)
     ({"posterior.columns": -np.ones((8, 2))}, "diagonal of posterior.columns"),
     ({"posterior.diagonal": np.ones(8)}, r"diagonal \(8 - k,\)"),
     ({"posterior.diagonal": -np.ones(6)}, "`posterior.diagonal` must be positive"),
-    ({"likelihood": fs.Softmax(3)}, "3 classes"),
+    ({"likelihood": fs.Softmax(num_classes=3)}, "3 classes"),
     ({"likelihood": None}, "likelihood"),
 ])  # fmt: skip
 def test_bad_models(rng, change, said):

@@ -31,8 +31,8 @@ TABLE = {  # likelihood, targets, outputs, what is no target
     "poisson": (fs.Poisson(exposure=1.7), lambda rng, shape: rng.poisson(2.0, shape).astype(float), (2,), -0.5),
     "laplace": (fs.Laplace(0.6), real, (2,), np.inf),
     "student_t": (fs.StudentT(0.7, df=3.0), real, (), np.nan),
-    "robust_max": (fs.RobustMax(3), lambda rng, shape: rng.integers(0, 3, shape[:1]), (3,), 99),
-    "softmax": (fs.Softmax(3, num_samples=32), lambda rng, shape: rng.integers(0, 3, shape[:1]).astype(float), (3,), np.nan),
+    "robust_max": (fs.RobustMax(num_classes=3), lambda rng, shape: rng.integers(0, 3, shape[:1]), (3,), 99),
+    "softmax": (fs.Softmax(num_classes=3, num_samples=32), lambda rng, shape: 1.0 * rng.integers(0, 3, shape[:1]), (3,), np.nan),
 }
 each = pytest.mark.parametrize("name", TABLE)
 
@@ -413,7 +413,7 @@ def test_what_has_no_weights_says_so(rng):
     column = fs.collapsed_bound(sgpr, X, Y[:, :1], weights=w[:, None])
     assert column == fs.collapsed_bound(sgpr, X, Y[:, 0], weights=w)
     q = fs.ChevronWeights(np.zeros(8), np.zeros((8, 0)), np.ones(8))
-    qsgp = fs.QSGP(fs.RandomFourier(model.covariance, 8), q, fs.Gaussian(0.3))
+    qsgp = fs.QSGP(fs.RandomFourier(model.covariance, num_features=8), q, fs.Gaussian(0.3))
     with pytest.raises(TypeError, match="weight_bound has no option `weights` for QSGP"):
         fs.weight_bound(qsgp, X, Y[:, 0], weights=w)
     with pytest.raises(TypeError, match="fit: `weights` are given, and a QSGP is trained without them"):

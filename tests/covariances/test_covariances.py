@@ -370,8 +370,49 @@ def test_operators_flatten_like_with_like():
     assert (a * b * c).parts == (a, b, c)
     mixed = a * b + c * d
     assert type(mixed) is Sum and [type(part) for part in mixed.parts] == [Product, Product]
+    with pytest.raises(TypeError, match="unsupported operand"):
+        a + "1.0"
     with pytest.raises(TypeError):
-        a + 1.0
+        [a] * b
+
+
+@pytest.mark.parametrize("two", [2, 2.0, np.float64(2.0), np.float32(2.0), np.int64(2), np.array(2.0)], ids=repr)
+def test_a_number_beside_a_covariance_is_a_constant(rng, two):
+    a, X = RBF(0.7, 1.3), rng.standard_normal((5, 2))
+    for found, kind, order in (
+        (two * a, Product, (Constant, RBF)),
+        (a * two, Product, (RBF, Constant)),
+        (two + a, Sum, (Constant, RBF)),
+        (a + two, Sum, (RBF, Constant)),
+        (two * a * two, Product, (Constant, RBF, Constant)),
+        (two + (a + two), Sum, (Constant, RBF, Constant)),
+    ):
+        assert type(found) is kind and tuple(map(type, found.parts)) == order
+        (constant, *_) = (part for part in found.parts if type(part) is Constant)
+        assert type(constant.variance) is float and constant.variance == 2.0  # weak: float32 models stay in float32
+    np.testing.assert_allclose((two * a + 0.5).matrix(X), 2 * a.matrix(X) + 0.5, rtol=1e-14)
+    assert (two * cast(a, np.float32)).matrix(X.astype(np.float32)).dtype == np.float32
+    assert [type(part) for part in (1.0 + two * a * Linear()).parts] == [Constant, Product]
+
+
+@pytest.mark.parametrize(
+    "wrong, error, message",
+    [
+        (-1.0, ValueError, "`variance of the Constant` must be positive, got -1"),
+        (0, ValueError, r"must be positive, got 0; .* a list by fastsvgp.Sum\(parts\)"),
+        (np.float64(-2.0), ValueError, "must be positive, got -2"),
+        (np.nan, ValueError, "`variance of the Constant` must be finite, got nan"),
+        (np.float32(np.inf), ValueError, "must be finite, got inf"),
+        (True, TypeError, "must be a number, got True"),
+        (1j, TypeError, "must be a number, got 1j"),
+        (np.ones(3), TypeError, r"must be a number, got an array of shape \(3,\)"),
+        (np.ones((2, 2)), TypeError, r"must be a number, got an array of shape \(2, 2\)"),
+    ],
+)
+def test_what_is_no_variance_of_a_constant_is_refused_beside_a_covariance(wrong, error, message):
+    for combine in (lambda a: a + wrong, lambda a: wrong + a, lambda a: a * wrong, lambda a: wrong * a):
+        with pytest.raises(error, match=message):
+            combine(RBF())
 
 
 def test_parts_may_come_as_a_list():

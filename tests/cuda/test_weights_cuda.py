@@ -187,3 +187,20 @@ def errors_of(model, X, Y, w):
     with pytest.raises(ValueError) as caught:
         fs.elbo_and_grad(model, X, Y, weights=w)
     return str(caught.value)
+
+
+@pytest.mark.parametrize("likelihood", [fs.Gaussian(0.3), fs.Poisson()], ids=lambda x: type(x).__name__)
+def test_columns_of_targets_and_of_weights(gpu, rng, likelihood):
+    """(N, 1) beside a posterior without a leading axis is (N,), at no further copy to the host."""
+    model, X = small_model(rng, (), likelihood=likelihood), rng.standard_normal((B, D))
+    Y, w = rng.integers(0, 4, B), weights_for(rng, B)
+    here = model, X, missing(Y.astype(float), w)
+    value, grad = fs.elbo_and_grad(*here, weights=w)
+    for column in (w, w[:, None]):
+        there, there_w = moved(gpu, model, X, here[2][:, None]), gpu.there(column)
+        with Copies(gpu, 1):
+            found, bars = fs.elbo_and_grad(*there, weights=there_w)
+        assert found == pytest.approx(value, rel=1e-10)
+        assert_same(bars, grad)
+    there, Ys = moved(gpu, model, X), Y.astype(float)
+    np.testing.assert_allclose(fs.predict_log_density(*there, gpu.there(Ys[:, None])).get(), fs.predict_log_density(model, X, Ys))

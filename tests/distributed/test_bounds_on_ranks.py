@@ -17,8 +17,8 @@ LIKELIHOODS = {  # and outputs
     "poisson": (fs.Poisson(exposure=1.7), (2,)),
     "laplace": (fs.Laplace(0.6), ()),
     "student_t": (fs.StudentT(0.7, df=3.0), ()),
-    "robust_max": (fs.RobustMax(3), (3,)),
-    "softmax": (fs.Softmax(3, num_samples=32), (3,)),
+    "robust_max": (fs.RobustMax(num_classes=3), (3,)),
+    "softmax": (fs.Softmax(num_classes=3, num_samples=32), (3,)),
 }
 MEANS = {
     "none": lambda P: None,

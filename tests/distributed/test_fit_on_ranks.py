@@ -33,7 +33,7 @@ def problem(rng, likelihood=None, outputs=()):
 
 
 def classes(rng):
-    model, X, _ = problem(rng, fs.Softmax(3, num_samples=16), (3,))
+    model, X, _ = problem(rng, fs.Softmax(num_classes=3, num_samples=16), (3,))
     return model, X, rng.integers(0, 3, N)
 
 

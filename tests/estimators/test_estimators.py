@@ -411,7 +411,7 @@ def test_one_class_and_classes_of_a_bernoulli_likelihood(rng):
     with pytest.raises(ValueError, match="Only binary classification is supported"):
         SVGPClassifier(likelihood="bernoulli-logit", **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Softmax has 2 classes, but `y` has 3"):
-        SVGPClassifier(likelihood=fs.Softmax(2), **QUICK).fit(X, y)
+        SVGPClassifier(likelihood=fs.Softmax(num_classes=2), **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Gaussian is for numbers, and here targets are classes"):
         SVGPClassifier(likelihood=fs.Gaussian(0.1), **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="early_stopping=True.*=0.1 cannot hold rows out of the 10 there are"):

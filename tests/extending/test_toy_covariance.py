@@ -18,8 +18,7 @@ from trials import (
 )
 
 import fastsvgp as fs
-from fastsvgp import kernels
-from fastsvgp.covariances.base import ALL, wanted
+from fastsvgp.extending import ALL, kernels, matches
 
 HERE = pathlib.Path(__file__).parent
 
@@ -69,7 +68,7 @@ class SlopedRBF(fs.Covariance):
 
     def _gradient(self, need, by_variance, by_lengthscale):
         """The record, from the derivatives in the logarithms of both fields, to be summed."""
-        if not (wanted(need, "variance") or wanted(need, "lengthscale")):
+        if not any(matches(f"covariance.{field}", need) for field in ("variance", "lengthscale")):
             return None
         bars = (by_variance, self.variance), (by_lengthscale, self.lengthscale)
         return SlopedRBF(*((bar.sum(dtype=np.float64) / field).astype(bar.dtype) for bar, field in bars))

@@ -15,8 +15,7 @@ from trials import (
 )
 
 import fastsvgp as fs
-from fastsvgp import kernels
-from fastsvgp.likelihoods.base import NODES, refuse, sum_outputs, total
+from fastsvgp.extending import NODES, kernels, refuse, sum_outputs, total
 
 
 @fs.record

@@ -8,10 +8,7 @@ import pytest
 from trials import assert_bound, assert_fits, assert_single_precision, assert_trains_and_is_kept
 
 import fastsvgp as fs
-from fastsvgp import check
-from fastsvgp.bounds.layer import LayerPass
-from fastsvgp.records import restricted
-from fastsvgp.train import minibatch_training
+from fastsvgp.extending import LayerPass, check, minibatch_training, restricted
 
 
 @fs.record

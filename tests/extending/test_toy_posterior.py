@@ -14,8 +14,7 @@ from trials import (
 )
 
 import fastsvgp as fs
-from fastsvgp import check, kernels
-from fastsvgp.posteriors.base import Bars, Joint, Projection, raise_to_floor, wanted
+from fastsvgp.extending import Bars, Joint, Projection, check, kernels, matches, raise_to_floor
 
 
 @fs.record
@@ -122,8 +121,8 @@ class IndependentPass(fs.Pass):
             quadratic = kernels.matmul(self.Jm, self.Jm, transpose_a=True) + self._trace_bar()
             Kuu_bar = self.Kuu_bar + 0.5 * kl_bar * (len(self.m) * self.J - quadratic)
             Kuu_bar = 0.5 * (Kuu_bar + Kuu_bar.T)
-        mean = m_bar.reshape(shape) if wanted(self.need, "mean") else None
-        return Bars(Independent(mean, s_bar.reshape(shape) if wanted(self.need, "variance") else None), Kuu_bar)
+        mean = m_bar.reshape(shape) if matches("posterior.mean", self.need) else None
+        return Bars(Independent(mean, s_bar.reshape(shape) if matches("posterior.variance", self.need) else None), Kuu_bar)
 
 
 def problem(rng, P=None, likelihood=None):

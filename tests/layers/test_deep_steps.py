@@ -126,7 +126,7 @@ def bad(rng):
         (of(below, above, likelihood=3), TypeError, "`likelihood` of the model must be a record"),
         (of(below, above, likelihood=fs.Softmax(num_classes=3)), ValueError, r"last layer have leading axes \(\), but Softmax"),
         (lambda: fs.elbo(model, X[:, :1], Y), ValueError, "`X` has 1 columns where `inducing` has 2"),
-        (lambda: fs.elbo(model, X, Y[:, None]), ValueError, r"`Y` has shape \(5, 1\)"),
+        (lambda: fs.elbo(model, X, np.stack([Y, Y], 1)), ValueError, r"`Y` has shape \(5, 2\)"),
         (given(draws[0]), TypeError, r"`draws` must be a tuple of one array \(S, B, P\) for each of the 1 hidden layers"),
         (given(()), TypeError, "for each of the 1 hidden layers, got 0 of them"),
         (given((draws[0][:, 1:],)), ValueError, r"`draws\[0\]` must have shape .* B = 5 rows .* P = 3 outputs .* \(2, 4, 3\)"),

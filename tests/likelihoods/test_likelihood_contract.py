@@ -31,8 +31,8 @@ TABLE = {
     "poisson": (lk.Poisson(exposure=1.7), count),
     "laplace": (lk.Laplace(0.6), real),
     "student_t": (lk.StudentT(0.7, df=3.0), real),
-    "robust_max": (lk.RobustMax(4), classes),
-    "softmax": (lk.Softmax(4, num_samples=32), classes),
+    "robust_max": (lk.RobustMax(num_classes=4), classes),
+    "softmax": (lk.Softmax(num_classes=4, num_samples=32), classes),
 }
 DISCRETE = {"probit": (0, 1), "logit": (0, 1), "robust_max": (0, 1, 2, 3), "softmax": (0, 1, 2, 3)}
 each = pytest.mark.parametrize("name", TABLE)

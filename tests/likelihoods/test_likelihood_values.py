@@ -161,7 +161,7 @@ def test_log_normal_rate_and_wide_counts():
 
 def test_robust_max():
     mean, var = np.array([[0.3, -1.0], [-0.2, 0.5], [1.1, 0.4]]), np.array([[0.5, 1.2], [0.9, 1.0], [0.4, 0.7]])
-    likelihood = lk.RobustMax(3, epsilon=0.01)
+    likelihood = lk.RobustMax(num_classes=3, epsilon=0.01)
     Y = np.array([2, 0])
     P = np.stack([oracle.largest(mean[:, i], var[:, i]) for i in range(2)], axis=1)
     chosen = P[Y, [0, 1]]
@@ -173,7 +173,7 @@ def test_robust_max():
     np.testing.assert_allclose(likelihood.predict_log_density(Y, f), np.log(exact[Y, [0, 1]]), atol=5e-5)
 
 
-@pytest.mark.parametrize("likelihood", [lk.RobustMax(3), lk.Softmax(3)], ids=["robust_max", "softmax"])
+@pytest.mark.parametrize("likelihood", [lk.RobustMax(num_classes=3), lk.Softmax(num_classes=3)], ids=["robust_max", "softmax"])
 @pytest.mark.parametrize("var", [1e-6, 1.0])
 def test_classes_far_from_zero(likelihood, var, rng):
     """Only differences of the latent functions matter: bit for bit where the shift is exact."""
@@ -192,14 +192,14 @@ def test_robust_max_far_from_zero():
     """A label whose lead is many standard deviations is all but certain, wherever the means are."""
     mean = 1e4 + np.array([[0.02], [0.0], [-0.01]])
     f = Marginals(mean, np.full((3, 1), 1e-6))
-    ell, f_bar, _ = lk.RobustMax(3).expected_log_prob(np.array([0]), f)
+    ell, f_bar, _ = lk.RobustMax(num_classes=3).expected_log_prob(np.array([0]), f)
     assert abs(ell - np.log1p(-1e-3)) < 1e-12 and np.abs(f_bar.mean).max() < 1e-40 and np.abs(f_bar.var).max() < 1e-35
-    ell = lk.RobustMax(3).expected_log_prob(np.array([1]), f)[0]
+    ell = lk.RobustMax(num_classes=3).expected_log_prob(np.array([1]), f)[0]
     assert abs(ell - np.log(0.5e-3)) < 1e-12
 
 
 def test_derivatives_of_robust_max_far_from_zero(rng):
-    likelihood, Y = lk.RobustMax(3), rng.integers(0, 3, 17)
+    likelihood, Y = lk.RobustMax(num_classes=3), rng.integers(0, 3, 17)
     grid = 2.0**-20
     f = Marginals(1e4 + grid * rng.integers(-1000, 1000, (3, 17)), 1e-6 * (0.5 + rng.random((3, 17))))
     _, f_bar, _ = likelihood.expected_log_prob(Y, f)
@@ -219,7 +219,7 @@ def test_softmax():
     Y, f = np.array([2, 0]), Marginals(mean, var)
     exact = [oracle.softmax(mean[:, i], var[:, i]) for i in range(2)]
     for num_samples, error in ((128, 2e-3), (4096, 1e-4)):
-        likelihood = lk.Softmax(3, num_samples=num_samples)
+        likelihood = lk.Softmax(num_classes=3, num_samples=num_samples)
         ell = sum(mean[Y[i], i] - exact[i][0] for i in range(2))
         assert abs(likelihood.expected_log_prob(Y, f)[0] - ell) < error
         for i in range(2):
@@ -228,7 +228,7 @@ def test_softmax():
 
 def test_softmax_far_from_the_label(rng):
     mean, var = rng.standard_normal((3, 600)), 0.1 + rng.random((3, 600))
-    likelihood, Y = lk.Softmax(3), rng.integers(0, 3, 600)
+    likelihood, Y = lk.Softmax(num_classes=3), rng.integers(0, 3, 600)
     p = likelihood.predict_mean_and_var(Marginals(mean, var))[0]
     np.testing.assert_allclose(likelihood.predict_log_density(Y, Marginals(mean, var)), np.log(p[Y, np.arange(600)]), rtol=1e-12)
     mean[:, 0] = -2000.0, 1000.0, 0.0
@@ -237,7 +237,7 @@ def test_softmax_far_from_the_label(rng):
 
 
 def test_softmax_points_follow_the_random_number_generator(rng):
-    likelihood, Y = lk.Softmax(3), np.array([2, 0])
+    likelihood, Y = lk.Softmax(num_classes=3), np.array([2, 0])
     f = Marginals(rng.standard_normal((3, 2)), np.ones((3, 2)))
 
     def value(r):
@@ -260,10 +260,10 @@ def test_softmax_points_follow_the_random_number_generator(rng):
         (lk.Poisson(), [1.0, 2.5], "`Y` must hold counts; got 2.5 at index 1"),
         (lk.Poisson(), [1.0, -2.0], "got -2.0 at index 1"),
         (lk.Poisson(), [1.0, np.inf], "got inf at index 1"),
-        (lk.RobustMax(3), [0, 1, 3], r"integer labels 0 \.\.\. 2 \(num_classes=3\); got 3 at index 2"),
-        (lk.Softmax(3), [0, -1], "got -1 at index 1.*Number the classes from 0"),
-        (lk.Softmax(3), [0.5, 1.0], "got 0.5 at index 0"),
-        (lk.Softmax(3), ["a", "b"], "got a at index 0"),
+        (lk.RobustMax(num_classes=3), [0, 1, 3], r"integer labels 0 \.\.\. 2 \(num_classes=3\); got 3 at index 2"),
+        (lk.Softmax(num_classes=3), [0, -1], "got -1 at index 1.*Number the classes from 0"),
+        (lk.Softmax(num_classes=3), [0.5, 1.0], "got 0.5 at index 0"),
+        (lk.Softmax(num_classes=3), ["a", "b"], "got a at index 0"),
     ],
 )
 def test_targets_that_are_none(likelihood, Y, message):
@@ -274,10 +274,10 @@ def test_targets_that_are_none(likelihood, Y, message):
 @pytest.mark.parametrize(
     "likelihood, message",
     [
-        (lk.Softmax(1), "Softmax: `num_classes` must be a whole number of at least 2, got 1"),
-        (lk.Softmax(3, num_samples=100), "`num_samples` must be a power of two, at least 2, got 100"),
-        (lk.RobustMax(3.5), "RobustMax: `num_classes` must be a whole number of at least 2, got 3.5"),
-        (lk.RobustMax(3, epsilon=0.0), "`epsilon` must be between 0 and 1, got 0.0"),
+        (lk.Softmax(num_classes=1), "Softmax: `num_classes` must be a whole number of at least 2, got 1"),
+        (lk.Softmax(num_classes=3, num_samples=100), "`num_samples` must be a power of two, at least 2, got 100"),
+        (lk.RobustMax(num_classes=3.5), "RobustMax: `num_classes` must be a whole number of at least 2, got 3.5"),
+        (lk.RobustMax(num_classes=3, epsilon=0.0), "`epsilon` must be between 0 and 1, got 0.0"),
         (lk.StudentT(1.0, df=-2.0), "StudentT: `df` must be positive and finite, got -2.0"),
         (lk.StudentT(1.0, df=np.inf), "`df` must be positive and finite, got inf"),
         (lk.Poisson(exposure=0), "`exposure` must be positive and finite, got 0"),
@@ -293,5 +293,5 @@ def test_settings_that_make_no_sense(likelihood, message):
 def test_targets_that_are_fine():
     lk.BernoulliLogit().check_targets(np.array([True, False]))
     lk.Poisson().check_targets(np.array([0, 3]))
-    lk.RobustMax(3).check_targets(np.array([0.0, 2.0]))
-    lk.Gaussian(1.0).check_targets(np.array([-1.5]))
+    lk.RobustMax(num_classes=3).check_targets(np.array([0.0, 2.0]))
+    lk.Gaussian().check_targets(np.array([-1.5]))

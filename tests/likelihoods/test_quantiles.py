@@ -139,7 +139,10 @@ def test_outputs_float32_and_no_data(name, rng):
     assert likelihood.predict_cdf(np.empty((2, 0)), none).shape == (2, 0)
 
 
-@pytest.mark.parametrize("likelihood", [lk.BernoulliProbit(), lk.BernoulliLogit(), lk.RobustMax(3), lk.Softmax(3)])
+OF_CLASSES = lk.BernoulliProbit(), lk.BernoulliLogit(), lk.RobustMax(num_classes=3), lk.Softmax(num_classes=3)
+
+
+@pytest.mark.parametrize("likelihood", OF_CLASSES)
 def test_classes_have_no_quantiles(likelihood):
     f = Marginals(np.zeros((3, 2)), np.ones((3, 2)))
     for asked in (lambda: likelihood.predict_quantiles([0.5], f), lambda: likelihood.predict_cdf(np.zeros(2), f)):

@@ -146,7 +146,7 @@ def test_hyperparameters_by_another_optimiser(rng):
 
 def test_training_finds_the_optimum_of_the_exact_bound(rng):
     m, N = 40, 60
-    basis = fs.RandomFourier(fs.RBF(1.0, 0.7), m, seed=2)
+    basis = fs.RandomFourier(fs.RBF(1.0, 0.7), num_features=m, seed=2)
     X = rng.uniform(-2, 2, (N, 1))
     Y = np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(N)
     model = fs.QSGP(basis, fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m)), fs.Gaussian(variance=0.05))

@@ -1,5 +1,6 @@
 """Several optimisers, each with its own fields: each does what it would do alone, and those that start late start afresh."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from own_optimiser import SignAscent
 
 import fastsvgp as fs
+from fastsvgp.optim.base import MEANT, check_offered
 from fastsvgp.optim.by_field import by_field
 from fastsvgp.optim.schedules import plateau
 from fastsvgp.persistence import load, save
@@ -155,11 +157,19 @@ def test_bad_arguments():
     for wrong in (-1, 2.5, True):
         with pytest.raises((ValueError, TypeError), match=r"`after\['place'\]` must be a whole number"):
             by_field(fs.adam(), {"place": fs.adam()}, after={"place": wrong})
-    for wrong in (0.1, "adam", fs.adam):
+    for wrong in (0.1, None, fs.adam):
         with pytest.raises(TypeError, match=r"by_field: `rest` must be an optimiser: fs.adam.*that offers init, step, paths"):
             by_field(wrong, {"place": fs.adam()})
         with pytest.raises(TypeError, match=r"by_field: `fields\['place'\]` must be an optimiser: .*which lacks init, step"):
             by_field(fs.adam(), {"place": wrong})
+    for text, first in (("adam", "fs.adam(0.01)"), ("Adam", "fs.adam(0.01)"), ("fs.sgd(0.1)", "fs.sgd(0.01)"),
+                        ("adagrd", "fs.adagrad(0.01)"), ("by-field", "fs.by_field(fs.adam(0.01), ")):  # fmt: skip
+        with pytest.raises(TypeError, match=r"by_field: `rest` must be an optimiser: " + re.escape(first)):
+            by_field(text, {})
+    for line in MEANT.values():
+        check_offered("rest", eval(line, {"fs": fs}))
+    with pytest.raises(TypeError, match=r"fs.adagrad\(0.01\) or fs.by_field\(...\); got the text 'l-bfgs'"):
+        by_field("l-bfgs", {})
     with pytest.raises(TypeError, match="got <class 'own_optimiser.SignAscent'>, a class: call it"):
         by_field(SignAscent, {})
 

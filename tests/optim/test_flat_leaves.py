@@ -125,7 +125,7 @@ INDUCING = {
     "nested": lambda rng: Offset(Offset(rng.standard_normal((M, D)))),
 }
 BASES = {
-    "fourier": lambda rng: fs.RandomFourier(fs.Matern32(0.8, rng.uniform(0.5, 2, D)), M, seed=3),
+    "fourier": lambda rng: fs.RandomFourier(fs.Matern32(0.8, rng.uniform(0.5, 2, D)), num_features=M, seed=3),
     "inducing": lambda rng: fs.InducingBasis(fs.RBF(0.8, 0.5), rng.standard_normal((M, D))),
     "relevance": lambda rng: fs.RelevanceBasis(fs.RBF(0.8, 0.5), rng.standard_normal((M, D)), rng.uniform(0.5, 2, M)),
 }

@@ -137,7 +137,7 @@ def test_memory_is_that_of_one_copy_of_the_model_and_of_its_optimiser_with_a_che
     _, X, Y = problem(rng)
     m = 10**6
     q = fs.ChevronWeights(np.zeros(m), np.zeros((m, 0)), np.ones(m))
-    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(2)), m), q, fs.Gaussian(0.1))
+    model = fs.QSGP(fs.RandomFourier(fs.RBF(1.0, np.ones(2)), num_features=m), q, fs.Gaussian(0.1))
     options = {"batch_size": 10, "basis_size": 100, "control": 0, "closed_form_every": 0}
     fs.fit(model, X, Y, steps=1, **options)  # compiles
     tracemalloc.start()

@@ -1,0 +1,64 @@
+"""All that a covariance, likelihood, posterior, mean function, kind of model or way of training of your own imports.
+
+The names come from many rooms, whose own paths are not public. Importing ``fastsvgp`` does not load this module.
+"""
+
+from . import check, kernels, models
+from .bounds.layer import LayerPass
+from .covariances import Covariance
+from .covariances.base import ALL
+from .likelihoods import Likelihood
+from .likelihoods.base import NODES, in_dtype, log, number, refuse, size, sum_outputs, total, weighted
+from .means import Mean
+from .posteriors import Pass, Posterior
+from .posteriors.base import Bars, Joint, Projection, raise_to_floor
+from .records import Blocks, Marginals, leaf, leaves, matches, record, replace, replace_at, restricted, static, tree_map
+from .train import minibatch_training
+from .train.recorder import Recorder
+from .train.state import TrainingState, started
+from .train.steps import Snapshot, Steps
+from .weighing import svgp as weighed
+
+__all__ = [
+    "ALL",
+    "NODES",
+    "Bars",
+    "Blocks",
+    "Covariance",
+    "Joint",
+    "LayerPass",
+    "Likelihood",
+    "Marginals",
+    "Mean",
+    "Pass",
+    "Posterior",
+    "Projection",
+    "Recorder",
+    "Snapshot",
+    "Steps",
+    "TrainingState",
+    "check",
+    "in_dtype",
+    "kernels",
+    "leaf",
+    "leaves",
+    "log",
+    "matches",
+    "minibatch_training",
+    "models",
+    "number",
+    "raise_to_floor",
+    "record",
+    "refuse",
+    "replace",
+    "replace_at",
+    "restricted",
+    "size",
+    "started",
+    "static",
+    "sum_outputs",
+    "total",
+    "tree_map",
+    "weighed",
+    "weighted",
+]
