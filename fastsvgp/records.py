@@ -12,8 +12,8 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from .catalogue import OURS
+from .constructors import array_of, keyword_only
 from .errors import no_option
-from .settings import keyword_only
 from .typed import Array, Record, RecordT
 
 T = TypeVar("T")
@@ -141,18 +141,7 @@ def _arrays_of_lists(self):
     fields = self.__dict__
     for name, value in fields.items():
         if type(value) in (list, tuple) and not is_parts(value) and dict(self._record_fields).get(name, "static") != "static":
-            fields[name] = _array_of(value)
-
-
-def _array_of(values):
-    """What cannot be an array of real numbers stays as it came: the public functions refuse it by its name."""
-    if any(isinstance(row, np.ma.MaskedArray) for row in values):
-        return values
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # rows of unequal length, or on a device
-        return values
-    return array if array.dtype.kind in "fiub" else values
+            fields[name] = array_of(value)
 
 
 def is_record(x):

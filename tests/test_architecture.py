@@ -7,7 +7,7 @@
     distributed: groups of ranks; packing, buffers, team, same_data, ranks, from_rank_0: what they tell each
     other, and what bounds ask of them
     records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, parts,
-    settings, typed: below everything; they import nothing of ours but each other
+    constructors, typed: below everything; they import nothing of ours but each other
     extending: names of many rooms for code outside the package; no room imports it
 """
 
@@ -23,7 +23,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
-FLOOR |= {"interrupts", "extras", "parts", "settings", "typed"}
+FLOOR |= {"interrupts", "extras", "constructors", "parts", "typed"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
     "kernels": {"errors", "extras"},

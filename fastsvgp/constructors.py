@@ -1,8 +1,10 @@
-"""Settings of records are keyword-only: what is said where one comes by position."""
+"""What constructors of records do with their arguments: settings come by keyword, lists of numbers become arrays."""
 
 import dataclasses
 import functools
 import inspect
+
+import numpy as np
 
 from .errors import warn
 
@@ -39,3 +41,14 @@ def keyword_only(cls):
         init(self, *args, **named)
 
     return __init__
+
+
+def array_of(values):
+    """What cannot be an array of real numbers stays as it came: the public functions refuse it by its name."""
+    if any(isinstance(row, np.ma.MaskedArray) for row in values):
+        return values
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # rows of unequal length, or on a device
+        return values
+    return array if array.dtype.kind in "fiub" else values
