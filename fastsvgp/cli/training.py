@@ -10,13 +10,14 @@ import numpy as np
 
 import fastsvgp as fs
 
+from ..train.state import OtherTraining
 from . import images, layers, qsgp
 from .arguments import MOST
 from .errors import UsageError
 from .names import NATURAL, PAIRED
 from .outputs import CHECKPOINT
 from .progress import Progress
-from .resuming import check_numbers, described, resumed
+from .resuming import another_fit, check_numbers, described, resumed
 from .settled import Settled
 
 STEPS = {"sgpr": 200}  # of the others
@@ -132,6 +133,8 @@ def train(fitted, task, args, folder):
         callback = Settled(progress, len(X)) if args.method == "sgpr" and args.steps is args.epochs is None else progress
         try:
             model, info = fs.fit(fitted.model, X, y, callback=callback, **settings)
+        except OtherTraining as error:
+            raise UsageError(another_fit(checkpoint, error.differences)) from error
         except (ValueError, ArithmeticError) as error:
             there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
             natural = " or --natural-step" if args.method in NATURAL else ""

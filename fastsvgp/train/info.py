@@ -1,6 +1,6 @@
 """What training tells: to a callback after each step, and at its end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,11 @@ class FitInfo:
         long; "callback": it returned True; "interrupted": Ctrl-C, SIGTERM or SIGHUP.
     retries : int
         Steps that needed more jitter than asked for; each was logged.
+    svgp : SVGP or None
+        Of a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, to predict with. It is what ``optimal_svgp``
+        makes of the same data with the jitter of the training, or with more where that fails, as in a step. It is computed
+        once, when the training ends, by a pass over the data that costs less than an iteration. None for other models, if
+        Ctrl-C interrupted that pass, and if a thousand times the jitter was not enough, which is logged.
     """
 
     values: np.ndarray
@@ -68,6 +73,7 @@ class FitInfo:
     seconds: float
     reason: str
     retries: int
+    svgp: Any = field(default=None, kw_only=True)
 
     @property
     def interrupted(self):
