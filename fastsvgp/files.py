@@ -22,7 +22,7 @@ def write_atomically(path, write, keep=None):
     """Call ``write(file)`` on a temporary file beside ``path`` and move it there; on any failure leave ``path`` as it was.
 
     Through a link the file that it stands for is written. A pipe or a device is written to; nothing can be moved onto it.
-    What was there before gets the suffix ``keep``, if that is given, once the new file is whole.
+    What was there before is moved to the path ``keep(path)``, if that is given, once the new file is whole.
     """
     path = as_path("`path`", path)
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -41,7 +41,7 @@ def write_atomically(path, write, keep=None):
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         if keep is not None and os.path.isfile(path):
-            os.replace(path, path + keep)
+            os.replace(path, keep(path))
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):  # an interrupt may come when it has its name already

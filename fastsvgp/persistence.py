@@ -1,5 +1,6 @@
 """Records in files: one .npz, a JSON header and the leaves under their dotted paths; no pickle."""
 
+import errno
 import importlib
 import json
 import math
@@ -24,6 +25,8 @@ COMMAND_LINE = "command_line"  # what `fastsvgp fit` stores beside a model: the 
 # what zipfile and NumPy raise for a file that is none of theirs, or that lost or changed some bytes
 DAMAGED = (zipfile.BadZipFile, zlib.error, tokenize.TokenError, SyntaxError, EOFError, OSError, LookupError, AttributeError,
            TypeError, ValueError, RuntimeError)  # fmt: skip
+NUMBERS = "fiub"  # kinds of dtypes that a field may have
+FACTORS = "tril", "columns", "symmetric"  # kinds of leaves of which the lower triangle alone counts
 SCRIPTS = {"__main__", "__mp_main__"}  # what Python calls the module of a script or notebook; the other in processes of its own
 
 
@@ -134,6 +137,8 @@ def save(path: Path, tree: Record, **extra: object) -> None:
 
     Raises
     ------
+    TypeError, ValueError
+        ``path`` is neither text nor path-like; a field holds no real numbers (NaN, complex numbers, text, objects).
     OSError
         Disk full, no such folder...: an existing file at ``path`` is left as it was.
 
@@ -154,11 +159,23 @@ def save(path: Path, tree: Record, **extra: object) -> None:
 def as_npz(tree, extra):
     """A function that writes a record, and what is stored beside it, to an open file."""
     header = json.dumps({"format": FORMAT, "tree": header_of(tree), "extra": extra}, default=_plain)
-    arrays = {p: v.get() if hasattr(v, "get") else np.asarray(v) for p, _, v in leaves(tree) if v is not None}
-    for path, array in arrays.items():
+    found = [(p, kind, v.get() if hasattr(v, "get") else np.asarray(v)) for p, kind, v in leaves(tree) if v is not None]
+    for path, kind, array in found:
         if array.dtype == object:  # NumPy would store a pickle, which nobody loads
             raise TypeError(f"save: `{path}` can not be stored; it must be numbers, a record or a tuple of records")
+        if wrong := _no_numbers(kind, array):
+            error = ValueError if array.dtype.kind in NUMBERS else TypeError
+            raise error(f"save: `{path}` {wrong}, and `load` would refuse it; a field must hold real numbers")
+    arrays = {path: array for path, _, array in found}
     return lambda file: np.savez(file, __fastsvgp__=np.array(header), **arrays)
+
+
+def _no_numbers(kind, array):
+    """Why a leaf of this kind does not hold real numbers, in words; None if it does. Nothing reads above a factor's diagonal."""
+    if array.dtype.kind not in NUMBERS:
+        return f"has dtype {array.dtype}"
+    wrong = np.isnan(array) if array.dtype.kind == "f" else np.zeros(())
+    return "contains NaN" if (np.tril(wrong) if kind in FACTORS and wrong.ndim > 1 else wrong).any() else None
 
 
 def _check_sizes(path, stream):
@@ -182,6 +199,18 @@ def _check_sizes(path, stream):
     stream.seek(0)
 
 
+def _opened(path):
+    """A file to read. What is no file at all is refused as a file of another kind is: trying again would not help."""
+    try:
+        return open(path, "rb")
+    except IsADirectoryError as error:
+        raise DataFileError(f"{path} is a folder, and no fastsvgp model; name the file in it") from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DataFileError(f"{path} is a loop of links, and no fastsvgp model") from error
+        raise
+
+
 def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     """Read a record that ``save`` wrote, and what was stored beside it.
 
@@ -197,11 +226,14 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
 
     Raises
     ------
+    TypeError
+        ``path`` is neither text nor path-like.
     OSError
         No such file, or it cannot be opened.
     DataFileError
-        Not a file of ours, damaged, of another format version, or with members that claim more than the file holds; or it holds a
-        record of a module that was not imported, which the message names.
+        A folder, a loop of links, or not a file of ours, damaged, of another format version, or with members that claim more than
+        the file holds; a field that holds no real numbers (NaN, complex numbers, text); a record of a module that was not
+        imported. The message names the field, or the module.
 
     Examples
     --------
@@ -211,7 +243,8 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     >>> fs.load_with_extra(path)[1]
     {'units': 'metres'}
     """
-    with open(path, "rb") as stream:  # an error here is about the place of the file, later ones are about what is in it
+    path = as_path("load: `path`", path)
+    with _opened(path) as stream:  # an error here is about the place of the file, later ones are about what is in it
         try:
             _check_sizes(path, stream)
             with np.load(stream, allow_pickle=False) as file:
@@ -224,6 +257,9 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
                 tree, extra = from_header(header["tree"], file), header["extra"]
                 if not is_record(tree) or not isinstance(extra, dict):
                     raise DataFileError(f"{path} is not a fastsvgp model: its header describes no record")
+                for name, kind, value in leaves(tree):
+                    if value is not None and (wrong := _no_numbers(kind, np.asarray(value))):
+                        raise DataFileError(f"{path}: the field `{name}` {wrong}; a field must hold real numbers")
                 return tree, extra
         except DataFileError:
             raise
@@ -247,7 +283,7 @@ def load(path: Path) -> Record:
 
     Raises
     ------
-    OSError, DataFileError
+    TypeError, OSError, DataFileError
         As in ``load_with_extra``.
 
     Examples

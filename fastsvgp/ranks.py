@@ -4,6 +4,7 @@ A rank runs the pass of one process on its rows, with 1 / R of the KL term, and 
 so value and gradient of the bound are the sums of those of the ranks.
 """
 
+import copy
 import functools
 import numbers
 import zlib
@@ -139,6 +140,13 @@ class Placed:
         self.place = None
         self._step, self._call, self._sums = -1, 0, []  # steps begun, calls summed in this one, their first sums and homes
         self._opened = False  # whether the sum of words alone, with which the next call may begin, is done
+
+    def afresh(self):
+        """The same group for calls of another kind, after the last step: their sums are taught from the first."""
+        other = copy.copy(self)
+        other.pending, other._step, other._call, other._sums, other._opened = None, -1, 0, [], False
+        other.begin_step()
+        return other
 
     def begin_step(self):
         """The calls to come are those of a new step."""

@@ -98,7 +98,8 @@ def row_files(paths: Path | Iterable[Path]) -> RowFiles:
     ...     rows.shape, rows[[0, 25]].shape
     ((40, 1), (2, 1))
     """
-    names = [as_path("row_files: `paths`", path) for path in ([paths] if isinstance(paths, (str, os.PathLike)) else paths)]
+    single = isinstance(paths, (str, bytes, os.PathLike)) or not np.iterable(paths)
+    names = [as_path("row_files: `paths`", path) for path in ([paths] if single else paths)]
     if not names:
         raise ValueError("row_files: `paths` is empty; give at least one .npy file")
     parts = [_opened(name) for name in names]

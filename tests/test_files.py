@@ -75,9 +75,13 @@ def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(tmp_path
 
 def test_what_was_there_is_kept_once_the_new_file_is_whole(tmp_path, monkeypatch):
     path = tmp_path / "a"
-    write(path, b"1", keep=".previous")
+
+    def kept(path):
+        return path + ".previous"
+
+    write(path, b"1", keep=kept)
     assert os.listdir(tmp_path) == ["a"]
-    write(path, b"2", keep=".previous")
+    write(path, b"2", keep=kept)
     write(path, b"3")
     assert (path.read_bytes(), (tmp_path / "a.previous").read_bytes()) == (b"3", b"1")
 
@@ -86,7 +90,7 @@ def test_what_was_there_is_kept_once_the_new_file_is_whole(tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write(path, b"4", keep=".previous")
+        write(path, b"4", keep=kept)
     assert (path.read_bytes(), (tmp_path / "a.previous").read_bytes()) == (b"3", b"1") and len(os.listdir(tmp_path)) == 2
 
 

@@ -375,5 +375,5 @@ def checked_with(weights, checked, sgpr, X, Y, jitter):
 
 
 models.register(
-    SGPR, instead="its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with"
+    SGPR, instead="predict with info.svgp of model, info = fit(...), or optimal_svgp(model, X, Y); its bound is collapsed_bound"
 )

@@ -140,7 +140,7 @@ def _on_ranks(group, function, sgpr, X, Y, jitter, weights, last, wrt=None):
 
 models.register(
     OrthogonalSGPR,
-    instead="its bound is collapsed_bound(model, X, Y), and optimal_svgp(model, X, Y) makes an SVGP of it to predict with",
+    instead="predict with info.svgp of model, info = fit(...), or optimal_svgp(model, X, Y); its bound is collapsed_bound",
     collapsed_bound=collapsed_bound,
     collapsed_bound_and_grad=collapsed_bound_and_grad,
     optimal_svgp=optimal_svgp,

@@ -11,6 +11,7 @@ import fastsvgp as fs
 
 from .. import DataFileError, check, leaves, load_with_extra
 from ..bounds import weight_space
+from ..files import as_path
 from ..layers.layer import checked
 from ..persistence import COMMAND_LINE
 from .columns import Encoding
@@ -175,6 +176,7 @@ class Fitted:
     @classmethod
     def load(cls, path):
         """Read what ``save`` wrote; ``path`` may be the folder of a fit. See ``load_fitted``."""
+        path = as_path("load_fitted: `path`", path)
         path = os.path.join(path, "model.npz") if os.path.isdir(path) else path
         try:
             with open(path, "rb") as file:

@@ -52,11 +52,16 @@ def resumed(checkpoint, fitted, task, args):
     except (AttributeError, LookupError, TypeError) as error:  # whatever a file may hold in the place of a model, or of words
         raise DataFileError(f"--resume: {checkpoint} is no checkpoint of `fastsvgp fit`, or it is damaged ({error})") from error
     if differences:
-        raise UsageError(
-            f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same data and arguments again, "
-            "or leave out --resume and choose another --out"
-        )
+        raise UsageError(another_fit(checkpoint, differences))
     return scale, state.data
+
+
+def another_fit(checkpoint, differences):
+    """What to say of a checkpoint that was made with other data or arguments: ``differences``, in words."""
+    return (
+        f"--resume: {checkpoint} belongs to another fit ({', '.join(differences)}); give the same data and arguments again, "
+        "or leave out --resume and choose another --out"
+    )
 
 
 def check_numbers(checkpoint, then, X, y):

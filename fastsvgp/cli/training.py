@@ -11,13 +11,14 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import remedies, routine
+from ..train.state import OtherTraining
 from . import images, layers, qsgp
 from .arguments import MOST
 from .errors import UsageError
 from .names import NATURAL, PAIRED
 from .outputs import CHECKPOINT
 from .progress import Progress
-from .resuming import check_numbers, described, resumed
+from .resuming import another_fit, check_numbers, described, resumed
 
 STEPS = {"sgpr": 200}  # of the others
 MINIBATCHES = 2000
@@ -120,6 +121,8 @@ def train(fitted, task, args, folder):
     with closing(Progress(total, args.quiet)) as progress:
         try:
             model, info, _ = routine.train(fitted.model, X, y, settings, progress)
+        except OtherTraining as error:
+            raise UsageError(another_fit(checkpoint, error.differences)) from error
         except (ValueError, ArithmeticError) as error:
             there = "" if not os.path.exists(checkpoint) else ", with --resume to go on from the checkpoint"
             natural = " or --natural-step" if args.method in NATURAL else ""

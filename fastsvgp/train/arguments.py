@@ -14,6 +14,11 @@ def count(name, value, least=1):
     return None if value is None else check.whole(name, value, least)
 
 
+def given_seed(rng):
+    """The seed that came as ``rng``; None where nothing came, or a generator to draw one from."""
+    return int(rng) if isinstance(rng, numbers.Integral) else None
+
+
 def rows(name, data):
     """Data with rows: as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
     readable = hasattr(data, "shape") and hasattr(data, "dtype") and not hasattr(data, "iloc")

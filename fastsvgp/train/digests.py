@@ -37,6 +37,12 @@ def _on_host(array):
     return array.get() if on_device(array) else array
 
 
+def hashed(array):
+    """An array's shape, dtype and digest, in words."""
+    array = _on_host(array)
+    return f"{array.dtype.name} {array.shape} {_hash(array)}"
+
+
 def _hash(array):
     native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     return hashlib.blake2b(native, digest_size=16).hexdigest()

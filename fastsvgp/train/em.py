@@ -22,10 +22,10 @@ from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
 from ..optim.backing_off import no_lower
 from ..optim.base import check_offered
-from ..optim.flat import as_names, ravel
+from ..optim.flat import as_names, free_paths, ravel
 from ..records import leaf, record, replace
 from ..typed import ArrayLike, Moves, Names, Path, RecordT, Seed, Vector
-from . import digests
+from . import asked, digests
 from .arguments import rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
@@ -156,6 +156,9 @@ def em(
         raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
     about = {"data": digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
+    course = {name: getattr(options, name) for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")}
+    moved = [path for path in free_paths(model, options.fixed) if path.partition(".")[0] not in ("posterior", "sites")]
+    about["settings"] = asked.settings(total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng))
     none = Rounds(np.zeros(0), np.zeros(0), np.zeros(0))
     sizes = {"num_data": len(X), "batch_size": batch_size or len(X)}
     state = started(TrainingState(model, natural=none, seed=int(rng), **sizes, **about), resume)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from .. import devices
-from ..bounds.collapsed import collapsed_bound_and_grad
+from ..bounds.collapsed import collapsed_bound_and_grad, optimal_svgp
 from ..errors import Diverged, NotPositiveDefinite
 from ..kernels.governed import computing
 from ..kernels.verdicts import on_device
@@ -44,6 +44,20 @@ class CollapsedSteps(Steps):
                 self._say(END)
             raise
         self._say(END)
+
+    def at_end(self, model):
+        """The SVGP at the optimal q, by one more pass over the data. Ranks, which all are here, sum as in a step."""
+        more = {} if self._group is None else {"group": self._group.afresh()}
+
+        def compute(jitter):
+            return optimal_svgp(model, self._X, self._Y, jitter=jitter, weights=self._weights, **more)
+
+        try:
+            return {"svgp": with_more_jitter(compute, self._jitter, self._dtype, self._step)[0]}
+        except NotPositiveDefinite as error:
+            problem = str(error).split(". Likely")[0]
+            log.warning("fit: there is no `info.svgp` to predict with (%s); more `jitter` may help", problem)
+            return {}
 
     def rehearse(self):
         """The bound of a single row: what an iteration needs is compiled then."""

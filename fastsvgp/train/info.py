@@ -1,7 +1,8 @@
 """What training tells: to a callback after each step, and at its end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..bounds.elbo import SVGP
 from ..optim.inverse_factor import InverseFactorInfo
 from ..typed import Array, Record, Vector
 
@@ -59,6 +60,11 @@ class FitInfo:
         long; "callback": it returned True; "interrupted": Ctrl-C, SIGTERM or SIGHUP.
     retries : int
         Steps that needed more jitter than asked for; each was logged.
+    svgp : SVGP or None
+        Of a trained ``SGPR`` or ``OrthogonalSGPR``: the ``SVGP`` at its optimal q, to predict with. It is what ``optimal_svgp``
+        makes of the same data with the jitter of the training, or with more where that fails, as in a step. It is computed
+        once, when the training ends, by a pass over the data that costs less than an iteration. None for other models, if
+        Ctrl-C interrupted that pass, and if a thousand times the jitter was not enough, which is logged.
     """
 
     values: Vector
@@ -68,6 +74,7 @@ class FitInfo:
     seconds: float
     reason: str
     retries: int
+    svgp: SVGP | None = field(default=None, kw_only=True)
 
     @property
     def interrupted(self) -> bool:

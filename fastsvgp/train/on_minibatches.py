@@ -19,7 +19,8 @@ from ..optim.inverse_updates import inverse_updates as default_updates
 from ..optim.schedules import as_schedule, log_linear
 from ..posteriors.base import Posterior
 from ..records import matches, replace
-from .arguments import MOST, count
+from . import asked
+from .arguments import MOST, count, given_seed
 from .batches import OnDevice
 from .captured import CapturedSteps, reason_against
 from .minibatch import MinibatchSteps
@@ -136,15 +137,19 @@ def recorder(
     per_round = e_steps + m_steps - 1
     total, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
     plan = replace(plan, steps=total, validate_every=every)
-    optimiser, natural, _ = movers
+    optimiser, natural, inverse = movers
     if natural is None and e_steps > 1:
         said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
         raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
     num_rows = len(X) if plan.group is None else plan.group.num_rows
     moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
+    settings = asked.settings(
+        total=total, optimiser=optimiser, natural_step_size=natural, inverse_updates=inverse, moved=optimiser.paths(model),
+        jitter=jitter, rng=given_seed(rng), **random,
+    )  # fmt: skip
     fresh = TrainingState(
         model, moments, schedule, seed=batches.seed, num_data=num_rows, batch_size=batches.size, e_steps=e_steps,
-        m_steps=m_steps, num_samples=random.get("num_samples", 0), **about,
+        m_steps=m_steps, num_samples=random.get("num_samples", 0), settings=settings, **about,
     )  # fmt: skip
     state = started(fresh, resume)
     batches, home = batches.reseeded(state.seed), devices.home_of(model)

@@ -15,7 +15,7 @@ import threading
 
 import numpy as np
 
-from .. import from_rank_0, models, ranks, same_data
+from .. import files, from_rank_0, models, ranks, same_data
 from ..errors import Diverged, warn
 from ..interrupts import obeyed
 from ..records import leaves, replace
@@ -66,7 +66,7 @@ def fitted(fit, group, model, X, Y, options):
         raise disagreement(NUMBERS + other[0], other[1])
     options = dict(options)
     if not isinstance(everyone[0]["seed"], int):
-        options["rng"] = ranks.common_seed(team, options["rng"])
+        options["rng"] = np.random.default_rng(ranks.common_seed(team, options["rng"]))  # no seed that was given
     session = Session(group, everyone, options["validate"] is not None, options["checkpoint"] is not None)
     with contextlib.ExitStack() as stack:
         if group.rank:
@@ -126,6 +126,7 @@ def _facts(group, model, X, Y, options):
 
 def _length(group, path):
     """Bytes of a file that rank 0 alone has to see."""
+    path = files.as_path("fit: `resume`", path)
     return os.path.getsize(path) if group.rank == 0 else 0
 
 
@@ -198,8 +199,9 @@ class RankRecorder(Recorder):
         end = self._whole_state()
         if session.validates:
             end = self._best_of_rank_0(end)
-        info = FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries)
-        return end.model if end.best is None else end.best, info
+        model = end.model if end.best is None else end.best
+        more = self._steps.at_end(model)
+        return model, FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries, **more)
 
     def _compile(self):
         """Have the first rank of each host compile what a step takes, while others wait: they then find it in the cache."""

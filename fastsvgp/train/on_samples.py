@@ -14,7 +14,8 @@ from ..likelihoods import Gaussian
 from ..optim.adagrad import adagrad
 from ..optim.base import begun, check_offered
 from ..records import is_record, leaves, matches, replace
-from .arguments import MOST, count
+from . import asked
+from .arguments import MOST, count, given_seed
 from .batches import Batches, OnDevice, locate_inputs
 from .on_minibatches import seed_of, total_steps
 from .recorder import Recorder
@@ -52,9 +53,14 @@ def sampled_training(
     dense = np.shape(model.posterior.columns)[-1] > 0 or model.basis.dense_precision
     pair = gaussian or dense or points > 0 or is_record(control)
     home = devices.home_of(model)
+    settings = asked.settings(
+        total=steps, optimiser=optimiser, moved=optimiser.paths(model), closed_form_every=closed_form_every, jitter=jitter,
+        rng=given_seed(rng),
+    )  # fmt: skip
     fresh = TrainingState(
         model, begun(optimiser, model), None, spread=None if gaussian else np.zeros(len(X), like=home), seed=batches.seed,
-        num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, **about,
+        num_data=batches.num_data, batch_size=batches.size, basis_size=units * model.basis.width, settings=settings,
+        **about,
     )  # fmt: skip
     state = started(fresh, resume)
     batches = batches.reseeded(state.seed) if home is None else OnDevice(batches.reseeded(state.seed), home)

@@ -77,8 +77,12 @@ class Recorder:
                 except KeyboardInterrupt:
                     reason = "interrupted"
         end, reason = self._whole_state(), "interrupted" if self._asked else reason
-        info = FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries)
-        return end.model if end.best is None else end.best, info
+        model, more = end.model if end.best is None else end.best, {}
+        try:  # the checkpoint is written; a signal that ends the process has done so
+            more = self._steps.at_end(model)
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        return model, FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries, **more)
 
     def _train(self):
         """Have steps taken until something ends it; returns the reason."""

@@ -6,6 +6,7 @@ from ..bounds.collapsed_orthogonal import OrthogonalSGPR
 from ..errors import BadEntry
 from ..optim.flat import free_paths
 from ..records import replace
+from . import asked
 from .batches import whole
 from .full_batch import CollapsedSteps
 from .on_ranks import recording
@@ -22,11 +23,13 @@ def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weigh
     # its values are not noisy: they need no average
     plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
     fixed = fixed or ()
-    if not free_paths(model, fixed):
+    moved = free_paths(model, fixed)
+    if not moved:
         raise ValueError("fit: all fields are fixed, there is nothing to train")
     check.parts(model)
     num_data = len(X) if plan.group is None else plan.group.num_rows
-    state = started(TrainingState(model, num_data=num_data, batch_size=num_data, **about), resume)
+    settings = asked.settings(total=plan.steps, moved=moved, jitter=jitter)
+    state = started(TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about), resume)
     if plan.group is not None:
         X, Y, weights = plan.group.rows_of(X, Y, weights)
     home = devices.home_of(model)

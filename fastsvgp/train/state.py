@@ -4,13 +4,13 @@ import logging
 
 import numpy as np
 
-from .. import devices
+from .. import check, devices
 from ..errors import DataFileError
 from ..optim.trend import Trend
 from ..persistence import load_with_extra
-from ..records import is_record, leaf, record, replace, static, tree_map
+from ..records import is_record, leaf, leaves, record, replace, static, tree_map
 from ..typed import Array, Record, Vector
-from . import digests
+from . import asked, digests
 
 log = logging.getLogger("fastsvgp")
 
@@ -45,6 +45,8 @@ class TrainingState:
         Settings and counts of the training.
     data : dict, optional
         Digests of X and Y.
+    settings : dict, optional
+        The optimiser's settings, the jitter and others, by dotted names: ``resume`` compares them.
     note : optional
         The caller's.
 
@@ -78,7 +80,19 @@ class TrainingState:
     m_steps: int = static(default=1)
     num_samples: int = static(default=0)  # draws of the hidden layers of a deep GP
     data: dict[str, object] | None = static(default=None)  # digests of X and Y, and of weights
+    settings: dict[str, object] | None = static(default=None)  # as ``asked.settings`` tells them
     note: object = static(default=None)  # the caller's
+
+
+class OtherTraining(ValueError):
+    """A checkpoint belongs to a training that was asked for other things; ``differences`` are these, in words."""
+
+    def __init__(self, message, differences):
+        super().__init__(message)
+        self.differences = differences
+
+    def __reduce__(self):
+        return type(self), (*self.args, self.differences)
 
 
 def started(fresh, resume):
@@ -135,9 +149,12 @@ def read(path, fresh):
     ------
     OSError, DataFileError
         The file cannot be read, or is no checkpoint.
+    OtherTraining
+        It belongs to another kind of model, to other settings, or to another seed. Earlier versions kept no settings: only the
+        model and the seed are compared then.
     ValueError
-        It belongs to other data, another batch size, another kind of model or another optimiser. Earlier versions kept no
-        digest of the data; that these can not be compared is logged.
+        It belongs to other data, another batch size or another optimiser. Earlier versions kept no digest of the data: that these
+        can not be compared is logged.
     """
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
@@ -153,11 +170,40 @@ def read(path, fresh):
             f"fit: {path} was made with other data: {'; '.join(others)}. Resume with the same data, standardised alike, or start "
             "anew from its model, fs.load(path).model"
         )
-    if type(state.model) is not type(fresh.model):
-        raise ValueError(f"fit: {path} holds a {type(state.model).__name__}, and `model` is a {type(fresh.model).__name__}")
+    if not is_record(state.model):
+        raise DataFileError(f"{path} holds no model; it is damaged")
+    held, wanted = _dtype(state.model), _dtype(fresh.model)
+    others = asked.differences(asked.structure(state.model), asked.structure(fresh.model))
+    if np.promote_types(held, wanted) != held:
+        others.append(f"{held} then, {wanted} now")
+    if others:
+        raise OtherTraining(
+            f"fit: {path} holds another model: {'; '.join(others)}. Resume with its own, fs.load(path).model, as `model`, or "
+            "leave `resume` out to train yours",
+            others,
+        )
+    then, now = _settings(state, held), _settings(fresh, held)
+    if others := asked.differences(then | {"rng": state.seed}, now):
+        raise OtherTraining(
+            f"fit: {path} was made with other settings: {'; '.join(others)}. Resume with those, or leave `resume` out and start "
+            "from its model, fs.load(path).model",
+            others,
+        )
     if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(fresh.natural):
         raise ValueError(f"fit: {path} was made with another optimiser, schedule or choice of fixed fields; give the same again")
-    return replace(state, data=fresh.data, note=state.note if fresh.note is None else fresh.note)
+    return replace(state, data=fresh.data, settings=fresh.settings, note=state.note if fresh.note is None else fresh.note)
+
+
+def _settings(state, dtype):
+    """The settings of a state with the jitter that they come to, and without a seed that was not given."""
+    found = {name: value for name, value in (state.settings or {}).items() if name != "rng" or value is not None}
+    return found | ({"jitter": check.jitter_amount(found["jitter"], dtype)} if "jitter" in found else {})
+
+
+def _dtype(model):
+    """The widest dtype of a model's arrays; that of NumPy's floats where it has none."""
+    found = {value.dtype for _, _, value in leaves(model) if getattr(value, "dtype", np.dtype(int)).kind == "f"}
+    return np.result_type(*found) if found else np.dtype(float)
 
 
 def _shape(tree):

@@ -78,6 +78,10 @@ class Steps:
     unit = "step"
     snapshot: Snapshot
 
+    def at_end(self, model):
+        """Fields of ``FitInfo`` beside those of all trainings, by name, of the ``model`` that ``fit`` returns: none."""
+        return {}
+
     def run(self, count, record):
         """Take ``count`` steps, or fewer where there is nothing left to gain.
 

@@ -142,7 +142,7 @@ def test_resuming_on_another_number_of_ranks(rng, tmp_path):
 
     def resume(group):
         seen_by_rank_0 = path if group.rank == 0 else tmp_path / "nowhere.npz"
-        return fs.fit(model, X, Y, steps=30, rng=99, group=group, resume=seen_by_rank_0, **options)
+        return fs.fit(model, X, Y, steps=30, group=group, resume=seen_by_rank_0, **options)
 
     for size in (1, 2):
         found = on_ranks(size, resume)

@@ -144,7 +144,7 @@ def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
     straight, info = fs.fit(model, X, Y, steps=30, checkpoint=tmp_path / "straight.npz", **options)
     path = tmp_path / "half.npz"
     fs.fit(model, X, Y, steps=13, checkpoint=path, **options)
-    resumed, again = fs.fit(model, X, Y, steps=30, resume=path, checkpoint=path, **{**options, "rng": 99})
+    resumed, again = fs.fit(model, X, Y, steps=30, resume=path, checkpoint=path, **{**options, "rng": None})
     assert_same(straight, resumed)
     np.testing.assert_array_equal(info.values, again.values)
     np.testing.assert_array_equal(info.scores, again.scores)
@@ -363,9 +363,9 @@ def test_wrong_checkpoints(tmp_path, rng):
         fs.fit(model, X, Y, steps=3, batch_size=17, resume=path)
     with pytest.raises(ValueError, match="was made with num_data 60, here it is 59"):
         fs.fit(model, X[:59], Y[:59], steps=3, batch_size=16, resume=path)
-    with pytest.raises(ValueError, match="another optimiser, schedule or choice of fixed fields"):
+    with pytest.raises(ValueError, match="was made with other settings: the optimiser moves inducing then and not now"):
         fs.fit(model, X, Y, steps=3, batch_size=16, resume=path, fixed="inducing")
-    with pytest.raises(ValueError, match="another optimiser, schedule"):
+    with pytest.raises(ValueError, match="`optimiser` Adam then, SGD now; `optimiser.step_size` 0.01 then, 0.1 now"):
         fs.fit(model, X, Y, steps=3, batch_size=16, resume=path, optimiser=fs.sgd(0.1))
     fs.save(path, model)
     with pytest.raises(fs.DataFileError, match="holds a SVGP, not a checkpoint"):
@@ -697,8 +697,8 @@ def test_an_optimiser_of_ones_own(tmp_path, rng):
     assert fs.elbo(got, X, Y) > fs.elbo(model, X, Y) + 5 and seen == [0.01] * 60
     np.testing.assert_array_equal(got.posterior.scale_tril, model.posterior.scale_tril)  # it moves no such thing
     assert type(fs.load(tmp_path / "c.npz").optimiser).__name__ == "SignState"
-    for other in (fs.adam(), fs.by_field(SignAscent(0.01), {}), Renamed(0.01)):
-        with pytest.raises(ValueError, match="another optimiser, schedule or choice of fixed fields"):
+    for other, kind in ((fs.adam(), "Adam"), (fs.by_field(SignAscent(0.01), {}), "ByField"), (Renamed(0.01), "Renamed")):
+        with pytest.raises(ValueError, match=f"`optimiser` SignAscent then, {kind} now"):
             fs.fit(model, X, Y, steps=61, optimiser=other, resume=tmp_path / "c.npz", **options)
     with pytest.raises(ValueError, match="all fields are fixed"):
         fs.fit(model, X, Y, steps=1, optimiser=SignAscent(0.1), fixed=("covariance", "inducing", "likelihood", "posterior.mean"))

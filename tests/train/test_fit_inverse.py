@@ -61,7 +61,7 @@ def test_resumed_is_bitwise_the_same(tmp_path, rng, name):
     path = tmp_path / "half.npz"
     for steps in (5, 13):  # before and after the inducing inputs begin to move
         fs.fit(model, X, Y, steps=steps, checkpoint=path, **options)
-        resumed, again = fs.fit(model, X, Y, steps=20, resume=path, **{**options, "rng": 99})
+        resumed, again = fs.fit(model, X, Y, steps=20, resume=path, **{**options, "rng": None})
         assert_same(straight, resumed)
         np.testing.assert_array_equal(info.values, again.values)
     assert np.isfinite(info.values).all() and info.values[-5:].mean() > info.values[:5].mean()

@@ -1,0 +1,95 @@
+"""What a training was asked for, in plain values by dotted names, and in words how that of another differs."""
+
+import dataclasses
+
+import numpy as np
+
+from ..kernels.verdicts import on_device
+from ..persistence import as_json
+from ..records import is_parts, is_record
+from . import digests
+
+LENGTHS = "steps", "after", "closed_form_every"  # of schedules and pauses: a longer training may stretch them
+
+
+def settings(*, total, **given):
+    """The settings of a training of ``total`` steps: arguments, or what became of them.
+
+    Records, dataclasses and named tuples are compared field by field, arrays by a digest. Of a function only that it is one is
+    compared, and of any other object its class. What is ``fixed`` is left out, for ``moved`` says it: the leaves that the
+    optimiser moves.
+    """
+    found = {"steps": total}
+    for name, value in given.items():
+        found |= {name: sorted(value)} if name == "moved" else _plain(name, value)
+    return found
+
+
+def _plain(name, value):
+    """One value, and what is in it."""
+    value = value.item() if getattr(value, "shape", None) == () else value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {name: value}
+    if isinstance(value, np.ndarray) or on_device(value):
+        return {name: f"an array {digests.hashed(value)}"}
+    kind = type(value).__name__.lstrip("_")
+    if hasattr(value, "_asdict"):
+        fields = value._asdict()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.compare and f.name != "fixed"}
+    elif isinstance(value, (dict, tuple, list)):
+        named = isinstance(value, dict) or all(isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) for v in value)
+        fields = dict(value) if named else dict(enumerate(value))
+        kind = ", ".join(sorted(map(str, fields))) or "nothing" if named else f"{len(fields)} parts"
+    else:
+        return {name: "a function" if kind in ("function", "method", "partial", "builtin_function_or_method") else kind}
+    if fields.keys() == {"value"}:  # a constant schedule is its number
+        return _plain(name, fields["value"])
+    found = {name: kind}
+    for field, part in fields.items():
+        found |= _plain(f"{name}.{field}", part)
+    return found
+
+
+def structure(tree, name="model"):
+    """Of a model the kinds of its records, the shapes of its arrays, and its settings. A leaf that is None has no shape."""
+    found, prefix = {name: type(tree).__name__}, "" if name == "model" else f"{name}."
+    for field, kind in tree._record_fields:
+        found |= _part(prefix + field, kind, getattr(tree, field))
+    return found
+
+
+def _part(name, kind, value):
+    if kind == "static":
+        try:
+            return {name: as_json(name, value)}
+        except TypeError:  # a setting that no file can hold
+            return {name: type(value).__name__}
+    if is_record(value):
+        return structure(value, name)
+    if kind == "record" and is_parts(value):
+        found = {name: f"{len(value)} parts"}
+        for i, part in enumerate(value):
+            found |= structure(part, f"{name}.{i}")
+        return found
+    if value is None:
+        return {name: None} if kind == "record" else {}
+    return {name: f"of shape {np.shape(value)}"}
+
+
+def differences(then, now):
+    """In words, what ``now`` has other values of than ``then``. What only one of them has is not compared."""
+    longer, words = then.get("steps") != now.get("steps"), []
+    for name in now:
+        if name not in then or name == "steps" or longer and name.rpartition(".")[2] in LENGTHS:
+            continue
+        old, new = then[name], now[name]
+        if old == new or old != old and new != new:
+            continue
+        if name == "moved":
+            for one, other, when in ((old, new, "then and not now"), (new, old, "now and not then")):
+                if lone := [path for path in one if path not in other]:
+                    words.append(f"the optimiser moves {', '.join(lone)} {when}")
+        else:
+            words.append(f"`{name}` {old} then, {new} now")
+    return words
