@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # MathJax in the site itself: formulas need no other host
     "numpydoc",
     "myst_parser",
     "sphinx_gallery.gen_gallery",
@@ -25,8 +26,16 @@ extensions = [
 templates_path = ["_templates"]
 exclude_patterns = ["gallery/*.rst", "gallery/*.py"]
 html_theme = "pydata_sphinx_theme"
-html_theme_options = {"show_prev_next": False, "navigation_with_keys": False, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "show_prev_next": False,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "header_links_before_dropdown": 4,
+}
 html_show_sourcelink = False
+html_title = "fastsvgp"  # with the version it is cut off on a telephone
+html_css_files = ["site.css"]
+html_static_path = ["_static"]
 
 numpydoc_show_class_members = False
 autosummary_generate = True
@@ -49,6 +58,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "show_memory": False,
+    "write_computation_times": False,
     "min_reported_time": 1,
     "remove_config_comments": True,
     "within_subsection_order": "FileNameSortKey",

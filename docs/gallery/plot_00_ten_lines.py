@@ -1,0 +1,39 @@
+"""
+Ten lines
+=========
+
+A sparse Gaussian process on 500 data with 20 inducing inputs: the hyperparameters and the inducing inputs maximise the collapsed
+bound (:class:`fastsvgp.SGPR`), and the band is the mean of new observations with two standard deviations.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import fastsvgp as fs
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-3, 3, (500, 1))
+Y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(500)
+
+start = fs.SGPR(fs.RBF(1.0, np.ones(1)), inducing=fs.kmeans_inducing(X, 20, rng=0), noise_variance=0.1)
+sgpr, info = fs.fit(start, X, Y, steps=50)
+model = fs.optimal_svgp(sgpr, X, Y)
+grid = np.linspace(-4, 4, 300)[:, None]
+mean, var = fs.predict_y(model, grid)
+
+# %%
+# What it learnt.
+
+print(f"bound {fs.collapsed_bound(sgpr, X, Y):.1f} nats, noise {sgpr.noise_variance**0.5:.3f}, lengthscale {sgpr.covariance.lengthscales[0]:.2f}")
+
+# %%
+# And a picture of it.
+
+figure, ax = plt.subplots(figsize=(8, 3))
+ax.plot(X[:, 0], Y, ".", color="0.7", ms=3, label="data")
+ax.fill_between(grid[:, 0], mean - 2 * np.sqrt(var), mean + 2 * np.sqrt(var), alpha=0.3)
+ax.plot(grid, mean, label="mean, with two standard deviations")
+ax.plot(sgpr.inducing[:, 0], np.full(20, ax.get_ylim()[0]), "k|", ms=10, label="inducing inputs")
+ax.legend(loc="upper left", fontsize="small")
+figure.tight_layout()
+plt.show()

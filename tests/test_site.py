@@ -1,0 +1,39 @@
+"""What tells whether a built site needs the internet."""
+
+import pytest
+from site_pages import faults
+
+HOST = "https://example.org"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "a.js").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [
+    '<script src="_static/a.js?v=1"></script>',
+    f'<a href="{HOST}">a link that a reader may follow</a>',
+    f'<link rel="canonical" href="{HOST}">',
+    '<img src="data:image/png;base64,AA==">',
+])  # fmt: skip
+def test_a_page_may_load_its_own_files_and_link_anywhere(folder, page):
+    (folder / "index.html").write_text(page)
+    assert not list(faults(folder))
+
+
+@pytest.mark.parametrize("name, text", [
+    ("index.html", f'<script defer src="{HOST}/mathjax.js"></script>'),
+    ("index.html", '<link rel="stylesheet" href="//example.org/style.css">'),
+    ("index.html", f'<img alt="x" src="{HOST}/x.png">'),
+    ("index.html", '<script src="_static/b.js"></script>'),
+    ("_static/site.css", f"@import '{HOST}/x.css';"),
+    ("_static/site.css", f"@font-face {{ src: url({HOST}/x.woff2); }}"),
+    ("_static/site.css", "body { background: url(missing.png); }"),
+])  # fmt: skip
+def test_what_another_host_or_nobody_has_is_named(folder, name, text):
+    (folder / name).write_text(text)
+    (line,) = faults(folder)
+    assert line.startswith(name)
