@@ -1,4 +1,7 @@
-"""What a built site loads, and from where. ``python tests/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is missing."""
+"""What a built site loads, and from where.
+
+``python tests/site_pages.py FOLDER`` ends with 1 if a page needs another host, or a file that is missing.
+"""
 
 import pathlib
 import re

@@ -17,14 +17,14 @@ Y = np.sin(2 * X[:, 0]) + 0.2 * rng.standard_normal(500)
 
 start = fs.SGPR(fs.RBF(1.0, np.ones(1)), inducing=fs.kmeans_inducing(X, 20, rng=0), noise_variance=0.1)
 sgpr, info = fs.fit(start, X, Y, steps=50)
-model = fs.optimal_svgp(sgpr, X, Y)
 grid = np.linspace(-4, 4, 300)[:, None]
-mean, var = fs.predict_y(model, grid)
+mean, var = fs.predict_y(info.svgp, grid)
 
 # %%
 # What it learnt.
 
-print(f"bound {fs.collapsed_bound(sgpr, X, Y):.1f} nats, noise {sgpr.noise_variance**0.5:.3f}, lengthscale {sgpr.covariance.lengthscales[0]:.2f}")
+noise, lengthscale = sgpr.noise_variance**0.5, sgpr.covariance.lengthscales[0]
+print(f"bound {info.values[-1]:.1f} nats, noise {noise:.3f}, lengthscale {lengthscale:.2f}")
 
 # %%
 # And a picture of it.

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..extras import install_hint
 from .arguments import parser
+from .compiling import compiling
 from .errors import UsageError
 from .fit import fit_task
 from .mpi import refuse_copies
@@ -20,6 +21,7 @@ PROBLEMS = (
     ("load_diabetes", "diabetes progression", "progression", []),
     ("load_digits", "handwritten digits", "digit", DIGITS),
 )
+KERNELS = 210  # that both compile if nothing is compiled yet, as counted with an empty cache and Numba 0.68
 
 
 def run(args):
@@ -27,19 +29,20 @@ def run(args):
     refuse_copies("start one, without the launcher")
     started = time.perf_counter()
     rows = []
-    for loader, title, target, options in PROBLEMS:
-        name = loader.removeprefix("load_")
-        folder = os.path.join(args.out, name)
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, CHECKPOINT))  # of an interrupted demo: half a minute's work
-        given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
-        fit = parser().parse_args(["fit", name, *given])
-        fit.words = args.words
-        code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)
-        print()
-        rows.append((title, results))
-        if code:
-            return code
+    with compiling(KERNELS, args.quiet):
+        for loader, title, target, options in PROBLEMS:
+            name = loader.removeprefix("load_")
+            folder = os.path.join(args.out, name)
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(folder, CHECKPOINT))  # of an interrupted demo: half a minute's work
+            given = [*options, "--out", folder] + (["--steps", str(args.steps)] if args.steps else []) + ["--quiet"] * args.quiet
+            fit = parser().parse_args(["fit", name, *given])
+            fit.words = args.words
+            code, results = fit_task(load(loader, target, fit.likelihood), fit, folder, title)
+            print()
+            rows.append((title, results))
+            if code:
+                return code
     print(summary(rows))
     print(f"\n{time.perf_counter() - started:.0f} s in all; models, metrics and plots are in {args.out}{os.sep}")
     print("next: fastsvgp fit YOUR_DATA.csv   (the last column is the target; see fastsvgp fit --help)")

@@ -1,0 +1,69 @@
+"""The progress of compiling, on stderr: a bar on a terminal, a line now and then elsewhere, and nothing where all is compiled."""
+
+import sys
+from contextlib import contextmanager
+
+from ..progress import beside
+
+FEW = 5  # functions of Numba's own that no cache keeps
+LINES = 4  # without a terminal
+LAYOUT = "  compiling  {percentage:3.0f} %|{bar}| {n_fmt}/{total_fmt} kernels, once [{elapsed}, {remaining} left]"
+
+
+class Compiling:
+    """Counts the kernels that Numba compiles, out of ``total`` if nothing has been compiled before."""
+
+    def __init__(self, total):
+        self.total, self.done, self._bar = total, 0, None
+
+    def count(self):
+        """One more is compiled."""
+        self.done += 1
+        if self.done == FEW:
+            self._begin()
+        if self._bar is not None:
+            self._bar.total = max(self.total, self.done)
+            self._bar.update(self.done - self._bar.n)
+        elif self.done > FEW and self.done % -(-self.total // LINES) == 0:
+            beside(f"  compiling  {self.done} of {max(self.total, self.done)} kernels")
+
+    def _begin(self):
+        if sys.stderr.isatty():
+            try:
+                from tqdm import tqdm
+            except ImportError:
+                pass
+            else:
+                self._bar = tqdm(total=self.total, bar_format=LAYOUT, mininterval=0.1, dynamic_ncols=True, leave=False)
+                return
+        beside(f"  compiling  {self.total} kernels, once: up to a minute on a quiet machine; later runs load them")
+
+    def close(self):
+        if self._bar is not None:
+            self._bar.close()
+
+
+@contextmanager
+def compiling(total, quiet):
+    """While this is open, the kernels that are compiled are counted, and shown unless ``quiet``."""
+    if quiet:
+        yield
+        return
+    from numba.core import event
+
+    shown = Compiling(total)
+
+    class Listener(event.Listener):
+        def on_start(self, event):
+            pass
+
+        def on_end(self, event):
+            shown.count()
+
+    listener = Listener()
+    event.register("numba:compile", listener)
+    try:
+        yield shown
+    finally:
+        event.unregister("numba:compile", listener)
+        shown.close()
