@@ -412,10 +412,16 @@ def test_num_threads():
 
 def test_what_comes_near_an_svgp_names_what_to_call_instead(rng):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
-    collapsed = r"got SGPR: its bound is collapsed_bound\(model, X, Y\), and optimal_svgp\(model, X, Y\) makes an SVGP of it"
-    for call in (lambda: fs.elbo(sgpr, X, Y), lambda: fs.elbo_and_grad(sgpr, X, Y), lambda: fs.predict_f(sgpr, X)):
-        with pytest.raises(TypeError, match=collapsed):
-            call()
+    orthogonal = fs.OrthogonalSGPR(fs.RBF(1.0, np.ones(2)), fs.InducingPair(X[:2], X[2:3]), noise_variance=0.1)
+    both = r": predict with info.svgp of model, info = fs.fit\(...\), or fs.optimal_svgp\(model, X, Y\); .* fs.collapsed_bound$"
+    for model in (sgpr, orthogonal):
+        for call in (
+            lambda m: fs.elbo(m, X, Y), lambda m: fs.elbo_and_grad(m, X, Y), lambda m: fs.predict_f(m, X),
+            lambda m: fs.predict_y(m, X), lambda m: fs.predict_log_density(m, X, Y), lambda m: fs.predict_quantiles(m, X, 0.5),
+            lambda m: fs.predict_cdf(m, X, Y), lambda m: fs.sample_f(m, X), lambda m: fs.predict_f_and_vjp(m, X),
+        ):  # fmt: skip
+            with pytest.raises(TypeError, match=f"got {type(model).__name__}{both}"):
+                call(model)
     trained = fs.fit(good(rng), X, Y, steps=1)
     with pytest.raises(TypeError, match=r"got tuple: fit gives the model and what .* model, info = fastsvgp.fit\(\.\.\.\)"):
         fs.predict_f(trained, X)
@@ -438,7 +444,7 @@ SGPR_ONLY = {"collapsed_bound": (X, Y), "collapsed_bound_and_grad": (X, Y), "opt
 def test_what_an_sgpr_does_not_offer(name):
     sgpr = fs.SGPR(fs.RBF(1.0, np.ones(2)), X[:3], noise_variance=0.1)
     kinds = "(DeepGP(,| or) )?(QSGP or )?SVGP(, SiteSVGP or VGP)?"  # those whose rooms are loaded
-    message = rf"{name}: `model` must be a fastsvgp.{kinds}, got SGPR: its bound is collapsed_bound\(model, X, Y"
+    message = rf"{name}: `model` must be a fastsvgp.{kinds}, got SGPR: predict with info.svgp of "
     with pytest.raises(TypeError, match=message):
         getattr(fs, name)(sgpr, *SVGP_ONLY[name])
 

@@ -375,5 +375,6 @@ def checked_with(weights, checked, sgpr, X, Y, jitter):
 
 
 models.register(
-    SGPR, instead="predict with info.svgp of model, info = fit(...), or optimal_svgp(model, X, Y); its bound is collapsed_bound"
+    SGPR,
+    instead="predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its bound: fs.collapsed_bound",
 )

@@ -140,7 +140,7 @@ def _on_ranks(group, function, sgpr, X, Y, jitter, weights, last, wrt=None):
 
 models.register(
     OrthogonalSGPR,
-    instead="predict with info.svgp of model, info = fit(...), or optimal_svgp(model, X, Y); its bound is collapsed_bound",
+    instead="predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its bound: fs.collapsed_bound",
     collapsed_bound=collapsed_bound,
     collapsed_bound_and_grad=collapsed_bound_and_grad,
     optimal_svgp=optimal_svgp,

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import sys
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from rank_problems import assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
+from fastsvgp.bounds import collapsed
 from fastsvgp.ranks import Placed
 from fastsvgp.team import Team
 from fastsvgp.train import checkpoints
@@ -131,7 +133,39 @@ def test_a_search_on_rank_0(rng, size, kind):
         np.testing.assert_allclose(found[-1][1].values[:2], info.values[:2], rtol=1e-12)
         np.testing.assert_allclose(found[-1][1].values, info.values, rtol=1e-8)
         assert distance(found[0][0], expected) < 1e-6
+        for got, more in found:
+            assert distance(more.svgp, fs.optimal_svgp(got, X, Y)) < 1e-9
+            assert distance(more.svgp, found[0][1].svgp) == 0
     assert seen == [*range(1, 6)] * 2
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+@pytest.mark.parametrize("kind", [None, fs.NotPositiveDefinite, OSError])
+def test_the_last_pass_of_an_sgpr_fails_on_all_ranks_or_none(rng, monkeypatch, kind, steps):
+    model, X, Y = problem(rng)
+    sgpr, plain, failed = fs.SGPR(model.covariance, model.inducing, 0.3), collapsed.forward, []
+
+    def forward(model, X, Y, jitter, weights=None, share=None):
+        last = sys._getframe(1).f_code.co_name == "optimal_svgp"
+        if last and kind is not None and share is not None and share.team.rank == 1 and not failed:
+            failed.append(1)
+            raise kind("no disk") if kind is OSError else kind((), 1, jitter, M, np.float64)
+        return plain(model, X, Y, jitter, weights, share)
+
+    monkeypatch.setattr(collapsed, "forward", forward)
+
+    def train(group):
+        return fs.fit(sgpr, X, Y, steps=steps, group=group)
+
+    if kind is OSError:
+        assert all(isinstance(one, (OSError, fs.RemoteError)) and "no disk" in str(one) for one in ends(3, train))
+    else:
+        found = on_ranks(3, train)
+        assert {info.steps for _, info in found} == {steps}
+        expected = fs.optimal_svgp(found[0][0], X, Y, jitter=1e-6 if kind is None else 1e-5)
+        assert all(distance(info.svgp, expected) < 1e-9 for _, info in found)
+    group_again = on_ranks(2, lambda group: fs.fit(sgpr, X, Y, steps=1, group=group) and fs.fit(sgpr, X, Y, steps=1, group=group))
+    assert all(info.svgp is not None for _, info in group_again)
 
 
 def test_resuming_on_another_number_of_ranks(rng, tmp_path):

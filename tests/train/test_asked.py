@@ -237,7 +237,7 @@ def test_jitter_that_retries_raised_is_not_what_was_asked_for(tmp_path, rng, mon
     assert again.retries == info.retries == 4
 
 
-# --- earlier versions --------------------------------------------------------------------------------------------------------
+# --- earlier versions ------------------------------------------------------------------------------------------------------
 
 
 def without(path, *names):
@@ -277,7 +277,7 @@ def test_a_setting_that_a_checkpoint_lacks_is_not_compared(tmp_path, rng):
     refused(model, X, Y, path, "`optimiser.beta2` 0.999 then, 0.99 now", optimiser=fs.adam(beta2=0.99))
 
 
-# --- what is told of a setting ------------------------------------------------------------------------------------------------
+# --- what is told of a setting ---------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass

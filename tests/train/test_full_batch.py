@@ -1,10 +1,11 @@
 """L-BFGS-B on the collapsed bound."""
 
 import logging
+import signal
 
 import numpy as np
 import pytest
-from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same, signalling
+from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same, failing, signalling
 
 import fastsvgp as fs
 from fastsvgp.train import full_batch
@@ -26,6 +27,75 @@ def test_it_converges_and_every_iteration_is_better(rng):
     assert value == info.values[-1] == info.smoothed
     vector, unravel = fs.ravel(got)
     assert np.abs(unravel.pullback(vector, grad)).max() < 1e-2 and 0.05 < got.noise_variance**0.5 < 0.15
+
+
+@pytest.mark.parametrize("options", [{"steps": 0}, {"steps": 4}, {"steps": 4, "jitter": 1e-3}, {}])
+@pytest.mark.parametrize("kind", [fs.SGPR, fs.OrthogonalSGPR])
+def test_the_svgp_to_predict_with_comes_along(rng, monkeypatch, kind, options):
+    model, X, Y = problem(rng)
+    if kind is fs.OrthogonalSGPR:
+        model = kind(model.covariance, fs.InducingPair(X[:4].copy(), X[4:7].copy()), 0.5)
+    passes, plain, reached = [], full_batch.optimal_svgp, []
+    monkeypatch.setattr(full_batch, "optimal_svgp", lambda *a, **o: passes.append(len(reached)) or plain(*a, **o))
+    weights = rng.integers(0, 3, len(X)).astype(float)
+    for more in ({}, {"weights": weights}):
+        got, info = fs.fit(model, X, Y, callback=lambda step, *_: reached.append(step), **options, **more)
+        jitter = {"jitter": options["jitter"]} if "jitter" in options else {}
+        assert_same(info.svgp, fs.optimal_svgp(got, X, Y, **jitter, **more))
+        np.testing.assert_allclose(
+            fs.elbo(info.svgp, X, Y, **jitter, **more), fs.collapsed_bound(got, X, Y, **jitter, **more), rtol=1e-9
+        )
+        assert passes == [len(reached)]  # one, when all steps are done
+        passes.clear()
+        reached.clear()
+    for call in (fs.predict_f, fs.predict_y):
+        assert np.isfinite(call(info.svgp, X)).all()
+
+
+def test_only_a_collapsed_bound_has_an_svgp_beside_its_model(tmp_path, rng):
+    model, X, Y = problem(rng)
+    path = tmp_path / "c.npz"
+    _, info = fs.fit(fs.optimal_svgp(model, X, Y), X, Y, steps=1, rng=0)
+    assert info.svgp is None
+    got, info = fs.fit(model, X, Y, steps=2, checkpoint=path)
+    assert_same(fs.load(path).model, got)  # the file holds no more than it did
+    assert not [name for name in np.load(path).files if "posterior" in name]
+    found, again = fs.fit(model, X, Y, steps=2, resume=path)  # already done
+    assert_same(found, got)
+    assert_same(again.svgp, info.svgp)
+
+
+def test_the_last_pass_takes_more_jitter_too_and_loses_nothing_where_it_fails(rng, monkeypatch, caplog):
+    model, X, Y = problem(rng)
+    plain = full_batch.optimal_svgp
+    monkeypatch.setattr(full_batch, "optimal_svgp", failing(plain, 0.9e-4))
+    got, info = fs.fit(model, X, Y, steps=2)
+    assert_same(info.svgp, plain(got, X, Y, jitter=1e-4))
+    assert "step 2: " in caplog.text and "trying it again with jitter 0.0001" in caplog.text
+    monkeypatch.setattr(full_batch, "optimal_svgp", failing(plain, 1.0))
+    got, info = fs.fit(model, X, Y, steps=2)
+    assert info.svgp is None and info.reason == "steps" and info.steps == 2
+    assert "there is no `info.svgp` to predict with (" in caplog.text and "more `jitter` may help" in caplog.text
+
+
+def test_an_interrupt_of_the_last_pass_keeps_the_model(rng, monkeypatch):
+    model, X, Y = problem(rng)
+    expected, _ = fs.fit(model, X, Y, steps=3)
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    def stop(step, value, info):
+        if step == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    _, info = fs.fit(model, X, Y, steps=9, callback=stop)
+    assert info.interrupted and info.steps == 3
+    assert_same(info.svgp, fs.optimal_svgp(expected, X, Y))  # a first Ctrl-C ends the iterations only
+    monkeypatch.setattr(full_batch, "optimal_svgp", interrupted)
+    got, info = fs.fit(model, X, Y, steps=3)
+    assert info.interrupted and info.steps == 3 and info.svgp is None
+    assert_same(got, expected)
 
 
 def test_float32(rng):
