@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 
 DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions that are no options
+CLOSE = 0.65  # how alike a misspelt name and the one that was meant are, at least; `rows` and `probes` are 0.6
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -32,7 +33,7 @@ def no_option(function, option, known, kind=""):
     ``kind`` is that of the model, where it decides on the options.
     """
     options = sorted(set(known) - DATA)
-    near = difflib.get_close_matches(option, options, n=1)
+    near = difflib.get_close_matches(option, options, n=1, cutoff=CLOSE)
     if near:
         return TypeError(f"{function} has no option `{option}`; did you mean `{near[0]}`?")
     takes = ", ".join(f"`{name}`" for name in options) or "no options"

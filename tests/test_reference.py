@@ -38,7 +38,7 @@ def setup():
 
 def examples(name):
     """They begin with those names, and where they stand in ``fastsvgp.extending`` with its names."""
-    known = setup() | (vars(extending) if name.startswith("extending.") else {})
+    known = (vars(extending) if name.startswith("extending.") else {}) | setup()
     return doctest.DocTestParser().get_doctest(inspect.getdoc(operator.attrgetter(name)(fs)), known, name, None, 0)
 
 

@@ -56,7 +56,7 @@ class CollapsedSteps(Steps):
             return {"svgp": with_more_jitter(compute, self._jitter, self._dtype, self._step)[0]}
         except NotPositiveDefinite as error:
             problem = str(error).split(". Likely")[0]
-            log.warning("fit: there is no `info.svgp` to predict with (%s); more `jitter` may help", problem)
+            log.warning("fit: no optimal SVGP could be computed (%s), so info.svgp is None; more `jitter` may help", problem)
             return {}
 
     def rehearse(self):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
+from fastsvgp import routine
 from fastsvgp.cli import main
 from fastsvgp.optim.base import Diverged
 from fastsvgp.persistence import load_with_extra
@@ -199,7 +200,7 @@ def test_a_training_that_diverges_says_what_to_do_on_the_command_line(here, unpl
         assert part in message
     assert "resume" not in message
     calls.clear()
-    monkeypatch.setattr(fs, "fit", functools.partial(fs.fit, checkpoint_every=2))
+    monkeypatch.setattr(routine, "fit", functools.partial(routine.fit, checkpoint_every=2))
     assert main(["fit", "good.csv", *options]) == 2
     message = capsys.readouterr().err
     assert "checkpoint.npz holds the state after step 2" in message and "with --resume to go on from the checkpoint" in message

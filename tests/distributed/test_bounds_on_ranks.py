@@ -268,5 +268,7 @@ def test_one_sum_a_step_of_as_few_numbers_as_there_are(rng):
     triangle, rest = M * (M + 1) // 2, M * D + D + 1
     step, collapsed = 5 + 1 + triangle + M + rest, [5 + triangle + M + 3, 5 + 1 + rest + 1]
     two_sets, layers = [5 + triangle + M, 5 + 1 + rest + 1], [5 + 1 + (D + 1) * (triangle + M) + 2 * rest]
-    due = [[step], [5 + 2 + triangle + M, 5 + 1 + rest], collapsed, two_sets, layers, [step] * 8, collapsed * 2 + collapsed[:1]]
+    at_the_end = [5, collapsed[0]]  # the optimal q of the trained SGPR: a call of its own
+    trained = [*collapsed, collapsed[0], *at_the_end]
+    due = [[step], [5 + 2 + triangle + M, 5 + 1 + rest], collapsed, two_sets, layers, [step] * 8, trained]
     assert on_ranks(2, sent) == [due, due]

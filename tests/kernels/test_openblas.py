@@ -231,7 +231,6 @@ CALLS = {
     "inverse_factor": lambda: fs.inverse_factor(np.eye(5)),
     "refresh_inverse": lambda: fs.refresh_inverse(model(RELAXED)),
     "variance_interval": lambda: fs.variance_interval(np.eye(5), np.eye(5), np.ones((5, 3)), np.ones(3), 1.0),
-    "fit, SciPy's optimiser included": lambda: fs.fit(SGPR, X, Y + X[:, 0], steps=2),
 }
 
 
@@ -240,6 +239,12 @@ def test_public_functions_set_it_once_and_put_it_back(name, pool):
     pool.told.clear()
     CALLS[name]()
     assert pool.told == [1, 3]
+
+
+def test_a_training_by_scipys_optimiser_sets_it_once_and_once_more_for_the_pass_at_its_end(pool):
+    pool.told.clear()
+    fs.fit(SGPR, X, Y + X[:, 0], steps=2)
+    assert pool.told == [1, 3, 1, 3]
 
 
 def test_sizes_of_arguments():
