@@ -1,4 +1,4 @@
-"""The bound as a function of JAX: differentiable once, under ``jit``, ``grad``, ``vmap`` and ``scan``.
+"""The bound as a function of JAX: differentiable once, under ``jit``, ``grad``, ``jvp``, ``vmap`` and ``scan``.
 
 JAX sees a callback to the host and the rule of its derivative; value and gradients are computed there together, by one call of
 ``fastsvgp.elbo_and_grad``. What the callback is given becomes NumPy's before anything else happens: a call of JAX inside of it
@@ -47,7 +47,8 @@ def bound(unravel, num_data=None, **options):
     -------
     callable
         ``f(vector, X, Y)`` for arrays (n,), (B, D), and (B,) or (B, P): the bound, a scalar to be maximised, differentiable in
-        the vector and in X. What is not differentiated is not computed.
+        the vector and in X, in reverse (``grad``) and forward (``jvp``, at the cost of the whole gradient). What is not
+        differentiated is not computed.
 
     Raises
     ------
@@ -104,24 +105,22 @@ def bound(unravel, num_data=None, **options):
         dtype = jnp.result_type(vector, X)
         return _called(host_value(dtype), jax.ShapeDtypeStruct((), dtype), vector, X, Y)
 
-    def forward(vector, X, Y):
-        """With ``symbolic_zeros``: each argument comes with whether it is differentiated."""
-        if Y.perturbed:
+    differentiable = jax.custom_jvp(value_of)
+
+    @functools.partial(differentiable.defjvp, symbolic_zeros=True)
+    def _(primals, tangents):
+        """d value = vector_bar . d vector + X_bar . d X, which is linear, so that JAX finds the way back from it too."""
+        vector, X, Y = primals
+        of_vector, of_X, of_Y = (not isinstance(tangent, SymbolicZero) for tangent in tangents)
+        if of_Y:
             said = "a derivative in `Y` was asked for, and the bound has none in the targets"
             raise TypeError(f"interop.jax: {said}; give jax.lax.stop_gradient(Y)")
-        dtype, of = jnp.result_type(vector.value, X.value), (vector.perturbed, X.perturbed)
-        likes = [jax.ShapeDtypeStruct((), dtype)]
-        likes += [jax.ShapeDtypeStruct(a.value.shape, a.value.dtype) for a in (vector, X) if a.perturbed]
-        value, *bars = _called(host_value_and_bars(dtype, *of), likes, vector.value, X.value, Y.value)
-        bars = iter(bars)
-        return value, tuple(next(bars) if need else None for need in of)
-
-    def backward(bars, value_bar):
-        zero = isinstance(value_bar, SymbolicZero)
-        return *(None if zero or bar is None else (value_bar * bar).astype(bar.dtype) for bar in bars), None
-
-    differentiable = jax.custom_vjp(value_of)
-    differentiable.defvjp(forward, backward, symbolic_zeros=True)
+        dtype = jnp.result_type(vector, X)
+        moved = [(a, tangent) for a, tangent, need in zip(primals, tangents, (of_vector, of_X, False), strict=True) if need]
+        likes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a, _ in moved]
+        value, *bars = _called(host_value_and_bars(dtype, of_vector, of_X), [jax.ShapeDtypeStruct((), dtype), *likes], *primals)
+        along = ((bar * tangent).sum().astype(dtype) for bar, (_, tangent) in zip(bars, moved, strict=True))
+        return value, sum(along, start=jnp.zeros((), dtype))
 
     def f(vector, X, Y):
         vector, X, Y = map(jnp.asarray, (vector, X, Y))

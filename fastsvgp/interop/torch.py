@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from .. import check, models
 from ..bounds.elbo import elbo, elbo_and_grad
@@ -46,7 +47,9 @@ class SVGP(torch.nn.Module):
     clipping sees the numbers that there are, each once. ``gp.model`` is the record that they stand for.
 
     A parameter that requires no gradient costs none. ``torch.compile`` leaves ``forward`` and ``predict`` as they are. First
-    derivatives alone exist: a second one raises ``NotImplementedError`` where autograd asks for it.
+    derivatives alone exist: a second one raises ``NotImplementedError`` where autograd asks for it. The transformations of
+    ``torch.func`` (``grad``, ``vmap``, ``jacrev``, ``hessian``, ``jvp``) and forward mode raise it when the module is called;
+    ``torch.func.functional_call`` works outside of them.
 
     Examples
     --------
@@ -133,7 +136,10 @@ class SVGP(torch.nn.Module):
         TypeError
             Arrays in the place of tensors; tensors on several devices; half precision; anything but X that requires a gradient;
             ``wrt`` or ``inputs``. Else as ``fastsvgp.elbo_and_grad``.
+        NotImplementedError
+            Within a transformation of ``torch.func``; a tensor with a tangent of forward mode.
         """
+        _refuse_transforms()
         refuse_following("interop.torch", options)
         parameters, device = self._tensors()
         others = {"Y": Y, **{name: value for name, value in options.items() if isinstance(value, torch.Tensor)}}
@@ -161,9 +167,10 @@ class SVGP(torch.nn.Module):
 
         Raises
         ------
-        TypeError
+        TypeError, NotImplementedError
             As of ``forward``.
         """
+        _refuse_transforms()
         _, device = self._tensors()
         self._check(device, X=X)
         if torch.is_grad_enabled() and X.requires_grad:
@@ -186,7 +193,7 @@ class SVGP(torch.nn.Module):
         return parameters, first.device
 
     def _check(self, device, **tensors):
-        """Refuse what is no dense tensor of a dtype that we compute in, on the device of the parameters."""
+        """Refuse what is no dense tensor of a dtype that we compute in, on the device of the parameters, or has a tangent."""
         for name, value in tensors.items():
             if not isinstance(value, torch.Tensor):
                 came = f"{type(value).__module__}.{type(value).__name__}"
@@ -200,6 +207,12 @@ class SVGP(torch.nn.Module):
                 raise _half(name, value, f"{name}.float(), outside torch.autocast")
             if value.layout is not torch.strided:
                 raise TypeError(f"interop.torch: `{name}` must be dense, got {value.layout}; give {name}.to_dense()")
+        for name, value in (*tensors.items(), *self.named_parameters(), *self.named_buffers()):
+            if forward_ad.unpack_dual(value).tangent is not None:  # the result would pass for a constant
+                raise NotImplementedError(
+                    f"interop.torch: `{name}` has a tangent, and forward mode is not supported; use .backward() or "
+                    "torch.autograd.grad, or fastsvgp.elbo_and_grad(..., inputs=True)"
+                )
 
     def _check_alike(self, model):
         """Refuse a model of which the module would take the numbers alone: of other kinds, settings or shapes."""
@@ -258,9 +271,8 @@ class _Bound(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, value_bar):
-        with torch.no_grad():
-            bars = [bar if bar is None else value_bar * bar for bar in ctx.saved_tensors]
-        return None, None, None, *_once(ctx.inputs, bars)
+        bars = _once(ctx.inputs, ctx.saved_tensors)
+        return None, None, None, *(bar if bar is None else value_bar * bar for bar in bars)
 
 
 class _Predictions(torch.autograd.Function):
@@ -280,9 +292,15 @@ class _Predictions(torch.autograd.Function):
         X_bar = None
         if mean_bar is not None or var_bar is not None:
             with torch.no_grad(), _at(ctx.inputs[0].device) as (array, tensor):
-                bars = (bar if bar is None else array(bar) for bar in (mean_bar, var_bar))
+                try:
+                    bars = [bar if bar is None else array(bar) for bar in (mean_bar, var_bar)]
+                except RuntimeError as error:  # a batch of cotangents has no memory that could be shared
+                    raise NotImplementedError(
+                        "interop.torch: predictions take one cotangent at a time on the way back; call torch.autograd.grad in a "
+                        "loop, without is_grads_batched, vectorize or vmap"
+                    ) from error
                 X_bar = tensor(ctx.vjp(*bars)).to(ctx.inputs[0].dtype)
-        return None, None, *_once(ctx.inputs, [X_bar])
+        return None, None, *_once((*ctx.inputs, mean_bar, var_bar), [X_bar])
 
 
 class _Once(torch.autograd.Function):
@@ -302,7 +320,28 @@ class _Once(torch.autograd.Function):
 
 def _once(inputs, bars):
     """The gradients for autograd; with ``create_graph`` such as refuse a second derivative, in place of one that is zero."""
-    return _Once.apply(len(inputs), *inputs, *bars) if torch.is_grad_enabled() else tuple(bars)
+    if not torch.is_grad_enabled():
+        return tuple(bars)
+    _refuse_transforms()
+    return _Once.apply(len(inputs), *inputs, *bars)
+
+
+class _Probe(torch.autograd.Function):
+    """Does nothing. PyTorch refuses a function without ``setup_context`` within each transformation of ``torch.func``."""
+
+    @staticmethod
+    def forward(ctx):
+        return None
+
+
+def _refuse_transforms():
+    try:
+        _Probe.apply()
+    except RuntimeError as error:
+        raise NotImplementedError(
+            "interop.torch: torch.func transforms are not supported; use .backward() or torch.autograd.grad, a loop in place of "
+            "vmap, or fastsvgp.elbo_and_grad(..., inputs=True)"
+        ) from error
 
 
 @contextlib.contextmanager

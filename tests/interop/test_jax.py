@@ -80,7 +80,24 @@ def test_against_differences_of_jax(rng):
 
     model, X, Y = problem(rng, M=3, B=4)
     vector, _, f = function_of(model)
-    check_grads(lambda v, X: f(v, X, Y), (vector, X), order=1, modes=["rev"], atol=1e-6, rtol=1e-6)
+    check_grads(lambda v, X: f(v, X, Y), (vector, X), order=1, modes=["fwd", "rev"], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: f, jax.jit], ids=["as it is", "jit"])
+def test_forward_mode_is_that_gradient_along_a_direction(rng, wrapped):
+    model, X, Y = problem(rng)
+    vector, _, f = function_of(model)
+    X = jnp.asarray(X)
+    ways = rng.standard_normal(vector.shape), rng.standard_normal(X.shape)
+    value, bars = jax.value_and_grad(f, argnums=(0, 1))(vector, X, Y)
+    f = wrapped(f)
+    found, along = jax.jvp(lambda v, X: f(v, X, Y), (vector, X), ways)
+    expected = [float((bar * way).sum()) for bar, way in zip(bars, ways, strict=True)]
+    assert float(found) == pytest.approx(float(value), rel=1e-12) and float(along) == pytest.approx(sum(expected), rel=1e-10)
+    assert float(jax.linearize(lambda v: f(v, X, Y), vector)[1](ways[0])) == pytest.approx(expected[0], rel=1e-10)
+    np.testing.assert_allclose(jax.jacfwd(f, argnums=1)(vector, X, Y), bars[1], rtol=1e-10, atol=1e-11)
+    narrow = jnp.float32(ways[1])
+    assert jax.jvp(lambda X: f(vector, X, Y), (jnp.float32(X),), (narrow,))[1].dtype == jnp.float64
 
 
 def test_a_network_below_under_jit_and_scan(rng):
@@ -165,7 +182,8 @@ def test_second_derivatives_say_what_came(rng):
     model, X, Y = problem(rng)
     vector, _, f = function_of(model)
     of_sum = jax.jit(jax.grad(lambda v: jax.grad(f)(v, X, Y).sum()))
-    for call in (lambda: jax.hessian(f)(vector, X, Y), lambda: of_sum(vector)):
+    forward_twice = jax.jacfwd(jax.jacfwd(f))
+    for call in (lambda: jax.hessian(f)(vector, X, Y), lambda: of_sum(vector), lambda: forward_twice(vector, X, Y)):
         with pytest.raises(NotImplementedError, match="second derivative was asked for, and fastsvgp has first derivatives"):
             call()
     stopped = jax.grad(lambda v: (jax.grad(f)(jax.lax.stop_gradient(v), X, Y) * v).sum())(vector)
@@ -191,6 +209,8 @@ def test_bad_arguments(rng):
                 call(*arguments)
     with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
         jax.grad(f, argnums=2)(vector, X, Y)
+    with pytest.raises(TypeError, match="a derivative in `Y` was asked for"):
+        jax.jvp(lambda Y: f(vector, X, Y), (Y,), (Y,))
     for name in ("wrt", "inputs"):
         with pytest.raises(TypeError, match=f"interop.jax: `{name}` is no option here, since what .* jax asks for; leave it out"):
             function_of(model, **{name: ()})
