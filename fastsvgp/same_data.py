@@ -57,9 +57,12 @@ def _differ(one, other):
 
 
 def _readable(X, Y, weights):
-    """Data by name, as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays."""
+    """Data by name, as they are where they can be read by row number; lists, and pandas (which reads by label), as arrays.
+
+    Weights come first: where they differ, X and Y count at other rows, and would be named in their place.
+    """
     found = {}
-    for name, array in (("X", X), ("Y", Y), ("weights", weights)):
+    for name, array in (("weights", weights), ("X", X), ("Y", Y)):
         if array is not None or name != "weights":
             lazily = name != "weights" and hasattr(array, "shape") and hasattr(array, "dtype") and not hasattr(array, "iloc")
             found[name] = array if lazily else check.as_array(name, array)

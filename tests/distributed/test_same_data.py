@@ -55,6 +55,21 @@ def test_other_numbers_of_the_same_shape(rng, call, name):
 
 
 @every_call
+@pytest.mark.parametrize("here, there", [(0, 0.5), (0.5, 0)])
+def test_weights_that_are_zero_elsewhere_are_named_themselves(rng, call, here, there):
+    """X and Y count at other rows then, and are the same."""
+    model, data = problem(rng)
+
+    def work(group):
+        weights = data["weights"].copy()
+        weights[0] = there if group.rank else here
+        return CALLS[call](model, data["X"], data["Y"], weights, group)
+
+    for error in ends(2, work):
+        assert isinstance(error, Disagreement) and "`weights` holds other numbers on rank 1 than on rank 0" in str(error)
+
+
+@every_call
 def test_the_same_data_are_taken_wherever_they_lie(rng, tmp_path, call):
     """In memory, in a file, in several; in strides; a list; and every rank has its own."""
     model, data = problem(rng)
