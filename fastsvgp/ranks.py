@@ -297,10 +297,13 @@ def common_seed(team, rng):
 def _of_data(group, X, Y, weights):
     """What ranks must have alike about their data."""
     x, y = np.shape(X), np.shape(Y)
+    for name, shape in (("X", x), ("Y", y)):
+        if not shape:
+            raise ValueError(f"`{name}` must have rows, got a single value")
     found = {"columns of X": list(x[1:]), "shape of a row of Y": list(y[1:]), "rows": group.rows, "weights": weights is not None}
     found |= {f"dtype of {name}": str(getattr(value, "dtype", None)) for name, value in (("X", X), ("Y", Y))}
     if group.rows == "all":
-        found |= {"rows of X": x[0]} if x else {}
+        found["rows of X"] = x[0]
     if group.rows == "all" and group.size > 1:
         found |= {NUMBERS + name: digest for name, digest in same_data.of_rows(X, Y, weights).items()}
     return found

@@ -87,6 +87,25 @@ assert_type(trained.noise_variance, Number)
 assert_type(info.values, Vector)
 assert_type(info.reason, str)
 
+
+
+class Unsized:
+    """Rows that ``fit`` can read, but for their number."""
+
+    shape, dtype = (5, 2), X.dtype
+
+    def __getitem__(self, rows: object) -> Array:
+        return X
+
+
+class File(Unsized):
+    """Such as a data set of h5py."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+
+assert_type(fs.fit(model, File(), Y, steps=3), tuple[fs.SVGP, FitInfo])
 assert_type(fs.collapsed_bound_and_grad(trained, X, Y), tuple[float, fs.SGPR])
 best = fs.optimal_svgp(trained, X, Y)
 assert_type(best, fs.SVGP)
@@ -137,6 +156,7 @@ fs.predict_f(model, X, 3)  # type: ignore[call-arg, arg-type]
 fs.data_term_and_grad(model, X, Y, wrt=())[2]  # type: ignore[misc]
 fs.RBF() + "1.0"  # type: ignore[operator]
 fs.fit(X, model, Y)  # type: ignore[type-var, arg-type]
+fs.fit(model, Unsized(), Y)  # type: ignore[arg-type]
 fs.fit(model, X, Y, optimiser=fs.adam)  # type: ignore[arg-type]
 fs.fit(model, X, Y, graph="yes")  # type: ignore[arg-type]
 fs.SVGP(posterior, X, covariance, fs.Gaussian(0.1))  # type: ignore[arg-type]

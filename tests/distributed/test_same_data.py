@@ -212,6 +212,8 @@ def test_bad_arguments_keep_their_messages(rng):
         ({"Y": data["Y"][:-1]}, "same number of rows"),
         ({"Y": np.array(["a"] * N)}, "`Y` must hold real numbers"),
         ({"X": data["X"][:, 0]}, "`X`"),
+        ({"X": 3.0}, "`X` must have rows, got a single value"),
+        ({"Y": 3.0}, "`Y` must have rows, got a single value"),
         ({"weights": -data["weights"]}, "`weights`"),
         ({"X": np.ma.masked_array(data["X"])}, "masked"),
     ]
