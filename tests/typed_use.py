@@ -88,7 +88,6 @@ assert_type(info.values, Vector)
 assert_type(info.reason, str)
 
 
-
 class Unsized:
     """Rows that ``fit`` can read, but for their number."""
 

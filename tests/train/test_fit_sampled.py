@@ -77,9 +77,11 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
 @pytest.mark.parametrize(
     "name, k, jitter", [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)]
 )
-def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k, jitter):
+def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k, jitter, monkeypatch):
+    monkeypatch.setattr(sampled, "RENEWAL", 2)  # taken anew, with the jitter of the steps, or moved with the posterior
+    monkeypatch.setattr(sampled, "SHARE", 0)
     model, X, Y = problem(rng, name, k=k)
-    control = fs.kriged_control(model, X[:7])
+    control = fs.kriged_control(model, X[:7], jitter=jitter)
     seen = []
     options = {"control": control, "closed_form_every": 0, "basis_size": 10, "batch_size": N, "rng": 5, "jitter": jitter}
     found, info = fs.fit(model, X, Y, steps=4, callback=lambda step, value, info: seen.append(info), **options)
@@ -89,7 +91,7 @@ def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, na
     for step in range(4):
         units = 10 // model.basis.width
         sample = fs.draw_basis_sample(model.basis, units, rng=(5, step))
-        exact = fs.kriged_control(there, X[:7])
+        exact = fs.kriged_control(there, X[:7], jitter=jitter)
         value, grad, _ = fs.sampled_bound_and_grad(there, X, Y, sample, jitter=jitter, control=exact, wrt=optimiser.paths(there))
         np.testing.assert_allclose(info.values[step], value, rtol=1e-9)
         there, state = optimiser.step(there, grad, state, value)
@@ -156,6 +158,14 @@ def test_the_default_diagonal_is_the_closed_form_and_the_bound_rises(rng):
     exact, _ = fs.optimal_weights(model, X, Y)
     gap = fs.weight_bound(exact, X, Y) - fs.weight_bound(found, X, Y)
     assert 0 <= gap < 0.2 * (fs.weight_bound(exact, X, Y) - fs.weight_bound(fs.optimal_diagonal(model, X), X, Y))
+
+
+def test_a_closed_form_has_the_jitter_of_the_steps(rng):
+    model, X, Y = problem(rng, "inducing", k=1)
+    options = {"closed_form_every": 1, "optimiser": fs.adagrad(1e-12), "jitter": 0.5}
+    found, _ = fs.fit(model, X, Y, steps=1, rng=0, **options)
+    expected = fs.optimal_diagonal(model, X, jitter=0.5).posterior.diagonal
+    np.testing.assert_allclose(found.posterior.diagonal, expected, rtol=1e-9)
 
 
 def test_closed_forms_of_precisions_too(rng):
