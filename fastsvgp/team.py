@@ -189,9 +189,9 @@ class Team:
         return said
 
     def leaving(self, why):
-        """Take part in the next sum of the others, whose program goes on where this one ends; a generator, which ends with it.
+        """Take part in one more sum, for ranks whose programs continue; a generator, exhausted when the sum is done.
 
-        Silent where all end. Others learn ``why``.
+        Silent if all programs end. Otherwise the other ranks learn ``why``.
         """
         if self.gone is not None or self.size == 1:
             return

@@ -61,7 +61,7 @@ ROUNDING = 1e-3  # nats
 class VGP:
     """A Gaussian process over all data, with a site for each: no inducing inputs, n^3.
 
-    In float32, strong sites (eps sum lambda2 k(x, x) > 1e-3) are worked on in float64: twice the time and the memory.
+    In float32, strong sites (eps sum lambda2 k(x, x) > 1e-3) are computed in float64: twice the time and the memory.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def _leave():
 
 
 def _under_way(end):
-    """Go on with one of them; what fails is at its end, silently: no one is left to hear it."""
+    """Advance one of them. An error ends it silently, because this process can no longer report it."""
     with contextlib.suppress(Exception):
         return next(end, "done") != "done"
     return False

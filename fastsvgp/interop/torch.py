@@ -296,7 +296,7 @@ class _Predictions(torch.autograd.Function):
                     bars = [bar if bar is None else array(bar) for bar in (mean_bar, var_bar)]
                 except RuntimeError as error:  # a batch of cotangents has no memory that could be shared
                     raise NotImplementedError(
-                        "interop.torch: predictions take one cotangent at a time on the way back; call torch.autograd.grad in a "
+                        "interop.torch: predictions take one cotangent per backward pass; call torch.autograd.grad in a "
                         "loop, without is_grads_batched, vectorize or vmap"
                     ) from error
                 X_bar = tensor(ctx.vjp(*bars)).to(ctx.inputs[0].dtype)

@@ -120,7 +120,7 @@ def test_batches_of_cotangents(rng):
         lambda: torch.autograd.functional.jacobian(gp.predict, X, vectorize=True),
         lambda: torch.func.vmap(lambda v: torch.autograd.grad(mean, X, v, retain_graph=True)[0])(rows),
     ):
-        with pytest.raises(NotImplementedError, match="one cotangent at a time.*in a loop, without is_grads_batched"):
+        with pytest.raises(NotImplementedError, match="one cotangent per backward pass.*in a loop, without is_grads_batched"):
             call()
     with pytest.raises(NotImplementedError, match="torch.func transforms are not supported"):
         torch.func.vmap(lambda v: torch.autograd.grad(bound, X, v, create_graph=True)[0])(factors)
