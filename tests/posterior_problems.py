@@ -73,16 +73,26 @@ def inverse_free(rng, A, batch=()):
     return fs.InverseFreeWhitened(q.mean, q.scale_tril, near_inverse_factor(rng, A))
 
 
+LARGEST_JITTER = 1e-2
+
+
 def dual_sites(kind):
-    """Valid sites whose sum is not positive semi-definite: the posterior is wider than the prior in some directions."""
+    """Valid sites whose sum is not positive semi-definite: the posterior is wider than the prior in some directions.
+
+    They are valid for every jitter up to that of A, at most ``LARGEST_JITTER``. Absorbed sites are bounded by the inverse of
+    Kuu, which falls with the jitter, so A itself serves. Tied sites are bounded by Kuu, from which the jitter is taken.
+    """
 
     def make(rng, A, batch=()):
-        M, L = len(A), np.linalg.cholesky(A)
+        M, (values, vectors) = len(A), np.linalg.eigh(A)
         lambda1, lambda2 = np.empty((*batch, M)), np.empty((*batch, M, M))
         for p in np.ndindex(batch):
             Q = np.linalg.qr(rng.standard_normal((M, M)))[0]
             B = (Q * rng.uniform(0.5, 4, M)) @ Q.T  # I + the whitened sites
-            flank = L if kind is fs.DualSites else np.linalg.inv(L).T
+            if kind is fs.DualSites:
+                flank = vectors * np.sqrt(np.maximum(values - LARGEST_JITTER, 0))
+            else:
+                flank = vectors / np.sqrt(values)
             lambda2[p] = flank @ (B - np.eye(M)) @ flank.T
             lambda1[p] = flank @ rng.standard_normal(M)
         return kind(lambda1, np.tril(lambda2) + np.triu(np.full((M, M), np.nan), 1))
