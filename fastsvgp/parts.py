@@ -1,4 +1,4 @@
-"""Each part of a model in its place: what is said where another thing, or a class, stands there."""
+"""Checks that each part of a model is a record of the right kind, and says what to write instead of a class."""
 
 from .records import is_record
 
@@ -9,7 +9,7 @@ PARTS = {  # field of a model: a method that only its kind of record has, and an
     "mean": ("check_shapes", "ConstantMean(...) or None"),
 }
 PARTIAL = (  # where a None may come from
-    "; a gradient is None outside `wrt`, and tree_map hands that on: take the gradient of all fields, or put the new ones into "
+    "; a gradient is None outside `wrt`, and tree_map keeps it: take the gradient of all fields, or put the new ones into "
     "the model with fastsvgp.replace_at"
 )
 

@@ -200,7 +200,7 @@ def _check_sizes(path, stream):
 
 
 def _opened(path):
-    """A file to read. What is no file at all is refused as a file of another kind is: trying again would not help."""
+    """Open a file to read. A folder or a loop of links is a ``DataFileError``, as a file of another kind is."""
     try:
         return open(path, "rb")
     except IsADirectoryError as error:

@@ -1,4 +1,4 @@
-"""What to try after a training that found nothing, by how it ended and what it was of."""
+"""Advice after a training that found nothing: it depends on how the training ended, and on the model and data."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ LEAST = 1e-3  # nats a row: a gain of the bound over a tenth of a training that 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended, and what it was of.
+    """How a training ended, its model and its data.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How a model is trained once it is begun: the arguments of ``fit``, when L-BFGS ends, and what to predict with after it."""
+"""Trains a model to its end: the arguments of ``fit``, when L-BFGS stops, and the model to predict with."""
 
 import math
 import numbers
@@ -69,7 +69,7 @@ def checked_natural_step(size):
     if isinstance(size, str) and size == "auto":
         return NATURAL_STEP
     if isinstance(size, str):
-        raise ValueError(f"`natural_step_size` must be one of 'auto', or a number; got {size!r:.200}")
+        raise ValueError(f"`natural_step_size` must be one of 'auto', a number or a schedule; got {size!r:.200}")
     if not (isinstance(size, Schedule) or callable(size)):
         size = check.scalar("natural_step_size", size)
         if not 0 < size <= 1:
@@ -90,7 +90,7 @@ def steps_of(solver, max_iter, rows, batch_size):
 
 
 def train(model, X, Y, settings, show, *, patience=PATIENCE, tolerance=GAIN, held=None):
-    """Train a model that is begun.
+    """Train a model, from where ``recipes.begin`` starts it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a training was asked for, in plain values by dotted names, and in words how that of another differs."""
+"""The settings and the model of a training as plain values by dotted names, and how they differ from those of another."""
 
 import dataclasses
 

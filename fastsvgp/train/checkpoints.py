@@ -124,12 +124,12 @@ def _steps(path):
 
 def _checked(path):
     """The path as text. One that is a folder, or whose folder does not exist, is refused before any work is done."""
-    path = files.as_path("fit: `checkpoint`", path)
+    path = files.as_path("`checkpoint`", path)
     if os.path.isdir(path):
-        raise ValueError(f"fit: `checkpoint` {path} is a folder; name a file in it")
+        raise ValueError(f"`checkpoint` {path} is a folder; name a file in it")
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
-        raise ValueError(f"fit: `checkpoint` is to be written to {folder}, which is not a folder; make it first")
+        raise ValueError(f"`checkpoint` is to be written to {folder}, which is not a folder; make it first")
     return path
 
 

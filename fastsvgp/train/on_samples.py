@@ -20,7 +20,7 @@ from .batches import Batches, OnDevice, locate_inputs
 from .on_minibatches import seed_of, total_steps
 from .recorder import Recorder
 from .sampled import Choices, SampledSteps, renewal
-from .state import TrainingState, settled, started
+from .state import OtherTraining, TrainingState, settled, started
 
 log = logging.getLogger("fastsvgp")
 
@@ -81,7 +81,7 @@ def sampled_training(
     elif resume is None:
         state = replace(state, control=control if is_record(control) else None)
     elif (0 if state.control is None else len(state.control.points)) != (len(control.points) if is_record(control) else points):
-        raise ValueError(f"fit: {resume} was made with another `control`; give the same again")
+        raise OtherTraining(f"`resume`: {resume} was made with another `control`; give the same again", ["another control"])
     choices = Choices(units, pair, closed_form_every, precision, renewal(model.basis.num_functions(), units * model.basis.width))
     return Recorder(state, SampledSteps(state, batches, optimiser, choices, jitter), plan)
 

@@ -150,11 +150,9 @@ def read(path, fresh):
     OSError, DataFileError
         The file cannot be read, or is no checkpoint.
     OtherTraining
-        It belongs to another kind of model, to other settings, or to another seed. Earlier versions kept no settings: only the
-        model and the seed are compared then.
-    ValueError
-        It belongs to other data, another batch size or another optimiser. Earlier versions kept no digest of the data: that these
-        can not be compared is logged.
+        It belongs to other data, another kind of model, other settings, or another seed. Earlier versions kept no settings: only
+        model, optimiser and seed are compared then. They kept no digest of the data either: that these cannot be compared is
+        logged.
     """
     state, _ = load_with_extra(path)
     if not isinstance(state, TrainingState):
@@ -162,13 +160,15 @@ def read(path, fresh):
     for name in ("num_data", "batch_size", "basis_size", "e_steps", "m_steps", "num_samples"):
         saved, now = getattr(state, name), getattr(fresh, name)
         if saved != now:
-            raise ValueError(f"fit: {path} was made with {name} {saved}, here it is {now}; resume with the same, and data")
+            said = f"`resume`: {path} was made with {name} {saved}, here it is {now}; resume with the same, and data"
+            raise OtherTraining(said, [f"{name} {saved} then, {now} now"])
     if state.data is None:
         log.warning("%s holds no digest of its data: an earlier version wrote it. That they are the same is not checked", path)
     elif others := digests.differences(state.data, fresh.data):
-        raise ValueError(
-            f"fit: {path} was made with other data: {'; '.join(others)}. Resume with the same data, standardised alike, or start "
-            "anew from its model, fs.load(path).model"
+        raise OtherTraining(
+            f"`resume`: {path} was made with other data: {'; '.join(others)}. Resume with the same data, standardised in the "
+            "same way, or start again from its model, fs.load(path).model",
+            others,
         )
     if not is_record(state.model):
         raise DataFileError(f"{path} holds no model; it is damaged")
@@ -178,19 +178,20 @@ def read(path, fresh):
         others.append(f"{held} then, {wanted} now")
     if others:
         raise OtherTraining(
-            f"fit: {path} holds another model: {'; '.join(others)}. Resume with its own, fs.load(path).model, as `model`, or "
-            "leave `resume` out to train yours",
+            f"`resume`: {path} holds another model: {'; '.join(others)}. Resume with its own, fs.load(path).model, as `model`, "
+            "or leave `resume` out to train yours",
             others,
         )
     then, now = _settings(state, held), _settings(fresh, held)
     if others := asked.differences(then | {"rng": state.seed}, now):
         raise OtherTraining(
-            f"fit: {path} was made with other settings: {'; '.join(others)}. Resume with those, or leave `resume` out and start "
-            "from its model, fs.load(path).model",
+            f"`resume`: {path} was made with other settings: {'; '.join(others)}. Resume with those, or leave `resume` out and "
+            "start from its model, fs.load(path).model",
             others,
         )
     if _shape(state.optimiser) != _shape(fresh.optimiser) or type(state.natural) is not type(fresh.natural):
-        raise ValueError(f"fit: {path} was made with another optimiser, schedule or choice of fixed fields; give the same again")
+        other = "another optimiser, schedule or choice of fixed fields"
+        raise OtherTraining(f"`resume`: {path} was made with {other}; give the same again", [other])
     return replace(state, data=fresh.data, settings=fresh.settings, note=state.note if fresh.note is None else fresh.note)
 
 

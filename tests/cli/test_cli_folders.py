@@ -224,6 +224,22 @@ def test_resume_goes_on_with_the_same_data_only(interrupted, capsys):
     fit(capsys, "d.csv", "--out", "out", "--resume")
 
 
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (["--covariance", "rbf"], "covariance Matern32 then, RBF now"),
+        (["--learning-rate", "0.02"], "`optimiser.step_size` 0.01 then, 0.02 now"),
+        (["--jitter", "1e-5"], "`jitter` 1e-06 then, 1e-05 now"),
+        (["--e-steps", "2"], "e_steps 1 then, 2 now"),
+    ],
+)
+def test_resume_goes_on_with_the_same_arguments_only(interrupted, capsys, given, said):
+    before = files_in("out")
+    message = fit(capsys, "d.csv", "--out", "out", "--resume", *given, code=2)
+    assert f"out/checkpoint.npz belongs to another fit ({said}); give the same data and arguments" in message
+    assert "may help" not in message and files_in("out") == before  # no step of a training went wrong
+
+
 def test_another_mask_of_the_same_name_is_other_data(table, capsys, monkeypatch):
     masked(4, 0)
     stop_at(monkeypatch, 3, interrupt)

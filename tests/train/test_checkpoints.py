@@ -100,7 +100,7 @@ def test_leftovers_of_killed_processes_go(tmp_path, rng):
 def test_paths_are_no_numbers(tmp_path, rng):
     (start, _), X, Y = both(rng)
     for name in ("checkpoint", "resume"):
-        with pytest.raises(TypeError, match=rf"fit: `{name}` must be a path \(text or os.PathLike\), got 1"):
+        with pytest.raises(TypeError, match=rf"`{name}` must be a path \(text or os.PathLike\), got 1"):
             fs.fit(start[0], X, Y, steps=1, **{name: 1})
 
 
@@ -174,7 +174,7 @@ def test_other_data_are_refused_and_named(tmp_path, rng, which):
     ):
         with pytest.raises(ValueError, match="was made with other data: ") as caught:
             fs.fit(model, *other, steps=3, resume=path, **options)
-        assert said in str(caught.value) and "start anew from its model, fs.load(path).model" in str(caught.value)
+        assert said in str(caught.value) and "start again from its model, fs.load(path).model" in str(caught.value)
     expected, _ = fs.fit(model, X, Y, steps=3, **options)
     for same in ((X.copy(), Y.tolist()), (np.asfortranarray(X), Y[::-1].copy()[::-1]), (X.astype(">f8"), Y)):
         got, _ = fs.fit(model, *same, steps=3, resume=path, **options)
