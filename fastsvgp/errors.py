@@ -1,11 +1,18 @@
 """The exceptions and warnings of our own; everything else is a plain ``ValueError`` or ``TypeError``."""
 
 import difflib
+import functools
+import inspect
 import os
 import sys
 import warnings
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 DATA = {"model", "sgpr", "X", "Y", "Xs", "Ys"}  # arguments of public functions that are no options
 CLOSE = 0.65  # how alike a misspelt name and the one that was meant are, at least; `rows` and `probes` are 0.6
@@ -38,6 +45,21 @@ def no_option(function, option, known, kind=""):
         return TypeError(f"{function} has no option `{option}`; did you mean `{near[0]}`?")
     takes = ", ".join(f"`{name}`" for name in options) or "no options"
     return TypeError(f"{function} has no option `{option}`{kind and f' for {kind}'}; it takes {takes}")
+
+
+def names_options(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function whose ``TypeError`` for an option that it does not take is that of ``no_option``."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            refuse_unknown(function.__name__, options, known)
+            raise
+
+    return call
 
 
 class InvalidSites(ValueError):

@@ -8,7 +8,7 @@ the choice is made, the same for the same seed; what is returned is on the devic
 import numpy as np
 
 from . import check, devices, from_rank_0, kernels
-from .errors import BadEntry, warn
+from .errors import BadEntry, names_options, warn
 from .inducing import InducingPair
 from .kernels.verdicts import on_device
 from .means import LinearMean
@@ -19,6 +19,7 @@ _CHUNK = 4096
 GATHERED = 20_000  # rows of all ranks that k-means looks at, where each rank has its own
 
 
+@names_options
 def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     """Inducing inputs at the centres of clusters: k-means++ seeding, then a few rounds of Lloyd's algorithm.
 
@@ -84,6 +85,7 @@ def kmeans_inducing(X, M, rng=None, iterations=10, subset=None, group=None):
     return divided(devices.like((Z + centre).astype(dtype), home))
 
 
+@names_options
 def patch_inducing(X, M, covariance, rng=None):
     """Inducing patches for a ``Convolutional`` covariance: centres of clusters of the distinct patches of images.
 
@@ -144,6 +146,7 @@ def patch_inducing(X, M, covariance, rng=None):
     return divided(devices.like(Z.astype(dtype), home))
 
 
+@names_options
 def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     """Inducing inputs chosen one by one from the rows of X, each where the conditional variance given the others is largest.
 
@@ -212,6 +215,7 @@ def greedy_variance_inducing(X, M, covariance, rng=None, subset=None):
     return divided(devices.like(X[_top_up(X, chosen, M, rng)].astype(dtype), home))
 
 
+@names_options
 def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     """Lengthscales of the order of the distances in the data: the median heuristic.
 
@@ -253,6 +257,7 @@ def median_lengthscales(X, rng=None, ard=True, subset=2000, group=None):
     return 1.0 if median is None else float(median)
 
 
+@names_options
 def pca_mean(X: ArrayLike, P: int, rng: Seed = None, subset: int | None = None) -> LinearMean:
     """A mean function whose P outputs are the principal components of X: for hidden layers narrower than their inputs.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import records
 from .catalogue import GONE, OURS
-from .errors import DataFileError, warn
+from .errors import DataFileError, names_options, warn
 from .files import as_path, write_atomically
 from .records import is_parts, is_record, leaves
 from .typed import Path, Record
@@ -211,6 +211,7 @@ def _opened(path):
         raise
 
 
+@names_options
 def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
     """Read a record that ``save`` wrote, and what was stored beside it.
 
@@ -267,6 +268,7 @@ def load_with_extra(path: Path) -> tuple[Record, dict[str, Any]]:
             raise DataFileError(f"{path} is not a fastsvgp model, or it is damaged ({error})") from error
 
 
+@names_options
 def load(path: Path) -> Record:
     """Read a record that ``save`` wrote. What was stored beside it comes with ``load_with_extra``.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import check, kernels
+from ..errors import names_options
 from ..kernels.verdicts import none, on_device
 from ..records import leaves
 from ..typed import Record, Seed
@@ -92,6 +93,7 @@ def counted(numbers, weights, at):
     return np.where(unique[found] == at, totals[found], 0).astype(weights.dtype)
 
 
+@names_options
 def draw_basis_sample(
     basis: Record,
     size: int,

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import check, kernels
 from ..bases.samples import SparseRows, within
-from ..errors import Diverged
+from ..errors import Diverged, names_options
 from ..kernels import verdicts
 from ..kernels.dispatch import one_device
 from ..records import leaves, record, static
@@ -89,6 +89,7 @@ class AdaGrad(Fixing):
         return replaced(model, values), AdaGradState(replaced(state.sums, totals), schedule, count=state.count + 1)
 
 
+@names_options
 def adagrad(step_size: Size = 0.1, epsilon: float = 1e-10, fixed: Names = ()) -> AdaGrad:
     """AdaGrad (Duchi, Hazan and Singer 2011), uphill, in place, for dense gradients and for ``SparseRows``.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .. import check
+from ..errors import names_options
 from ..records import matches, record, static
 from ..typed import Moves, Names, Record, RecordT
 from .base import begun, check_offered
@@ -103,6 +104,7 @@ def _in_order(model, groups):
     return tuple(path for path in free_paths(model) if path in found)
 
 
+@names_options
 def gentle_inducing(
     rest: Moves | None = None,
     *,
@@ -152,6 +154,7 @@ def gentle_inducing(
     return by_field(rest, dict.fromkeys(names, own), after=dict.fromkeys(names, after))
 
 
+@names_options
 def by_field(rest: Moves, fields: Mapping[str, Moves], after: Mapping[str, int] | None = None) -> ByField:
     """An optimiser for ``fit`` that is made of several.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import check, kernels, transforms
+from ..errors import names_options
 from ..typed import Names
 from .base import Optimiser
 from .flat import as_names
@@ -45,6 +46,7 @@ class Adam(Optimiser):
         )
 
 
+@names_options
 def sgd(
     step_size: Size,
     momentum: float = 0.0,
@@ -79,6 +81,7 @@ def sgd(
     return SGD(*_settings(step_size, step_sizes, fixed, transform), momentum=momentum)
 
 
+@names_options
 def adam(
     step_size: Size = 0.01,
     beta1: float = 0.9,

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import check, kernels, records, transforms
 from ..bases.samples import SparseRows
+from ..errors import names_options
 from ..kernels.verdicts import on_device
 from ..typed import ArrayLike, Names, RecordT, Vector
 
@@ -15,6 +16,7 @@ _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
 POSITIVE = "positive", "tril", "columns"  # kinds of leaves with positive entries
 
 
+@names_options
 def ravel(
     model: RecordT, unconstrained: bool = True, fixed: Names = (), transform: str = "softplus"
 ) -> "tuple[Vector, Unravel[RecordT]]":

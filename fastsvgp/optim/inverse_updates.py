@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from .. import check, models
 from ..bounds.elbo import SVGP
+from ..errors import names_options
 from ..kernels.governed import governed
 from ..layers.layer import DeepGP, checked, naming_layer
 from ..likelihoods.gaussian import Gaussian
@@ -68,6 +69,7 @@ class InverseUpdates:
         return replace(model, posterior=replace(posterior, **{posterior.inverse_field: L})), info
 
 
+@names_options
 def inverse_updates(
     tolerance: float | None = None,
     *,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .. import check
+from ..errors import names_options
 from ..records import leaf, record
 from ..typed import Record
 from .trend import Trend
@@ -126,6 +127,7 @@ class _Function(Schedule):
         return value
 
 
+@names_options
 def constant(value: float) -> Schedule:
     """The same step size at every step.
 
@@ -151,6 +153,7 @@ def constant(value: float) -> Schedule:
     return _Constant(_positive("constant", "value", value))
 
 
+@names_options
 def log_linear(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last, linear in the logarithm; ``end`` from then on.
 
@@ -182,6 +185,7 @@ def log_linear(start: float, end: float, steps: int) -> Schedule:
     return _LogLinear(_positive("log_linear", "start", start), _positive("log_linear", "end", end), check.whole("steps", steps))
 
 
+@names_options
 def cosine(start: float, end: float, steps: int) -> Schedule:
     """From ``start`` at the first of ``steps`` steps to ``end`` at the last along half a cosine; ``end`` from then on.
 
@@ -213,6 +217,7 @@ def cosine(start: float, end: float, steps: int) -> Schedule:
     return _Cosine(_positive("cosine", "start", start), _positive("cosine", "end", end), check.whole("steps", steps))
 
 
+@names_options
 def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0) -> Schedule:
     """``start * rate ** (count / steps)``, never less than ``smallest``: multiplied by ``rate`` every ``steps`` steps.
 
@@ -250,6 +255,7 @@ def exponential(start: float, rate: float, steps: int = 1, smallest: float = 0.0
     )
 
 
+@names_options
 def plateau(
     start: float, factor: float = 0.5, patience: int = 200, smoothing: float = 0.98, tolerance: float = 0.0, smallest: float = 0.0
 ) -> Schedule:

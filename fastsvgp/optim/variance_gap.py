@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
+from ..errors import names_options
 from ..kernels.governed import governed
 from ..records import replace
 from ..typed import Array, ArrayLike
@@ -81,6 +82,7 @@ def variance_interval(A: ArrayLike, L: ArrayLike, Kuf: ArrayLike, kff: ArrayLike
     return upper - slack - (length["r"] + lost) ** 2 / smallest, upper + slack
 
 
+@names_options
 def variance_gap(
     Kuf: ArrayLike, smallest: float, *, noise_variance: float, tolerance: float, num_data: float | None = None
 ) -> "VarianceGap":
