@@ -67,9 +67,9 @@ def main():
     if nccl.rank == 0:
         import device
 
-        from fastsvgp.kernels.cuda import loader
+        from fastsvgp import cuda_devices
 
-        print(f"{device.facts()}; NCCL {loader.nccl().get_version()}, {nccl.size} ranks\n")
+        print(f"{device.facts()}; NCCL {cuda_devices.nccl().get_version()}, {nccl.size} ranks\n")
         print(f"| {' | '.join(COLUMNS)} |\n|{' ---: |' * len(COLUMNS)}")
     for M in (20,) if small else (500, 1000, 2000, 4000):
         row = measured(nccl, through_host, M, (50 if small else 1000) * nccl.size, 5 if small else 50)

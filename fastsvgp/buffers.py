@@ -7,7 +7,7 @@ one copy down and one copy up.
 
 import numpy as np
 
-from .kernels.cuda import loader
+from . import cuda_devices
 
 WORDS = 5
 
@@ -26,7 +26,7 @@ def sums_on_device(group):
 
 def on_current_device(numbers):
     """A copy of them there."""
-    return loader.cupy().asarray(numbers)
+    return cuda_devices.cupy().asarray(numbers)
 
 
 class OnHost:
@@ -137,9 +137,9 @@ class Pinned:
         """As ``OnHost.read``."""
         there, near = self._there[: packing.size], self._buffer[WORDS:]
         there.set(near)
-        self._sent = loader.cupy().cuda.get_current_stream().record()
+        self._sent = cuda_devices.cupy().cuda.get_current_stream().record()
         return packing.unpack(there, like, near)
 
 
 def _pinned(size):
-    return np.frombuffer(loader.cupy().cuda.alloc_pinned_memory(8 * size), np.float64, size)
+    return np.frombuffer(cuda_devices.cupy().cuda.alloc_pinned_memory(8 * size), np.float64, size)

@@ -8,6 +8,7 @@ import numbers
 
 import numpy as np
 
+from .dtypes import DEFAULT_JITTER, common_dtype
 from .errors import BadEntry, Diverged, VarianceClampWarning, not_a_generator, warn
 from .inducing import InducingSets, sets_of
 from .kernels import verdicts
@@ -17,7 +18,6 @@ from .records import is_record, leaves, matches, missing, tree_map
 
 ABSENT = object()  # an argument that a function does not have; ``None`` is something that came
 LARGEST_SIZE = 2**62  # of an array: a number of bytes fits into 63 bits
-DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 
 
 def as_array(name, value):
@@ -53,21 +53,6 @@ def _first_text(value, array):
         if other:
             return f"column {name!r} holds {other[0]!r}"
     return "of Python numbers"
-
-
-def common_dtype(*values, names=()):
-    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64.
-
-    ``names`` are what a message calls the values.
-    """
-    dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
-    floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
-    result = np.result_type(*floats) if floats else np.dtype(np.float64)
-    if result not in DEFAULT_JITTER:
-        culprits = [name for name, v in zip(names, values, strict=False) if getattr(v, "dtype", None) == result]
-        named = f"`{culprits[0]}`" if culprits else "arrays"
-        raise TypeError(f"{named} must be float64 or float32 (integers become float64), got {result}; convert with astype")
-    return result
 
 
 def finite(name, array):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from . import check
-from .kernels.cuda import loader
+from . import cuda_devices
+from .dtypes import common_dtype
 from .kernels.memory import explained
 from .kernels.verdicts import on_device
 from .records import is_record, leaves, tree_map
@@ -43,9 +43,9 @@ def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
         return to_host(tree)
     if kind != "cuda" or not (number.isdecimal() or number == ""):
         raise ValueError(f'to_device: `device` must be "cuda", "cuda:<number>" or "cpu", got {device!r}')
-    cp = loader.cupy()
-    dtype = check.common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
-    with loader.device(int(number) if number else loader.current_device()):
+    cp = cuda_devices.cupy()
+    dtype = common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
+    with cuda_devices.device(int(number) if number else cuda_devices.current_device()):
         try:
             return tree_map(lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree)
         except MemoryError as error:

@@ -23,10 +23,10 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
 FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
-FLOOR |= {"interrupts", "extras", "constructors", "parts", "typed"}
+FLOOR |= {"interrupts", "extras", "constructors", "parts", "typed", "dtypes", "cuda_devices"}
 MAY_IMPORT = {
     **{room: FLOOR for room in FLOOR},
-    "kernels": {"errors", "extras"},
+    "kernels": {"errors", "extras", "cuda_devices"},
     "covariances": FLOOR | {"kernels"},
     "likelihoods": FLOOR | {"kernels"},
     "posteriors": FLOOR | {"kernels"},
@@ -187,7 +187,7 @@ def test_numba_stays_in_the_kernels(path):
 @every_file
 def test_cupy_stays_in_the_kernels(path):
     """And there in functions (see test_modules_load_light): nothing imports CuPy before a CuPy array arrives."""
-    if name_of(path).startswith("kernels/cuda") or room_of(path) == "cli":
+    if name_of(path).startswith(("kernels/cuda", "cuda_devices")) or room_of(path) == "cli":
         return
     assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(path)
 

@@ -2,8 +2,8 @@
 
 import os
 
+from .. import cuda_devices
 from ..kernels import num_threads
-from ..kernels.cuda import loader
 
 
 def share_cores(affinities, own):
@@ -31,7 +31,7 @@ def use_device(group):
     """
     names, error = [], None
     try:
-        names = loader.device_names()
+        names = cuda_devices.device_names()
     except Exception as failure:
         error = failure
     group.all_well(error)
@@ -45,5 +45,5 @@ def use_device(group):
         )
     group.all_well(error)
     number = numbers[group.local_rank]
-    loader.cupy().cuda.Device(number).use()
+    cuda_devices.cupy().cuda.Device(number).use()
     return number

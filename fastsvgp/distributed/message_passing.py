@@ -3,10 +3,9 @@
 import sys
 import time
 
-from .. import check
+from .. import check, cuda_devices
 from ..errors import RemoteError
 from ..extras import install_hint, install_package
-from ..kernels.cuda import loader
 from ..kernels.verdicts import on_device
 from ..team import described, known
 from .hosts import affinity, share_cores, use_device
@@ -88,7 +87,7 @@ class MPIGroup:
 def _wait_for(buffer):
     """Let what writes to a buffer on a device end: MPI knows of no streams."""
     if on_device(buffer):
-        loader.cupy().cuda.get_current_stream().synchronize()
+        cuda_devices.cupy().cuda.get_current_stream().synchronize()
 
 
 def mpi(comm=None, rows="all", device_pointers=False):

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from ..kernels.cuda import loader
+from .. import cuda_devices
 from ..kernels.verdicts import on_device
 from .hosts import use_device
 from .message_passing import MPIGroup, library
@@ -18,7 +18,7 @@ class NCCLGroup(MPIGroup):
         super().__init__(MPI, comm, rows)
         identity = error = None
         try:
-            self._nccl = loader.nccl()
+            self._nccl = cuda_devices.nccl()
             identity = self._nccl.get_unique_id() if self.rank == 0 else None
         except Exception as failure:
             error = failure
@@ -33,7 +33,7 @@ class NCCLGroup(MPIGroup):
             super().sum(buffer)
             return
         _check_dtype(buffer)
-        place, stream = buffer.data.ptr, loader.cupy().cuda.get_current_stream().ptr
+        place, stream = buffer.data.ptr, cuda_devices.cupy().cuda.get_current_stream().ptr
         self._devices.allReduce(place, place, buffer.size, self._nccl.NCCL_DOUBLE, self._nccl.NCCL_SUM, stream)
 
     def broadcast(self, buffer):
@@ -42,7 +42,7 @@ class NCCLGroup(MPIGroup):
             super().broadcast(buffer)
             return
         _check_dtype(buffer)
-        stream = loader.cupy().cuda.get_current_stream().ptr
+        stream = cuda_devices.cupy().cuda.get_current_stream().ptr
         self._devices.bcast(buffer.data.ptr, buffer.size, self._nccl.NCCL_DOUBLE, 0, stream)
 
 

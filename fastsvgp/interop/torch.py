@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from .. import check, models
+from .. import check, cuda_devices, models
 from ..bounds.elbo import elbo, elbo_and_grad
 from ..bounds.predict import predict_f
 from ..bounds.predict_gradient import predict_f_and_vjp
 from ..devices import home_of
-from ..kernels.cuda import loader
 from ..optim.flat import Unravel, replaced
 from ..records import leaves, tree_map
 from .options import refuse_following
@@ -352,7 +351,7 @@ def _at(device):
         return
     if device.type != "cuda":
         raise TypeError(f"interop.torch: tensors are on {device}, and fastsvgp computes on the CPU and on CUDA devices alone")
-    cupy = loader.cupy()
+    cupy = cuda_devices.cupy()
     with cupy.cuda.Device(device.index), cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)):
         yield (lambda tensor: cupy.from_dlpack(tensor.detach())), torch.from_dlpack
 

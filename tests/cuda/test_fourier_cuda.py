@@ -11,7 +11,7 @@ from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import emulated
 from oracles import fourier as oracle
 
-from fastsvgp import kernels
+from fastsvgp import cuda_devices, kernels
 from fastsvgp.kernels.cpu import fourier as cpu
 from fastsvgp.kernels.cpu import frequencies
 from fastsvgp.kernels.cuda import fourier as cuda_module
@@ -67,12 +67,12 @@ def test_tiles_and_runs_join(twin_of, rng, shape, dtype, monkeypatch):
 def test_partial_sums_take_no_more_memory_than_they_may(twin_of, rng, shape, dtype, monkeypatch):
     """Frequencies in runs, and sums over them that are added up now and then."""
     cuda, most, numbers = twin_of("fourier"), 5000, []
-    cp = cuda_module.loader.cupy()
+    cp = cuda_devices.cupy()
     plain = cp.empty
     with monkeypatch.context() as patch:  # undone before the emulation is, which patches the loader too
         patch.setattr(cuda_module, "PARTS", most)
         patch.setattr(cuda_module, "TILE", 32 * 70)
-        patch.setattr(cuda_module.loader, "multiprocessors", lambda: 2)  # whatever device there is
+        patch.setattr(cuda_devices, "multiprocessors", lambda: 2)  # whatever device there is
         patch.setattr(cp, "empty", lambda shape, dtype=float: numbers.append(np.prod(shape)) or plain(shape, dtype))
         problems.check_all(cuda, rng, "matern32", *shape, dtype)
     assert 0.5 * most < max(numbers) <= most

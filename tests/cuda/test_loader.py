@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cuda_host import ptxas
 
+from fastsvgp import cuda_devices
 from fastsvgp.kernels.cuda import loader
 
 COMPILES = """
@@ -88,16 +89,16 @@ def pretend(monkeypatch):
 
     def replace(**facts):
         module = stand_in(**facts)
-        monkeypatch.setattr(loader, "cupy", lambda: module)
+        monkeypatch.setattr(cuda_devices, "cupy", lambda: module)
         for name in ("_modules", "_functions"):
             monkeypatch.setattr(loader, name, {})
-        loader._require_device.cache_clear()
-        loader._device_facts.cache_clear()
+        cuda_devices.require_device.cache_clear()
+        cuda_devices.device_facts.cache_clear()
         return module
 
     yield replace
-    loader._require_device.cache_clear()
-    loader._device_facts.cache_clear()
+    cuda_devices.require_device.cache_clear()
+    cuda_devices.device_facts.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_no_usable_device(pretend, facts, said):
     with pytest.raises(RuntimeError, match=said):
         loader.launch("any", "any", np.dtype("float64"), (1,), (1,), ())
     with pytest.raises(RuntimeError, match=said):
-        loader.multiprocessors()
+        cuda_devices.multiprocessors()
 
 
 @pytest.mark.parametrize(
@@ -129,9 +130,9 @@ def test_no_usable_device(pretend, facts, said):
 def test_other_versions_than_were_tested_are_named_once(pretend, caplog, facts, said):
     pretend(**facts)
     for _ in range(2):
-        loader.multiprocessors()
+        cuda_devices.multiprocessors()
     assert [record.getMessage().partition(" with")[0] for record in caplog.records] == ([] if said is None else [said])
-    assert said is None or loader.TESTED in caplog.text
+    assert said is None or cuda_devices.TESTED in caplog.text
 
 
 def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
@@ -144,7 +145,7 @@ def test_launches_reach_the_kernel_of_the_device(pretend, monkeypatch):
     assert asked == [("stem", "float32", "90a")]  # one module for all, and the architecture-specific code
     assert [entry[1] for entry in module.launched] == ["scale", "shift", "scale"]
     assert module.launched[0] == (b"cubin", "scale", (2,), (32,), (array, np.float32(2)), 0)
-    assert loader.multiprocessors() == 132 and loader.shared_memory_limit() == 232448
+    assert cuda_devices.multiprocessors() == 132 and cuda_devices.shared_memory_limit() == 232448
 
 
 def test_much_shared_memory_is_asked_for_once(pretend, monkeypatch):
@@ -175,17 +176,17 @@ def installed(monkeypatch):
     def pretend_wheels(*names):
         found = [types.SimpleNamespace(metadata={"Name": n}) for n in names]
         monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
-        loader.cupy.cache_clear()
+        cuda_devices.cupy.cache_clear()
 
     yield pretend_wheels
-    loader.cupy.cache_clear()
+    cuda_devices.cupy.cache_clear()
 
 
 def test_packages_beside_cupy(installed):
     """Not everything whose name begins like that is a wheel of CuPy."""
     installed("cupy-cuda13x", "cupy-xarray", "cupyx-extras", "cupy-cuda-helpers", "cupynumeric")
     try:
-        loader.cupy()
+        cuda_devices.cupy()
     except ImportError as error:  # it need not be there
         assert str(error).startswith("CuPy cannot be imported")
 
@@ -195,14 +196,14 @@ def test_two_cupy_wheels(installed, other):
     installed("numpy", other, "cupy-cuda12x", "cupy-xarray")
     both = ", ".join(sorted(["cupy-cuda12x", other]))
     with pytest.raises(ImportError, match=rf"several CuPy packages are installed \({both}\).*uninstall all of them"):
-        loader.cupy()
+        cuda_devices.cupy()
 
 
 def test_no_cupy(installed, monkeypatch):
     installed()
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ImportError, match=r'pip install "fastsvgp\[cuda13\]"'):
-        loader.cupy()
+        cuda_devices.cupy()
 
 
 def test_sources_are_found():
@@ -229,7 +230,7 @@ def compiler(monkeypatch, tmp_path):
         facts.made += 1
         return b"cubin %d" % facts.made, ""
 
-    monkeypatch.setattr(loader, "cupy", lambda: module)
+    monkeypatch.setattr(cuda_devices, "cupy", lambda: module)
     monkeypatch.setattr(loader, "sources", lambda stem: (facts.source, facts.headers))
     monkeypatch.setattr(loader, "compile_cubin", compile_cubin)
     monkeypatch.setenv("FASTSVGP_CACHE_DIR", str(tmp_path / "kept"))

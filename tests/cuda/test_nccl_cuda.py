@@ -13,10 +13,9 @@ import pytest
 from cuda_host import cupy_on_host, nccl_on_host
 
 import fastsvgp as fs
-from fastsvgp import same_data
+from fastsvgp import cuda_devices, same_data
 from fastsvgp.distributed import leaving, message_passing
 from fastsvgp.kernels import verdicts
-from fastsvgp.kernels.cuda import loader
 from fastsvgp.optim import natural
 from fastsvgp.packing import Packing
 from fastsvgp.team import Share, Team
@@ -484,8 +483,8 @@ def placed(hosts, seen=None, make=WAYS["nccl"]):
 
     names = mpi_on_threads.threading.local()
     with cupy_on_host.cupy_on_host(devices=2):
-        plain = loader.device_names
-        with mock.patch.object(loader, "device_names", lambda: plain() if names.here is None else names.here):
+        plain = cuda_devices.device_names
+        with mock.patch.object(cuda_devices, "device_names", lambda: plain() if names.here is None else names.here):
             return mpi_on_threads.run(hosts, work)
 
 
@@ -514,9 +513,9 @@ def test_what_is_missing(monkeypatch):
     assert type(second) is ImportError
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
     monkeypatch.setitem(sys.modules, "cupy.cuda", types.SimpleNamespace(nccl=types.SimpleNamespace(available=False)))
-    monkeypatch.setattr(loader, "cupy", lambda: sys.modules["cupy"])
+    monkeypatch.setattr(cuda_devices, "cupy", lambda: sys.modules["cupy"])
     with pytest.raises(ImportError, match="CuPy finds no NCCL library; python -m pip install nvidia-nccl-cu13"):
-        loader.nccl()
+        cuda_devices.nccl()
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(ImportError, match="nccl: mpi4py could not be loaded.*pip install"):
         fs.distributed.nccl()
@@ -535,7 +534,7 @@ def missing(error):
         return nccl_on_host
 
     raises = mpi_on_threads.threading.local()
-    with cupy_on_host.cupy_on_host(devices=2), mock.patch.object(loader, "nccl", nccl):
+    with cupy_on_host.cupy_on_host(devices=2), mock.patch.object(cuda_devices, "nccl", nccl):
         return mpi_on_threads.run(["a", "a"], work)
 
 

@@ -13,7 +13,7 @@ from cuda_host import nccl_on_host
 from device_models import B, Copies, D, assert_same, moved, small_model
 
 import fastsvgp as fs
-from fastsvgp.kernels.cuda import loader
+from fastsvgp import cuda_devices
 
 
 def problem(rng):
@@ -75,10 +75,10 @@ def test_training(gpu, rng, on_device):
 def one_rank(real, monkeypatch):
     """All that a single device can show of NCCL; where the device is the host, and so has none, all but NCCL itself."""
     if "fakegpu" in sys.modules:
-        monkeypatch.setattr(loader, "nccl", lambda: nccl_on_host)
-        monkeypatch.setattr(loader, "device_names", lambda: ["the host"])
+        monkeypatch.setattr(cuda_devices, "nccl", lambda: nccl_on_host)
+        monkeypatch.setattr(cuda_devices, "device_names", lambda: ["the host"])
     try:
-        loader.nccl()
+        cuda_devices.nccl()
     except ImportError as error:
         pytest.skip(str(error))
 

@@ -17,6 +17,7 @@ import scipy.special
 from cuda_host import libraries_on_host, nccl_on_host
 from cuda_host.emulated import CUDA, module_of
 
+from fastsvgp import cuda_devices
 from fastsvgp.kernels.cuda import graphs, libraries, loader, tiled
 
 
@@ -356,12 +357,13 @@ def cupy_on_host(order="forward", sanitizer=None, multiprocessors=2, devices=1):
                 raise _refused(a)
         module_of(stem, str(dtype), sanitizer).launch(kernel, grid, block, [*map(_plain, arguments)], shared_memory, order)
 
-    replaced = {"cupy": lambda: cupy, "launch": launch, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
+    replaced = {"cupy": lambda: cupy, "multiprocessors": lambda: multiprocessors, "current_device": lambda: 0,
                 "device": lambda number: contextlib.nullcontext(), "shared_memory_limit": lambda: 227 * 1024,
                 "nccl": lambda: nccl_on_host,
                 "device_names": lambda: [CUDA.Device(i).pci_bus_id for i in range(devices)]}  # fmt: skip
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(loader, **replaced))
+        stack.enter_context(mock.patch.multiple(cuda_devices, **replaced))
+        stack.enter_context(mock.patch.object(loader, "launch", launch))
         stack.enter_context(mock.patch.multiple(libraries, **libraries_on_host.ROUTINES))
         stack.enter_context(mock.patch.object(graphs, "Recorded", lambda body: body))  # run each time
         stack.enter_context(mock.patch.dict(tiled._kept, clear=True))

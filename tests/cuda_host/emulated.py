@@ -11,6 +11,7 @@ from unittest import mock
 import numpy as np
 from cuda_host.host_module import HostModule
 
+from fastsvgp import cuda_devices
 from fastsvgp.kernels.cuda import blas, loader, tiled
 
 
@@ -74,7 +75,8 @@ def emulated(order="forward", sanitizer=None, multiprocessors=2, shared_memory=2
         module.launch(kernel, grid, block, arguments, shared_memory, order, seed=len(kernel))
 
     limits = {"multiprocessors": lambda: multiprocessors, "shared_memory_limit": lambda: shared_memory}
-    replaced = {"cupy": lambda: ARRAYS, "launch": launch, **limits}
+    device = mock.patch.multiple(cuda_devices, cupy=lambda: ARRAYS, **limits)
+    launches = mock.patch.object(loader, "launch", launch)
     products, kept = mock.patch.object(blas, "gemm", _gemm), mock.patch.dict(tiled._kept, clear=True)
-    with mock.patch.multiple(loader, **replaced), products, kept:
+    with device, launches, products, kept:
         yield lambda stem: importlib.import_module(f"fastsvgp.kernels.cuda.{stem}")

@@ -3,9 +3,14 @@
 It compiles CuPy's own kernels by g++. Of CUDA's mathematics two functions are missing there, or overflow far from zero.
 """
 
-import fakegpu
+import fastsvgp.kernels.cuda
+from fastsvgp import cuda_devices
+from fastsvgp.kernels.cuda import graphs, libraries, loader
 
-from fastsvgp.kernels.cuda import graphs, libraries
+# It was written when these stood here.
+fastsvgp.kernels.cuda.loader, loader._require_device = loader, cuda_devices.require_device
+
+import fakegpu  # noqa: E402
 
 fakegpu.PRE += r"""
 inline double normcdfinv(double p) {

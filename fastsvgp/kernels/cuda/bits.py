@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 
 BLOCK = 256  # as in bits.cu
@@ -9,8 +10,8 @@ BLOCKS_EACH = 4  # blocks for each multiprocessor
 
 
 def fold_bits(numbers):
-    blocks = max(1, min(-(-len(numbers) // BLOCK), BLOCKS_EACH * loader.multiprocessors()))
-    parts = loader.cupy().empty((blocks, 2), np.int64)
+    blocks = max(1, min(-(-len(numbers) // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()))
+    parts = cuda_devices.cupy().empty((blocks, 2), np.int64)
     bits = numbers.view(np.int64)
     loader.launch("bits", "fold_bits", numbers.dtype, (blocks,), (BLOCK,), (bits, np.int64(len(numbers)), parts))
     parts = parts.get().view(np.uint64)

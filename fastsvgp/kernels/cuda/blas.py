@@ -4,7 +4,8 @@ The libraries think in columns: to them a row-major matrix is its transpose, and
 for as C' = B' A', and L X = B as X' L' = B'. Rows may be any distance apart.
 """
 
-from . import libraries, loader
+from ... import cuda_devices
+from . import libraries
 from .libraries import LEFT, LOWER, NON_UNIT, RIGHT, UPPER
 
 BAND = 512  # rows of a half product that are one product: the device is busy, and a quarter of the flops more is spent at 1024
@@ -23,7 +24,7 @@ def _has_rows(A):
 
 def rows(A):
     """A matrix with contiguous rows: A itself, or a copy."""
-    return A if _has_rows(A) else loader.cupy().ascontiguousarray(A)
+    return A if _has_rows(A) else cuda_devices.cupy().ascontiguousarray(A)
 
 
 def _operand(A, transpose):
@@ -73,6 +74,6 @@ def potrf(A, info):
     """In place the upper factor of a C-contiguous matrix, whose upper triangle is read; ``info`` (1,) int32 as of LAPACK."""
     matrix = A.dtype, LOWER, len(A), A.data.ptr, len(A)
     size = libraries.potrf_size(*matrix)
-    work = loader.cupy().empty(max(1, size), A.dtype)
+    work = cuda_devices.cupy().empty(max(1, size), A.dtype)
     libraries.potrf(*matrix, work.data.ptr, size, info.data.ptr)
     return A

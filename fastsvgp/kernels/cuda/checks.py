@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 from .parameters import NULL, number
 
@@ -30,13 +31,13 @@ def _launch(dtype, ranges, flag):
         arguments += [x, *map(np.int64, (rows, row_stride, columns, column_stride)), real(low), real(high)]
         largest = max(largest, x.size)
     arguments += [NULL, *[np.int64(0)] * 4, real(0), real(0)] * (RANGES - len(ranges))
-    blocks = min(-(-largest // BLOCK), BLOCKS_EACH * loader.multiprocessors())
+    blocks = min(-(-largest // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
     loader.launch("checks", "find_outside", dtype, (blocks, len(ranges)), (BLOCK,), (*arguments, flag))
 
 
 def report(value, flag, like, raised=None):
     """(3,) float64: the value (), the flag, and a count () int64; by the module of an array's dtype, which is loaded already."""
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     found, dtype = cp.empty(3, np.float64), like.dtype if like.dtype.char in "fd" else np.dtype(np.float64)
     given = *number(value, found.dtype), flag, NULL if raised is None else raised
     loader.launch("checks", "report", dtype, (1,), (1,), (*given, found))

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 
 # as in chevron.cu: threads and lines of a block, right-hand sides at once, columns that a block of sum_blocks finishes
@@ -19,7 +20,7 @@ NULL = np.uint64(0)
 
 def _checked(rows, m):
     """Indices as int64 on the device. Their range is checked only on demand: it costs a wait for the device."""
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     rows = cp.ascontiguousarray(rows, dtype=np.int64)
     if loader.checking() and rows.size:
         wrong = rows[(rows < 0) | (rows >= m)]
@@ -46,12 +47,12 @@ def _with_contiguous_rows(a):
     size = a.itemsize
     within = a.shape[1] <= 1 or a.strides[1] == size
     between = len(a) <= 1 or (a.strides[0] % size == 0 and a.strides[0] >= a.shape[1] * size)
-    return a if within and between else loader.cupy().ascontiguousarray(a)
+    return a if within and between else cuda_devices.cupy().ascontiguousarray(a)
 
 
 def _lines(a):
     """(right-hand sides, n), contiguous, for any leading axes."""
-    return loader.cupy().ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
+    return cuda_devices.cupy().ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
 def _launch(kernel, dtype, blocks, *arguments):
@@ -60,7 +61,7 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 def _matrix(dense, diagonal, rows):
     """The first parameters of the kernels: a chevron, and which of its rows; and how many those are."""
-    dense, diagonal = _with_contiguous_rows(dense), loader.cupy().ascontiguousarray(diagonal)
+    dense, diagonal = _with_contiguous_rows(dense), cuda_devices.cupy().ascontiguousarray(diagonal)
     n = len(dense) if rows is NULL else len(rows)
     layout = np.int64(_stride(dense)), np.int32(_is_aligned(dense))
     return n, (dense, *layout, diagonal, rows, np.int64(n), np.int32(dense.shape[1]))
@@ -79,7 +80,7 @@ def _weights(lines):
 
 def _product(dense, diagonal, rows, head, rest):
     n, matrix = _matrix(dense, diagonal, rows)
-    out = loader.cupy().empty((len(head), n), dense.dtype)
+    out = cuda_devices.cupy().empty((len(head), n), dense.dtype)
     for first, count, kind in _groups(len(head) if n else 0):
         part = head[first:]
         weights = *_weights(part), np.int32(_is_aligned(part)), *_weights(rest[first:])
@@ -96,8 +97,8 @@ def _transposed(dense, diagonal, rows, x, head, rest):
         return
     pieces = max(1, -(-k * dense.itemsize // 16))
     lanes = min(WARP, 1 << (pieces - 1).bit_length())
-    blocks = min(-(-n // SHARE), BLOCKS_EACH * loader.multiprocessors())
-    partial = loader.cupy().empty((blocks, min(TOGETHER, len(x)), k), np.float64)
+    blocks = min(-(-n // SHARE), BLOCKS_EACH * cuda_devices.multiprocessors())
+    partial = cuda_devices.cupy().empty((blocks, min(TOGETHER, len(x)), k), np.float64)
     for first, count, kind in _groups(len(x)):
         sizes = np.int32(count), np.int32(lanes)
         _launch(f"transposed_{kind}", dense.dtype, (blocks, -(-pieces // lanes)), *matrix, *_weights(x[first:]), partial,
@@ -108,7 +109,7 @@ def _transposed(dense, diagonal, rows, x, head, rest):
 
 
 def _cotangents(n, k, skip, rows, u, head, rest):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     dense_bar, diagonal_bar = cp.empty((n, k), u.dtype), cp.empty(n - skip, u.dtype)
     if n:
         target = dense_bar, np.int32(_is_aligned(dense_bar)), diagonal_bar, np.int64(skip), rows, np.int64(n), np.int32(k)
@@ -124,7 +125,7 @@ def multiply(dense, diagonal, z, transpose):
     lines = _lines(z)
     if not transpose:
         return _product(dense, diagonal, NULL, lines, lines).reshape(z.shape)
-    out = loader.cupy().empty(lines.shape, dense.dtype)
+    out = cuda_devices.cupy().empty(lines.shape, dense.dtype)
     _transposed(dense, diagonal, NULL, lines, out, out)
     return out.reshape(z.shape)
 
@@ -135,11 +136,11 @@ def outer(k, u, z):
 
 
 def gram_vjp(y_bar, dense, diagonal, x):
-    both = loader.cupy().concatenate([_lines(x), _lines(y_bar)])
+    both = cuda_devices.cupy().concatenate([_lines(x), _lines(y_bar)])
     products = multiply(dense, diagonal, both, True)
     half = len(both) // 2
     x_bar = multiply(dense, diagonal, products[half:], False).reshape(x.shape)
-    return *outer(dense.shape[1], both, loader.cupy().concatenate([products[half:], products[:half]])), x_bar
+    return *outer(dense.shape[1], both, cuda_devices.cupy().concatenate([products[half:], products[:half]])), x_bar
 
 
 def multiply_rows(dense, diagonal, rows, head, rest):
@@ -148,22 +149,22 @@ def multiply_rows(dense, diagonal, rows, head, rest):
 
 def multiply_rows_transposed(dense, diagonal, rows, x):
     lines, k = _lines(x), dense.shape[1]
-    head, rest = (loader.cupy().empty((len(lines), n), dense.dtype) for n in (k, lines.shape[1]))
+    head, rest = (cuda_devices.cupy().empty((len(lines), n), dense.dtype) for n in (k, lines.shape[1]))
     _transposed(dense, diagonal, _checked(rows, len(dense)), lines, head, rest)
     return head.reshape(*x.shape[:-1], k), rest.reshape(x.shape)
 
 
 def outer_rows(rows, u, head, rest):
-    rows = loader.cupy().ascontiguousarray(rows, dtype=np.int64)
+    rows = cuda_devices.cupy().ascontiguousarray(rows, dtype=np.int64)
     return _cotangents(len(rows), head.shape[-1], 0, rows, *map(_lines, (u, head, rest)))
 
 
 def log_det(dense, diagonal, rows):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     n, matrix = _diagonal_places(dense, diagonal, rows)
     out = cp.zeros((), np.float64)
     if n:
-        blocks = min(-(-n // BLOCK), BLOCKS_EACH * loader.multiprocessors())
+        blocks = min(-(-n // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
         partial = cp.empty(blocks, np.float64)
         _launch("log_diagonal", dense.dtype, (blocks,), *matrix, partial)
         _launch("sum_logs", dense.dtype, (1,), partial, np.int32(blocks), out)
@@ -171,7 +172,7 @@ def log_det(dense, diagonal, rows):
 
 
 def log_det_vjp(log_det_bar, dense, diagonal, rows):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     n, matrix = _diagonal_places(dense, diagonal, rows)
     out = cp.empty(n, dense.dtype)
     if n:

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from ...errors import NotPositiveDefinite
 from .. import verdicts
 from . import blas, loader, triangular
@@ -34,7 +35,7 @@ def _clear_upper(A):
 
 
 def _owned(A, overwrite):
-    return A if overwrite and A.flags.c_contiguous else loader.cupy().array(A, order="C")
+    return A if overwrite and A.flags.c_contiguous else cuda_devices.cupy().array(A, order="C")
 
 
 def _turned(A, out, from_upper, shift=0.0):
@@ -51,7 +52,7 @@ def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
 
     Upper factors of the upper triangles are what the library finds: to it they are lower, and the faster ones.
     """
-    cp, M = loader.cupy(), A.shape[-1]
+    cp, M = cuda_devices.cupy(), A.shape[-1]
     if not A.flags.c_contiguous:
         A, overwrite_a = cp.ascontiguousarray(A), True
     U = _turned(A, cp.empty(A.shape, A.dtype), False, jitter)
@@ -85,7 +86,7 @@ def _each(function, *operands):
     """``function`` of the matrices of operands with broadcast leading axes, stacked like the batch."""
     if all(A.ndim == 2 for A in operands):
         return function(*operands)
-    cp, batch = loader.cupy(), np.broadcast_shapes(*(A.shape[:-2] for A in operands))
+    cp, batch = cuda_devices.cupy(), np.broadcast_shapes(*(A.shape[:-2] for A in operands))
     wide = [cp.broadcast_to(A, batch + A.shape[-2:]) for A in operands]
     results = [function(*(A[i] for A in wide)) for i in np.ndindex(batch)]
     return cp.stack(results).reshape(batch + results[0].shape)
@@ -94,8 +95,8 @@ def _each(function, *operands):
 def cholesky_vjp(L_bar, L):
     # as on the CPU: the whitening rule with C = -L' L_bar
     def one(L_bar, L):
-        L, C = (_clear_upper(loader.cupy().array(A, order="C")) for A in (L, L_bar))
-        product = blas.gemm(L, C, loader.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-1.0)
+        L, C = (_clear_upper(cuda_devices.cupy().array(A, order="C")) for A in (L, L_bar))
+        product = blas.gemm(L, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-1.0)
         return _whitening(product, L, None)
 
     return _each(one, L_bar, L)
@@ -108,7 +109,7 @@ def _whitening(C, L, inverse):
         blas.solve(L, C, transpose=True, alpha=-0.5)
         blas.solve(L, C, right=True)
     else:
-        half = blas.gemm(inverse, C, loader.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-0.5)
+        half = blas.gemm(inverse, C, cuda_devices.cupy().empty(C.shape, C.dtype), transpose_a=True, alpha=-0.5)
         blas.gemm(half, inverse, C)
     return symmetrise(C)
 
@@ -122,7 +123,7 @@ def whitening_vjp(C, L, overwrite_c=False, inverse=None):
 def cholesky_inverse(L):
     def one(L):
         X = triangular.inverse_triangular(L)
-        return symmetrise(blas.gemm(X, X, loader.cupy().empty(X.shape, X.dtype), transpose_a=True))
+        return symmetrise(blas.gemm(X, X, cuda_devices.cupy().empty(X.shape, X.dtype), transpose_a=True))
 
     return _each(one, L)
 
@@ -131,22 +132,22 @@ def cholesky_inverse_vjp(Y_bar, L, Y):
     # L_bar = -tril(Y (Y_bar + Y_bar') L^-T), as on the CPU
     def one(Y_bar, L, Y):
         S = blas.solve(L, Y_bar + Y_bar.T, transpose=True, right=True)
-        return _clear_upper(blas.gemm(Y, S, loader.cupy().empty(S.shape, S.dtype), alpha=-1.0))
+        return _clear_upper(blas.gemm(Y, S, cuda_devices.cupy().empty(S.shape, S.dtype), alpha=-1.0))
 
     return _each(one, Y_bar, L, Y)
 
 
 def cholesky_product(L):
     def one(L):
-        L = _clear_upper(loader.cupy().array(L, order="C"))
-        return symmetrise(blas.lower_product(L, L, loader.cupy().empty(L.shape, L.dtype)))
+        L = _clear_upper(cuda_devices.cupy().array(L, order="C"))
+        return symmetrise(blas.lower_product(L, L, cuda_devices.cupy().empty(L.shape, L.dtype)))
 
     return _each(one, L)
 
 
 def cholesky_of_inverse(A, jitter=0.0):
     # the factor of the matrix with its rows and columns reversed, inverted: see the CPU twin
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     R = cp.array(A.swapaxes(-1, -2)[..., ::-1, ::-1], order="C")  # transposed: A's lower triangle is the one that is read
     X = triangular.inverse_triangular(_factor(R, jitter, True, reverse=True))
     return cp.ascontiguousarray(X.swapaxes(-1, -2)[..., ::-1, ::-1])

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 from .products import matmul
 
@@ -29,7 +30,7 @@ NULL = np.uint64(0)
 
 def _checked(indices, num):
     """Indices as int64 on the device. Their range is checked only on demand: it costs a wait for the device."""
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     indices = cp.ascontiguousarray(indices, dtype=np.int64)
     if loader.checking() and indices.size:
         wrong = indices[(indices < 0) | (indices > num - 1)]  # num may be 2^63, one too many for an int64
@@ -40,12 +41,12 @@ def _checked(indices, num):
 
 def _lines(a):
     """(right-hand sides, n), contiguous, for any leading axes."""
-    return loader.cupy().ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
+    return cuda_devices.cupy().ascontiguousarray(a).reshape(math.prod(a.shape[:-1]), a.shape[-1])
 
 
 def _parameter(value, dtype):
     """A parameter () or (D,) as kernels take it: its place or null, its value if it is here, the step from feature to feature."""
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     if isinstance(value, cp.ndarray) or np.ndim(value):
         return cp.ascontiguousarray(value, dtype=dtype), dtype.type(0), np.int32(np.ndim(value))
     return NULL, dtype.type(value), np.int32(0)
@@ -57,7 +58,7 @@ def _launch(kernel, dtype, grid, *arguments):
 
 def _sum_parts(parts, out, factor=1.0, variance=None, num=0):
     place, value = variance or (NULL, parts.dtype.type(0))
-    target = out if out.flags.c_contiguous else loader.cupy().empty(out.shape, out.dtype)
+    target = out if out.flags.c_contiguous else cuda_devices.cupy().empty(out.shape, out.dtype)
     arguments = parts, np.int32(len(parts)), np.int64(out.size), np.float64(factor), place, value, np.float64(num), target
     _launch("sum_parts", out.dtype, (-(-out.size // FINISHED),), *arguments)
     if target is not out:
@@ -69,7 +70,7 @@ class _Sums:
 
     def __init__(self, shape, shares, dtype, together=1):
         most = max(*shares, PARTS // (together * math.prod(shape)))
-        self._parts = loader.cupy().empty((min(sum(shares), most), *shape), dtype)
+        self._parts = cuda_devices.cupy().empty((min(sum(shares), most), *shape), dtype)
         self._kept, self._before = 0, None
 
     def room_for(self, number):
@@ -81,7 +82,7 @@ class _Sums:
 
     def _sum(self):
         """Of all so far, in float64."""
-        out = loader.cupy().empty(self._parts.shape[1:], self._parts.dtype)
+        out = cuda_devices.cupy().empty(self._parts.shape[1:], self._parts.dtype)
         _sum_parts(self._parts[: self._kept], out)
         return out.astype(np.float64) if self._before is None else self._before + out
 
@@ -93,7 +94,7 @@ class _Sums:
 
 
 def _column_products(a, b, columns, factor, divisor):
-    out = loader.cupy().empty(columns, a.dtype)
+    out = cuda_devices.cupy().empty(columns, a.dtype)
     rows = np.int64(a.size // columns), np.int32(columns)
     _launch("column_products", a.dtype, (columns,), a, b, *rows, np.float64(factor), *_parameter(divisor, a.dtype), out)
     return out
@@ -115,7 +116,7 @@ def _share(n, groups, multiprocessors):
 
 
 def _frequencies(family, seed, indices, D, dtype, lengthscales):
-    omega = loader.cupy().empty((len(indices), D), dtype)
+    omega = cuda_devices.cupy().empty((len(indices), D), dtype)
     tasks = len(indices) * -(-D // 4)
     if tasks:
         spectrum = np.int32(DEGREES[family]), np.uint64(seed), indices, np.int64(len(indices)), np.int32(D)
@@ -124,7 +125,7 @@ def _frequencies(family, seed, indices, D, dtype, lengthscales):
 
 
 def _part(a, *at):
-    return NULL if a is None else loader.cupy().ascontiguousarray(a[at])
+    return NULL if a is None else cuda_devices.cupy().ascontiguousarray(a[at])
 
 
 def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u=None, v=None):
@@ -133,7 +134,7 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
     With squares, and R = 1, ``total`` has one more line, s^2 sum_p d cos^2, and ``back`` is (1, 3 n): U Phi / s, and the sums
     sum_i u[i] cos^2.
     """
-    cp, dtype, (N, D), n = loader.cupy(), X.dtype, X.shape, len(indices)
+    cp, dtype, (N, D), n = cuda_devices.cupy(), X.dtype, X.shape, len(indices)
     squares = int(kernel.startswith(SQUARES))
     forward = kernel in ("multiply", "transposed_vjp", "squares_forward", "squares_both")
     slopes = kernel.endswith(("vjp", "slopes"))
@@ -146,11 +147,11 @@ def _pass(kernel, X, U, W, family, seed, indices, num, variance, lengthscales, u
         total[...], back[...] = 0, 0
         return total, back, X_bar
     X, tiled, step = cp.ascontiguousarray(X), D > DIMS[dtype.itemsize], TOGETHER.get(kernel, 1)
-    groups = min(-(-N // POINTS[dtype.itemsize]), GROUPS_EACH * loader.multiprocessors())
+    groups = min(-(-N // POINTS[dtype.itemsize]), GROUPS_EACH * cuda_devices.multiprocessors())
     run = max(SUB, TILE // N // SUB * SUB) if tiled else n
     if backward:
         run = min(run, max(SUB, PARTS // (width * groups * min(step, count)) // SUB * SUB))
-    share = _share(min(run, n), groups, loader.multiprocessors())
+    share = _share(min(run, n), groups, cuda_devices.multiprocessors())
     runs = [slice(start, min(n, start + run)) for start in range(0, n, run)]
     shares = [-(-(part.stop - part.start) // share) for part in runs]
     scales, variance = _parameter(lengthscales, dtype), _parameter(variance, dtype)[:2]
@@ -248,7 +249,7 @@ def sweep(X, W, v, U, u, family, seed, indices, num, variance, lengthscales, nee
         elif "W" in need:
             W_bar = multiply(X, U, *model, True)
         _keep(bars, out, W_bar, *others)
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     out, W_bar = (cp.concatenate(bars[name]) if bars[name] else None for name in ("out", "W"))
     sums = (sum(bars[name][1:], bars[name][0]) if bars[name] else None for name in cotangents)
     return out, found[0], W_bar, found[1], *sums
@@ -258,7 +259,7 @@ def _with_squares(X, W, v, U, u, model, need):
     """``((out (1, N), W_bar (1, 2 n), X_bar, variance_bar, lengthscales_bar), squares, v_bar)`` of the first right-hand side and
     the squares; what is not needed is None. Zeros stand for sides that are not there.
     """
-    cp, (N, D), dtype = loader.cupy(), X.shape, X.dtype
+    cp, (N, D), dtype = cuda_devices.cupy(), X.shape, X.dtype
     _, _, indices, num, variance, lengthscales = model
     n, some = len(indices), [a for a in (W, U) if a is not None and len(a)]
     forward, slopes = {"out", "squares"} & need, {"X", "lengthscales"} & need

@@ -4,7 +4,8 @@ A graph repeats what was launched while it was captured, with the same addresses
 changes from one launch to the next has to stand in arrays that stay where they are.
 """
 
-from . import libraries, loader
+from ... import cuda_devices
+from . import libraries
 
 
 class NotCaptured(RuntimeError):
@@ -19,7 +20,7 @@ class Recorded:
     """
 
     def __init__(self, body):
-        cp = loader.cupy()
+        cp = cuda_devices.cupy()
         self._body, self._pool, self._stream = body, cp.cuda.MemoryPool(), cp.cuda.Stream(non_blocking=True)
         self._graph = self._result = self._workspace = None
         self._ran = False
@@ -36,11 +37,11 @@ class Recorded:
         return self._result
 
     def _launch(self):
-        self._graph.launch(loader.cupy().cuda.get_current_stream())
+        self._graph.launch(cuda_devices.cupy().cuda.get_current_stream())
 
     def _apart(self, function):
         """Call it on the stream and with the memory of the graph, after what was launched before and before what comes next."""
-        cp = loader.cupy()
+        cp = cuda_devices.cupy()
         current = cp.cuda.get_current_stream()
         self._stream.wait_event(current.record())
         try:

@@ -12,7 +12,7 @@ import threading
 
 import numpy as np
 
-from . import loader
+from ... import cuda_devices
 
 NORMAL, TRANSPOSED = 0, 1  # as in the headers of the libraries
 LEFT, RIGHT = 0, 1
@@ -31,7 +31,7 @@ _local = _Local()
 
 @functools.cache
 def _modules():
-    loader.cupy()
+    cuda_devices.cupy()
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cublas, cusolver
 
@@ -55,7 +55,7 @@ def routine(library, name, *types):
 @contextlib.contextmanager
 def workspace():
     """While this lasts, cuBLAS works in memory of ours, which has to outlive the graph that is captured meanwhile; gives it."""
-    memory = _local.workspace = loader.cupy().empty(WORKSPACE, np.uint8)
+    memory = _local.workspace = cuda_devices.cupy().empty(WORKSPACE, np.uint8)
     try:
         yield memory
     finally:
@@ -69,7 +69,7 @@ _POTRF = _I, _I, _P, _I
 
 
 def _cublas():
-    handle, stream = _modules()[0].get_cublas_handle(), loader.cupy().cuda.get_current_stream()
+    handle, stream = _modules()[0].get_cublas_handle(), cuda_devices.cupy().cuda.get_current_stream()
     routine("cublas", "cublasSetStream_v2", _P)(handle, stream.ptr)  # which takes memory of its own again
     if _local.workspace is not None:
         routine("cublas", "cublasSetWorkspace_v2", _P, ctypes.c_size_t)(handle, _local.workspace.data.ptr, WORKSPACE)
@@ -77,7 +77,7 @@ def _cublas():
 
 
 def _cusolver():
-    handle, stream = _modules()[0].get_cusolver_handle(), loader.cupy().cuda.get_current_stream()
+    handle, stream = _modules()[0].get_cusolver_handle(), cuda_devices.cupy().cuda.get_current_stream()
     routine("cusolver", "cusolverDnSetStream", _P)(handle, stream.ptr)
     return handle
 

@@ -7,24 +7,16 @@ wait for the device, such as the range of indices.
 
 import functools
 import hashlib
-import importlib.metadata
 import logging
 import os
 import pathlib
-import re
 import tempfile
-import warnings
 from importlib import resources
 
-from ...extras import install_hint, install_package
+from ... import cuda_devices
 
-ARCHITECTURE = {"90": "90a"}  # the specific one where its instructions serve us; else the device's own
 OPTIONS = ("-std=c++17", "-default-device")
-FREELY_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
-WHEEL = re.compile(r"cupy([-_]cuda\d+x?|[-_]rocm[-_].*)?", re.IGNORECASE)  # the packages that install ``cupy`` itself
 C_NAMES = {"float32": "float", "float64": "double"}
-TESTED = "tested with CuPy 14.2 and compiled by NVRTC 13.0 and 13.5 for sm_80, sm_90a and sm_100"
-MAJOR = {"CuPy": 14, "CUDA": 13, "driver of CUDA": 13}  # what these words stand for
 
 _modules: dict = {}  # by device, family and dtype
 _functions: dict = {}  # those of them, by device, family, dtype and name
@@ -33,107 +25,6 @@ _functions: dict = {}  # those of them, by device, family, dtype and name
 def checking():
     """Whether to check what costs a wait for the device."""
     return os.environ.get("FASTSVGP_CUDA_CHECK", "0") not in ("", "0")
-
-
-# --- CuPy, its driver and its device -------------------------------------------------------------------------------------
-
-
-@functools.cache
-def cupy():
-    """The CuPy module. Raises ``ImportError`` or ``RuntimeError``, with what to do, where it cannot work."""
-    names = {d.metadata["Name"] or "" for d in importlib.metadata.distributions()}
-    wheels = sorted(name for name in names if WHEEL.fullmatch(name))
-    if len(wheels) > 1:
-        raise ImportError(
-            f"several CuPy packages are installed ({', '.join(wheels)}) and overwrite one another; uninstall all of them, "
-            "then install one"
-        )
-    try:
-        import cupy as module
-    except ImportError as error:
-        raise ImportError(f"CuPy cannot be imported ({error}); {install_hint('cuda13', 'cuda12')}") from error
-    return module
-
-
-def nccl():
-    """CuPy's NCCL module. ``ImportError``, with what to do, where it has none."""
-    cupy()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CuPy warns where it finds no library
-        from cupy.cuda import nccl as module
-    if not module.available:
-        raise ImportError(f"CuPy finds no NCCL library; {install_package('nvidia-nccl-cu13')} (or nvidia-nccl-cu12)")
-    return module
-
-
-@functools.cache
-def _require_device():
-    """How many devices there are; ``RuntimeError`` where none can be used."""
-    runtime = cupy().cuda.runtime
-    driver = runtime.driverGetVersion()
-    if driver == 0:
-        raise RuntimeError("no NVIDIA driver on this machine (or in this container); the CUDA kernels need one")
-    built = runtime.runtimeGetVersion()
-    if driver // 1000 < built // 1000:
-        raise RuntimeError(
-            f"the NVIDIA driver serves CUDA {_dotted(driver)}, this CuPy was built for CUDA {_dotted(built)}; update the driver, "
-            f"or install the CuPy for CUDA {driver // 1000}"
-        )
-    try:
-        count = runtime.getDeviceCount()
-    except runtime.CUDARuntimeError as error:
-        raise RuntimeError(f"the CUDA runtime does not start: {error}") from error
-    if count == 0:
-        raise RuntimeError("the NVIDIA driver shows no device; look at CUDA_VISIBLE_DEVICES")
-    _compare({"CuPy": cupy().__version__, "CUDA": _dotted(built), "driver of CUDA": _dotted(driver)})
-    return count
-
-
-def _compare(versions):
-    """Log a warning where a version is of another generation than was tested."""
-    others = [f"{what} {version}" for what, version in versions.items() if int(version.partition(".")[0]) != MAJOR[what]]
-    if others:
-        logging.getLogger("fastsvgp").warning("%s: not tested with our kernels, which were %s", ", ".join(others), TESTED)
-
-
-def _dotted(version):
-    return f"{version // 1000}.{version % 1000 // 10}"
-
-
-@functools.cache
-def _device_facts(device):
-    device = cupy().cuda.Device(device)
-    capability = device.compute_capability
-    attributes = device.attributes
-    shared = attributes.get("MaxSharedMemoryPerBlockOptin", FREELY_SHARED)
-    return ARCHITECTURE.get(capability, capability), attributes["MultiProcessorCount"], shared
-
-
-def current_device():
-    """The number of the current device; ``RuntimeError`` where there is none."""
-    _require_device()
-    return cupy().cuda.get_device_id()
-
-
-def device(number):
-    """The context in which a device is the current one."""
-    _require_device()
-    return cupy().cuda.Device(number)
-
-
-def device_names():
-    """Where on the buses of this host each device is that this process sees: its name there for every process."""
-    return [cupy().cuda.Device(number).pci_bus_id for number in range(_require_device())]
-
-
-def multiprocessors():
-    """How many multiprocessors the current device has."""
-    return _device_facts(current_device())[1]
-
-
-def shared_memory_limit():
-    """How many bytes of shared memory a block may have on the current device."""
-    return _device_facts(current_device())[2]
 
 
 # --- sources and cubins --------------------------------------------------------------------------------------------------
@@ -160,7 +51,7 @@ def compile_cubin(stem, dtype, architecture, options=()):
 
     Raises ``RuntimeError`` with the compiler's log.
     """
-    cupy()
+    cuda_devices.cupy()
     from cupy.cuda import nvrtc
 
     source, headers = sources(stem)
@@ -173,7 +64,7 @@ def compile_cubin(stem, dtype, architecture, options=()):
     except nvrtc.NVRTCError as error:
         version = ".".join(map(str, nvrtc.getVersion()))
         log = nvrtc.getProgramLog(program)
-        said = f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error} ({TESTED})"
+        said = f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error} ({cuda_devices.TESTED})"
         raise RuntimeError(f"{said}\n{log}") from error
     finally:
         nvrtc.destroyProgram(program)
@@ -193,7 +84,7 @@ def cache_folder():
 
 def load_cubin(stem, dtype, architecture):
     """The cubin of ``stem.cu``, from the folder or made now. Processes may race: a file appears whole or not at all."""
-    cupy()
+    cuda_devices.cupy()
     from cupy.cuda import nvrtc
 
     source, headers = sources(stem)
@@ -227,12 +118,12 @@ def _write_atomically(path, content):
 
 
 def _load_module(stem, dtype, architecture):
-    module = cupy().cuda.function.Module()
+    module = cuda_devices.cupy().cuda.function.Module()
     try:
         module.load(load_cubin(stem, dtype, architecture))
-    except cupy().cuda.driver.CUDADriverError as error:
-        driver = _dotted(cupy().cuda.runtime.driverGetVersion())
-        said = f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error} ({TESTED})"
+    except cuda_devices.cupy().cuda.driver.CUDADriverError as error:
+        driver = cuda_devices.dotted(cuda_devices.cupy().cuda.runtime.driverGetVersion())
+        said = f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error} ({cuda_devices.TESTED})"
         raise RuntimeError(said) from error
     return module
 
@@ -247,7 +138,7 @@ def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
     arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
     shared_memory : bytes of dynamic shared memory
     """
-    devices, device = _require_device(), cupy().cuda.get_device_id()
+    devices, device = cuda_devices.require_device(), cuda_devices.cupy().cuda.get_device_id()
     if devices > 1:
         _check_home(arguments, device)
     prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(device, stem, dtype, kernel)
@@ -268,10 +159,10 @@ class _Prepared:
     """A kernel that is loaded, and the shared memory that its blocks may have."""
 
     def __init__(self, function):
-        self.function, self.shared_memory = function, FREELY_SHARED
+        self.function, self.shared_memory = function, cuda_devices.FREELY_SHARED
 
     def allow(self, shared_memory):
-        driver = cupy().cuda.driver
+        driver = cuda_devices.cupy().cuda.driver
         driver.funcSetAttribute(self.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory)
         self.shared_memory = shared_memory
 
@@ -279,6 +170,6 @@ class _Prepared:
 def _prepare(device, stem, dtype, kernel):
     module = _modules.get((device, stem, dtype.char))
     if module is None:
-        module = _modules[device, stem, dtype.char] = _load_module(stem, str(dtype), _device_facts(device)[0])
+        module = _modules[device, stem, dtype.char] = _load_module(stem, str(dtype), cuda_devices.device_facts(device)[0])
     prepared = _functions[device, stem, dtype.char, kernel] = _Prepared(module.get_function(kernel))
     return prepared

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader, tiled
 from .tiled import (
     BETWEEN,
@@ -48,18 +49,18 @@ def _batch(*arrays):
 
 
 def _empty(batch, like):
-    return loader.cupy().empty((*batch, *like.shape[-2:]), like.dtype)
+    return cuda_devices.cupy().empty((*batch, *like.shape[-2:]), like.dtype)
 
 
 def _contiguous(X):
-    return loader.cupy().ascontiguousarray(X)
+    return cuda_devices.cupy().ascontiguousarray(X)
 
 
 def _sizes(step_size, batch):
     """``(sizes, factor)``: an array on the device, or a number."""
     if not hasattr(step_size, "ndim") or (step_size.ndim == 0 and not hasattr(step_size, "__cuda_array_interface__")):
         return None, float(step_size)
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     return cp.ascontiguousarray(cp.broadcast_to(cp.asarray(step_size, dtype=np.float64), batch)), 1.0
 
 
@@ -79,7 +80,7 @@ def _deviation(A, L, D, Y, sums=None, **gate):
 
 
 def newton_schulz_gram(A, L, out=None):
-    batch, stats = _batch(A, L), loader.cupy().empty((*_batch(A, L), 4), np.float64)
+    batch, stats = _batch(A, L), cuda_devices.cupy().empty((*_batch(A, L), 4), np.float64)
     D = _empty(batch, L) if out is None else out
     if D.size:
         sums = tiled.sums_of(batch, L.shape[-1])
@@ -125,7 +126,7 @@ def newton_schulz_step_vjp(L_new_bar, A, L, D, step_size, need=("A", "L")):
     tiled.multiply(NN, L, S, LS, ROWS_UP_TO_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
     tiled.multiply(NT, L_new_bar, D, L_bar, UP_TO_COLUMN, left_kind=LOWER, right_kind=HALF, base=L_new_bar, factor=-factor,
                    upper=ZEROS, **scaled)  # fmt: skip
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     full = cp.tril(A) + cp.tril(A, -1).swapaxes(-1, -2)
     tiled.multiply(NN, full, LS, L_bar, WHOLE, base=L_bar, factor=-factor, upper=ZEROS, **scaled)
     if "A" in need:
@@ -153,7 +154,7 @@ def newton_schulz_curvature(A, L, D):
     # <P, A P> = <P, (B + B') P> = 2 <P, B P>
     batch = _batch(A, L, D)
     P = _product_of_lower(L, D, batch, q_kind=HALF)
-    curvature = loader.cupy().zeros(batch, np.float64)
+    curvature = cuda_devices.cupy().zeros(batch, np.float64)
     if P.size:
         sums = tiled.sums_of(batch, P.shape[-1])
         tiled.multiply(NN, A, P, None, BETWEEN, batch=batch, left_kind=HALF, right_kind=LOWER, epilogue=INNER, base=P, sums=sums)
@@ -165,7 +166,7 @@ class _Power:
     """A vector for each item, and the sums of squares of its parts."""
 
     def __init__(self, v, batch):
-        cp, self.n, self.items = loader.cupy(), v.shape[-1], math.prod(batch)
+        cp, self.n, self.items = cuda_devices.cupy(), v.shape[-1], math.prod(batch)
         self.high, self.pieces = -(-self.n // TILE), -(-self.n // BLOCK)
         v = cp.ascontiguousarray(cp.broadcast_to(v, (*batch, self.n)))
         self.parts = cp.empty((self.items, self.high, self.n), np.float64)
@@ -188,7 +189,7 @@ class _Power:
 
 
 def power_iteration(S, v, shift=0.0, iterations=3):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     batch = _broadcast(S.shape[:-2], v.shape[:-1])
     if iterations == 0 or not math.prod(batch):
         return cp.zeros(batch, np.float64), cp.ascontiguousarray(cp.broadcast_to(v, (*batch, v.shape[-1])))
@@ -198,7 +199,7 @@ def power_iteration(S, v, shift=0.0, iterations=3):
 
 
 def newton_schulz_walk(A, L, v, tolerance, steps, start=None, iterations=(3, 3)):
-    cp, batch, n = loader.cupy(), _batch(A, L), L.shape[-1]
+    cp, batch, n = cuda_devices.cupy(), _batch(A, L), L.shape[-1]
     items, given = math.prod(batch), start is not None
     factors, rows = cp.empty((steps, *batch, n, n), L.dtype), cp.empty((steps + 1, *batch, 6), np.float64)
     D, stats = (start[0], cp.ascontiguousarray(start[1])) if given else (_empty(batch, L), None)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 
 BLOCK = 256  # as in packing.cu
@@ -16,7 +17,7 @@ def _launch(kernel, dtype, first, size, last):
 
 
 def pack_tril(A, out):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     target = out if out.dtype == np.float64 else cp.empty(out.shape)
     _launch("pack", A.dtype, cp.ascontiguousarray(A), A.shape[-1], target)
     if target is not out:
@@ -24,7 +25,7 @@ def pack_tril(A, out):
 
 
 def unpack_tril(packed, size, dtype):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     out = cp.empty((*packed.shape[:-1], size, size), dtype)
     _launch("unpack", out.dtype, cp.ascontiguousarray(packed, dtype=np.float64), size, out)
     return out

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader, pairwise_parts, pairwise_wide
 from .parameters import NULL, number, on_device, parameter
 from .products import matmul
@@ -44,7 +45,7 @@ def _is_aligned(*matrices):
 
 def _pair(X1, X2):
     """Both inputs C-contiguous as (items, N, D), and the leading axes."""
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     first = cp.ascontiguousarray(X1)
     second = first if X2 is None else cp.ascontiguousarray(X2)
     *lead, _, _ = first.shape
@@ -63,7 +64,7 @@ def stationary(family, X1, X2, variance, lengthscales):
     symmetric = X2 is None
     (X1, X2), lead = _pair(X1, X2)
     items, N1, dtype = len(X1), X1.shape[1], X1.dtype
-    K = loader.cupy().empty((*lead, N1, X2.shape[1]), dtype)
+    K = cuda_devices.cupy().empty((*lead, N1, X2.shape[1]), dtype)
     if K.size and X1.shape[2] >= DIRECT_BELOW:
         for x1, x2, k in zip(X1, X2, K.reshape(items, *K.shape[-2:]), strict=True):
             pairwise_wide.matrix(FAMILIES[family], x1, x1 if symmetric else x2, variance, lengthscales, k)
@@ -76,7 +77,7 @@ def stationary(family, X1, X2, variance, lengthscales):
 
 
 def inner(X1, X2, weights):
-    cp, dtype, symmetric = loader.cupy(), X1.dtype, X2 is None
+    cp, dtype, symmetric = cuda_devices.cupy(), X1.dtype, X2 is None
     if not symmetric and X1.shape[1] >= DIRECT_BELOW:
         return matmul((X1 * _weak(weights, dtype)).astype(dtype, copy=False), X2, transpose_b=True)
     X1 = cp.ascontiguousarray(X1)
@@ -98,7 +99,7 @@ def _shares(N1, N2, items):
     In a grid of bands x strips the partial sums are (bands N2 + strips N1) D numbers: they grow as the root of N1 N2.
     """
     tiles1, tiles2 = _tiles(N1), _tiles(N2)
-    blocks = max(1, BLOCKS_EACH * loader.multiprocessors() // items)
+    blocks = max(1, BLOCKS_EACH * cuda_devices.multiprocessors() // items)
     bands = min(tiles1, max(1, round(math.sqrt(blocks * tiles1 / tiles2))))
     strips = min(tiles2, -(-blocks // bands))
     bands = min(tiles1, -(-blocks // strips))
@@ -117,7 +118,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
     elif symmetric and K is not None and K.ndim == 2 and not K.flags.c_contiguous:
         K = K.T
     (X1, X2), lead = _pair(X1, X2)
-    cp, (N1, D), N2, dtype = loader.cupy(), X1.shape[1:], X2.shape[1], X1.dtype
+    cp, (N1, D), N2, dtype = cuda_devices.cupy(), X1.shape[1:], X2.shape[1], X1.dtype
     sides = {"X1": N1} | ({} if symmetric else {"X2": N2})
     sides = {name: cp.empty((*lead, N, D), dtype) for name, N in sides.items() if name in need}
     totals = {"variance": (), "lengthscales": np.shape(lengthscales)}
@@ -137,7 +138,7 @@ def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
 
 def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, factor):
     """Fill the arrays in ``sides`` and ``totals``, which are those that are wanted. ``factor`` scales the side of X1."""
-    cp, (items, N1, D), N2, dtype = loader.cupy(), X1.shape, X2.shape[1], X1.dtype
+    cp, (items, N1, D), N2, dtype = cuda_devices.cupy(), X1.shape, X2.shape[1], X1.dtype
     down, across = _shares(N1, N2, items)
     bands, strips = -(-_tiles(N1) // down), -(-_tiles(N2) // across)
     blocks, both, contracted = items * bands * strips, "X2" in sides, bool(sides) or "lengthscales" in totals

@@ -5,6 +5,7 @@ One matrix at a time. Inputs are C-contiguous (N, D).
 
 import numpy as np
 
+from ... import cuda_devices
 from . import blas, loader
 from .parameters import NULL, number, parameter
 from .products import matmul
@@ -21,7 +22,7 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 def _moved(X1, X2, lengthscales):
     """1 / lengthscales (D,), and for each input its scaled rows about a common centre and their squared norms."""
-    cp, (N1, D), dtype = loader.cupy(), X1.shape, X1.dtype
+    cp, (N1, D), dtype = cuda_devices.cupy(), X1.shape, X1.dtype
     scale, centre = cp.empty(D, dtype), cp.empty(D, dtype)
     _launch("invert", dtype, -(-D // BLOCK), *parameter(lengthscales, dtype), np.int32(D), scale)
     _launch("centre", dtype, -(-D // WARP), X1, np.int64(N1), np.int32(D), np.int64(-(-N1 // SAMPLE)), centre)
@@ -57,11 +58,11 @@ def contract(K_bar, family, X1, X2, variance, lengthscales, names):
     A column of ones beside A and B makes the sums of w part of the products. Where X2 is X1, K_bar is symmetric and X1_bar is
     that of one side.
     """
-    cp, (N1, D), N2, dtype, symmetric = loader.cupy(), X1.shape, len(X2), X1.dtype, X2 is X1
+    cp, (N1, D), N2, dtype, symmetric = cuda_devices.cupy(), X1.shape, len(X2), X1.dtype, X2 is X1
     scale, A, norms1, B, norms2 = _moved(X1, X2, lengthscales)
     A1, B1 = (cp.concatenate([M, cp.ones((len(M), 1), dtype)], axis=1) for M in (A, B))
     size, words = min(N1, max(64, TILE // N2)), -(-N2 // WARP)
-    blocks = min(-(-size * words // WARPS), BLOCKS_EACH * loader.multiprocessors())
+    blocks = min(-(-size * words // WARPS), BLOCKS_EACH * cuda_devices.multiprocessors())
     total, squares = cp.empty((-(-N1 // size), blocks)), cp.zeros(D)
     X1_bar = cp.empty((N1, D), dtype)
     X2_sums, X2_near = cp.zeros((N2, D + 1 if "X2" in names else 1), dtype), cp.zeros((N2, D), dtype)

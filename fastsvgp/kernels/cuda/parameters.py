@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from . import loader
+from ... import cuda_devices
 
 NULL = np.uint64(0)  # a null pointer
 
 
 def on_device(value):
-    return isinstance(value, loader.cupy().ndarray)
+    return isinstance(value, cuda_devices.cupy().ndarray)
 
 
 def parameter(value, dtype):
     """A parameter () or (D,) as kernels take it: where it is, the step from feature to feature, and its value if it is here."""
     if on_device(value):
-        return loader.cupy().ascontiguousarray(value, dtype=dtype), np.int32(value.ndim), dtype.type(0)
+        return cuda_devices.cupy().ascontiguousarray(value, dtype=dtype), np.int32(value.ndim), dtype.type(0)
     return NULL, np.int32(0), dtype.type(value)
 
 

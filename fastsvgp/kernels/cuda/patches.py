@@ -9,6 +9,7 @@ import functools
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader, pairwise_parts, products
 from .pairwise import FAMILIES
 from .parameters import NULL, number, parameter
@@ -63,7 +64,7 @@ def _patch(geometry):
 
 
 def gather_patches(X, geometry, windows=None):
-    cp, P, patch = loader.cupy(), _size(geometry, windows), _patch(geometry)
+    cp, P, patch = cuda_devices.cupy(), _size(geometry, windows), _patch(geometry)
     out = cp.empty((len(X), P, int(patch[0])), X.dtype)
     if out.size:
         images = _windows(cp.ascontiguousarray(X), geometry, windows)
@@ -72,7 +73,7 @@ def gather_patches(X, geometry, windows=None):
 
 
 def gather_patches_vjp(patches_bar, geometry, windows=None):
-    cp, (N, P, _), dtype = loader.cupy(), patches_bar.shape, patches_bar.dtype
+    cp, (N, P, _), dtype = cuda_devices.cupy(), patches_bar.shape, patches_bar.dtype
     H, W, C = geometry[:3]
     X_bar = cp.empty((N, H * W * C), dtype)
     if X_bar.size:
@@ -82,7 +83,7 @@ def gather_patches_vjp(patches_bar, geometry, windows=None):
 
 
 def window_places(geometry, like, windows=None):
-    cp, columns, stride = loader.cupy(), _grid(geometry)[1], geometry[5]
+    cp, columns, stride = cuda_devices.cupy(), _grid(geometry)[1], geometry[5]
     p = cp.arange(*_range(geometry, windows))
     return (cp.stack([p // columns, p % columns], 1) * stride).astype(like.dtype)
 
@@ -113,8 +114,8 @@ def _row_sums(model, left, right, A, N, half=False):
     """sum_j A[i, j] k(row i, column j of image n), in float64 parts (shares, rows, N)."""
     rows, columns = A.shape
     high, across = -(-rows // TALL), -(-columns // WIDE)
-    tiles, shares = _split(across, BLOCKS_EACH * loader.multiprocessors() // (N * high))
-    parts = loader.cupy().empty((shares, rows, N))
+    tiles, shares = _split(across, BLOCKS_EACH * cuda_devices.multiprocessors() // (N * high))
+    parts = cuda_devices.cupy().empty((shares, rows, N))
     _launch("sums", A.dtype, (N, high, shares), *_pairs(model, left, right, A, half, tiles), parts)
     return parts
 
@@ -126,8 +127,8 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     (columns, N) or (N,), by its ``axis`` of pairs 0, 1 or None. With ``half`` A and its cotangent are symmetric.
     """
     _, variance, lengthscales, geometry = model
-    cp, (rows, columns), N, dtype, D = loader.cupy(), A.shape, bar.shape[-1], A.dtype, int(_patch(geometry)[0])
-    high, across, most = -(-rows // HEIGHT), -(-columns // WIDE), BLOCKS_EACH * loader.multiprocessors()
+    cp, (rows, columns), N, dtype, D = cuda_devices.cupy(), A.shape, bar.shape[-1], A.dtype, int(_patch(geometry)[0])
+    high, across, most = -(-rows // HEIGHT), -(-columns // WIDE), BLOCKS_EACH * cuda_devices.multiprocessors()
     tiles, strips = _split(across, most // (high * N) if each_image else most // high)
     share, shares = _split(N, min(-(-most // (high * strips)), SCRATCH // A.size if "A" in need else N))
     blocks, of_all = shares * high * strips, np.ndim(lengthscales) == 0
@@ -159,7 +160,7 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
 
 def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
     """The same where rows are windows of images X, with "X" in the place of "sides", a run of images at a time."""
-    geometry, total = model[-1], {"X": loader.cupy().empty_like(X)}
+    geometry, total = model[-1], {"X": cuda_devices.cupy().empty_like(X)}
     run = max(1, SCRATCH // (len(A) * int(_patch(geometry)[0])))
     for start in range(0, len(X), run):
         part = slice(start, start + run)
@@ -173,7 +174,7 @@ def _pull_images(model, X, windows, columns_of, A, bar, axis, need):
 
 def _zeros(need, **arrays):
     """A place for each cotangent that is needed."""
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     return {name: cp.zeros(np.shape(a), arrays["X"].dtype) if name in need else None for name, a in arrays.items()}
 
 
@@ -186,7 +187,7 @@ def _add(bars, found):
 
 
 def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
-    cp, P = loader.cupy(), _size(geometry, windows)
+    cp, P = cuda_devices.cupy(), _size(geometry, windows)
     if len(Z) * len(X) * P == 0:
         return cp.zeros((len(Z), len(X)), X.dtype)
     rows, columns = _inducing(cp.ascontiguousarray(Z), geometry), _windows(cp.ascontiguousarray(X), geometry, windows)
@@ -195,7 +196,7 @@ def patch_sums(family, Z, X, A, variance, lengthscales, geometry, windows=None):
 
 
 def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, windows, need):
-    cp, (start, stop), model = loader.cupy(), _range(geometry, windows), (family, variance, lengthscales, geometry)
+    cp, (start, stop), model = cuda_devices.cupy(), _range(geometry, windows), (family, variance, lengthscales, geometry)
     bars = _zeros(need, Z=Z, X=X, A=A, variance=variance, lengthscales=lengthscales)
     if K_bar.size == 0 or start == stop:
         return tuple(bars.values())
@@ -218,7 +219,7 @@ def patch_sums_vjp(K_bar, family, Z, X, A, variance, lengthscales, geometry, win
 
 
 def patch_pair_sums(family, X, B, variance, lengthscales, geometry, windows=None, others=None):
-    cp, total, model = loader.cupy(), 0, (family, variance, lengthscales, geometry)
+    cp, total, model = cuda_devices.cupy(), 0, (family, variance, lengthscales, geometry)
     if B.size == 0 or len(X) == 0:
         return cp.zeros(len(X), X.dtype)
     X = cp.ascontiguousarray(X)
@@ -233,7 +234,7 @@ def patch_pair_sums_vjp(k_bar, family, X, B, variance, lengthscales, geometry, w
     bars, model = _zeros(need, X=X, B=B, variance=variance, lengthscales=lengthscales), (family, variance, lengthscales, geometry)
     if B.size == 0 or len(X) == 0 or not need:
         return tuple(bars.values())
-    X, start = loader.cupy().ascontiguousarray(X), _range(geometry, windows)[0]
+    X, start = cuda_devices.cupy().ascontiguousarray(X), _range(geometry, windows)[0]
     own = {{"B": "A", "X": "sides"}.get(name, name) for name in need}
     for first, second, weights in _blocks(B, geometry, windows, others):
         rows_of, columns_of = (functools.partial(_windows, geometry=geometry, windows=at) for at in (first, second or first))

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import blas, loader
 
 # as in products.cu
@@ -25,20 +26,20 @@ def _stride(A):
 
 
 def _vector(x):
-    return loader.cupy().ascontiguousarray(x)
+    return cuda_devices.cupy().ascontiguousarray(x)
 
 
 def matmul(A, B, transpose_a=False, transpose_b=False):
     if A.ndim == B.ndim == 2:
-        C = loader.cupy().empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
+        C = cuda_devices.cupy().empty((A.shape[1 if transpose_a else 0], B.shape[0 if transpose_b else 1]), A.dtype)
         return blas.gemm(A, B, C, transpose_a, transpose_b)
     A, B = (X.swapaxes(-1, -2) if transpose else X for X, transpose in ((A, transpose_a), (B, transpose_b)))
-    return loader.cupy().matmul(A, B)
+    return cuda_devices.cupy().matmul(A, B)
 
 
 def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
     # by a half product of A diag(w) and A: whatever the signs of the weights are, nobody needs to look
-    C = loader.cupy().empty((len(A), len(A)), A.dtype) if out is None else out
+    C = cuda_devices.cupy().empty((len(A), len(A)), A.dtype) if out is None else out
     if w.size:
         blas.lower_product(scale_columns(A, w), A, C, beta=1.0 if add else 0.0)
     elif not add:
@@ -47,7 +48,7 @@ def weighted_gram(A, w, out=None, add=False, overwrite_a=False):
 
 
 def chunk_numbers(like):
-    return CHUNK_EACH * loader.multiprocessors()
+    return CHUNK_EACH * cuda_devices.multiprocessors()
 
 
 def symmetrise(A):
@@ -58,11 +59,11 @@ def symmetrise(A):
 
 
 def empty(shape, like):
-    return loader.cupy().empty(shape, like.dtype)
+    return cuda_devices.cupy().empty(shape, like.dtype)
 
 
 def column_moments(A, x, B=None):
-    cp, N = loader.cupy(), A.shape[1]
+    cp, N = cuda_devices.cupy(), A.shape[1]
     A = blas.rows(A)
     B = A if B is None else blas.rows(B)
     dots, squares = cp.empty(N, A.dtype), cp.empty(N, A.dtype)
@@ -75,7 +76,7 @@ def column_moments(A, x, B=None):
 
 def scale_columns(A, w, out=None):
     A = blas.rows(A)
-    out = loader.cupy().empty(A.shape, A.dtype) if out is None else out
+    out = cuda_devices.cupy().empty(A.shape, A.dtype) if out is None else out
     if A.size:
         M, N = A.shape
         blocks = -(-M // BAND) * -(-N // BLOCK)
@@ -84,7 +85,7 @@ def scale_columns(A, w, out=None):
 
 
 def _combine(T, A, w, x, a, scaled, minus, with_dots):
-    dots = loader.cupy().empty(len(T), T.dtype) if with_dots else NULL
+    dots = cuda_devices.cupy().empty(len(T), T.dtype) if with_dots else NULL
     if len(T):
         vectors = (w if w is NULL else _vector(w)), _vector(x), _vector(a)
         _launch("combine_rows", T.dtype, len(T), T, A, *vectors, np.int64(T.shape[1]), np.int32(scaled), np.int32(minus), dots)
@@ -98,8 +99,8 @@ def add_outer(T, x, a, w=None):
 
 def add_scaled(T, A, c):
     if T.size:
-        blocks = min(-(-T.size // BLOCK), BLOCKS_EACH * loader.multiprocessors())
-        there = isinstance(c, loader.cupy().ndarray)
+        blocks = min(-(-T.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors())
+        there = isinstance(c, cuda_devices.cupy().ndarray)
         kernel, c = ("add_scaled_by", c.astype(T.dtype)) if there else ("add_scaled", T.dtype.type(c))
         _launch(kernel, T.dtype, blocks, T, _vector(A), c, np.int64(T.size))
     return T
@@ -114,7 +115,7 @@ def scale_add_outer(T, w, x, a, A):
 
 
 def tril_sum_of_squares(L):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     L, count = cp.ascontiguousarray(L), math.prod(L.shape[:-1])
     rows, total = cp.empty(count), cp.zeros(())
     if count:
@@ -124,7 +125,7 @@ def tril_sum_of_squares(L):
 
 
 def kl_from_standard(means, trils):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     means, trils, count = cp.ascontiguousarray(means), cp.ascontiguousarray(trils), math.prod(means.shape)
     rows, total = cp.empty(count), cp.zeros(())
     if count:
@@ -134,11 +135,11 @@ def kl_from_standard(means, trils):
 
 
 def raise_to_floor(var, kff, add=False):
-    count = loader.cupy().zeros((), np.int64)
+    count = cuda_devices.cupy().zeros((), np.int64)
     if var.size:
         rows, columns = len(var) if var.ndim == 2 else 1, var.shape[-1]
         strides = (a // var.itemsize for a in (var.strides[0], var.strides[-1], kff.strides[0]))
-        blocks, real = min(-(-var.size // BLOCK), BLOCKS_EACH * loader.multiprocessors()), var.dtype.type
+        blocks, real = min(-(-var.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()), var.dtype.type
         row_stride, stride, kff_stride = map(np.int64, strides)
         sizes = real(np.finfo(var.dtype).eps), np.int32(add), np.int64(rows), np.int64(columns)
         _launch("raise_to_floor", var.dtype, blocks, var, row_stride, stride, kff, kff_stride, *sizes, count)

@@ -8,6 +8,7 @@ import functools
 
 import numpy as np
 
+from ... import cuda_devices
 from .. import rules
 from . import loader
 
@@ -32,12 +33,12 @@ def _points(cp, device, dim, num, seed):
 
 def _nodes(num):
     """Nodes and weights on the current device."""
-    cp = loader.cupy()
-    return _rule(cp, loader.current_device(), num)
+    cp = cuda_devices.cupy()
+    return _rule(cp, cuda_devices.current_device(), num)
 
 
 def _contiguous(*arrays):
-    return [loader.cupy().ascontiguousarray(a) for a in arrays]
+    return [cuda_devices.cupy().ascontiguousarray(a) for a in arrays]
 
 
 def gauss_hermite_nodes(mean, var, num):
@@ -56,7 +57,7 @@ def gauss_hermite(G):
 
 def log_gauss_hermite(log_G):
     top = log_G.max(axis=0)
-    top = loader.cupy().where(np.isfinite(top), top, 0)  # every g may be 0
+    top = cuda_devices.cupy().where(np.isfinite(top), top, 0)  # every g may be 0
     return top + np.log(gauss_hermite(np.exp(log_G - top)))
 
 
@@ -68,7 +69,7 @@ def gauss_hermite_vjp(e_bar, G_prime, mean, var):
 
 def _outputs(mean, need, *shapes):
     """The arrays to fill; pointers to nothing in place of all but the first where no derivative is asked for."""
-    return [loader.cupy().empty(shape, mean.dtype) if need or i == 0 else NULL for i, shape in enumerate(shapes)]
+    return [cuda_devices.cupy().empty(shape, mean.dtype) if need or i == 0 else NULL for i, shape in enumerate(shapes)]
 
 
 def _results(outputs, need):
@@ -84,7 +85,7 @@ def expectation(function, mean, var, num, need):
 
 
 def largest(Y, mean, var, num, need):
-    cp, (C, N) = loader.cupy(), mean.shape
+    cp, (C, N) = cuda_devices.cupy(), mean.shape
     outputs = _outputs(mean, need, N, (C, N), (C, N))
     if N:
         labels = cp.ascontiguousarray(Y, dtype=np.int64)
@@ -94,12 +95,12 @@ def largest(Y, mean, var, num, need):
 
 
 def normal_points(dim, num, rng):
-    cp = loader.cupy()
-    return _points(cp, loader.current_device(), dim, num, rules.seed_of(rng))
+    cp = cuda_devices.cupy()
+    return _points(cp, cuda_devices.current_device(), dim, num, rules.seed_of(rng))
 
 
 def expected_logsumexp(mean, var, points, need):
-    cp, (C, N) = loader.cupy(), mean.shape
+    cp, (C, N) = cuda_devices.cupy(), mean.shape
     outputs = _outputs(mean, need, N, (C, N), (C, N))
     if N:
         given = *_contiguous(mean, var), np.int32(C), np.int64(N), cp.ascontiguousarray(points), np.int32(len(points)), FLOOR

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 
 BLOCK, TILE, RUN = 256, 32, 512  # as in sparse_rows.cu
@@ -19,7 +20,7 @@ def _launch(kernel, dtype, count, *arguments, threads=BLOCK):
 
 
 def _numbers(rows):
-    return loader.cupy().ascontiguousarray(rows, dtype=np.int64)
+    return cuda_devices.cupy().ascontiguousarray(rows, dtype=np.int64)
 
 
 def gather_rows(A, rows, out):
@@ -34,7 +35,7 @@ def gather_rows(A, rows, out):
 
 def _sorted(rows, dtype):
     """``(rows in increasing order, their places before)``; equal ones stay in their order."""
-    cp, n = loader.cupy(), len(rows)
+    cp, n = cuda_devices.cupy(), len(rows)
     there, spare = ((cp.empty(n, np.int64), cp.empty(n, np.int64)) for _ in range(2))
     _launch("sort_runs", dtype, n, rows, np.int64(n), *there, threads=RUN)
     width = RUN
@@ -45,7 +46,7 @@ def _sorted(rows, dtype):
 
 
 def sum_rows(rows, values):
-    cp, dtype, shape = loader.cupy(), values[0].dtype, values[0].shape[1:]
+    cp, dtype, shape = cuda_devices.cupy(), values[0].dtype, values[0].shape[1:]
     rows = _numbers(rows[0] if len(rows) == 1 else cp.concatenate(rows))
     values = cp.ascontiguousarray(values[0] if len(values) == 1 else cp.concatenate(values))
     n, width = len(rows), math.prod(shape)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 from .parameters import NULL
 
@@ -11,7 +12,7 @@ NOTHING = (NULL,) * (TERMS + 1) + (np.int64(0),)
 
 
 def sum_each(groups, factor=1.0):
-    cp, results, alike = loader.cupy(), [None] * len(groups), {}
+    cp, results, alike = cuda_devices.cupy(), [None] * len(groups), {}
     for i, arrays in enumerate(groups):
         first = arrays[0]
         like = all(a.flags.c_contiguous and a.dtype == first.dtype and a.shape == first.shape for a in arrays)
@@ -32,5 +33,5 @@ def _launch(dtype, members, factor):
         for member in members:
             arguments += [*member, *[NULL] * (TERMS + 1 - len(member)), np.int64(member[0].size)]
         arguments += NOTHING * (GROUPS - len(members))
-        grid = min(-(-largest // BLOCK), BLOCKS_EACH * loader.multiprocessors()), len(members)
+        grid = min(-(-largest // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()), len(members)
         loader.launch("sums", "sum_each", dtype, grid, (BLOCK,), (*arguments, dtype.type(factor)))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 from .parameters import NULL, number
 
@@ -14,8 +15,8 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 
 def gaussian_term(Y, mean, var, variance, need=True, weights=None):
-    cp, dtype, count, s = loader.cupy(), mean.dtype, np.int64(mean.size), number(variance, mean.dtype)
-    blocks = max(1, min(-(-mean.size // BLOCK), BLOCKS_EACH * loader.multiprocessors()))
+    cp, dtype, count, s = cuda_devices.cupy(), mean.dtype, np.int64(mean.size), number(variance, mean.dtype)
+    blocks = max(1, min(-(-mean.size // BLOCK), BLOCKS_EACH * cuda_devices.multiprocessors()))
     mean_bar, var_bar = (cp.empty(mean.shape, dtype) if need else NULL for _ in range(2))
     value, s_bar = cp.empty(()), cp.empty((), dtype)
     given = [cp.ascontiguousarray(a, dtype=dtype) for a in (Y, mean, var)]

@@ -11,6 +11,7 @@ import threading
 
 import numpy as np
 
+from ... import cuda_devices
 from . import loader
 
 BLOCK, TILE, DEPTH = 128, 64, 16  # as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
@@ -46,7 +47,7 @@ def _items_of(X, batch):
     shape, steps, size = X.shape, X.strides, X.itemsize
     if len(shape) == 2 and steps == (shape[1] * size, size):
         return X, shape[1], 0
-    cp, single = loader.cupy(), math.prod(shape[:-2]) == 1
+    cp, single = cuda_devices.cupy(), math.prod(shape[:-2]) == 1
     if not single and shape[:-2] != tuple(batch):
         X = cp.broadcast_to(X, (*batch, *shape[-2:]))
     steps = X.strides
@@ -80,7 +81,7 @@ def _chunks(which, high, wide, deep):
 
 def sums_of(batch, n):
     """Room for what ``DEVIATION`` and ``INNER`` leave of each lower tile: (items, tiles, 4) float64."""
-    return loader.cupy().empty((math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64)
+    return cuda_devices.cupy().empty((math.prod(batch), _tiles(n) * (_tiles(n) + 1) // 2, 4), np.float64)
 
 
 class _Scratch:
@@ -92,9 +93,9 @@ class _Scratch:
         No such launch has as many tiles: of each range the longest sum is less than 3 times the mean. They are set on a stream of
         their own, so that nothing changes where the launch is captured into a graph.
         """
-        cp = loader.cupy()
+        cp = cuda_devices.cupy()
         with cp.cuda.Stream(non_blocking=True) as aside:
-            self.arrived = cp.zeros(3 * BLOCKS_EACH * loader.multiprocessors(), np.uint32)
+            self.arrived = cp.zeros(3 * BLOCKS_EACH * cuda_devices.multiprocessors(), np.uint32)
             aside.synchronize()
         self.parts = {}
 
@@ -102,12 +103,12 @@ class _Scratch:
         """Memory for the sums of slices; it grows, and stays."""
         parts = self.parts.get(dtype.char)
         if parts is None or parts.size < size:
-            parts = self.parts[dtype.char] = loader.cupy().empty(size, dtype)
+            parts = self.parts[dtype.char] = cuda_devices.cupy().empty(size, dtype)
         return parts
 
 
 def _scratch():
-    cuda = loader.cupy().cuda
+    cuda = cuda_devices.cupy().cuda
     stream = cuda.get_current_stream().ptr
     key = cuda.get_device_id(), stream, threading.get_ident() if stream == PER_THREAD else None
     kept = _kept.get(key)
@@ -153,13 +154,13 @@ def multiply(form, left, right, out, which, *, batch=(), left_kind=FULL, right_k
     elif base is not None:
         base, stride, base_item = _items_of(base, batch)
         if stride != out_stride:
-            base = loader.cupy().ascontiguousarray(base)
+            base = cuda_devices.cupy().ascontiguousarray(base)
             base_item = rows * columns if base_item else 0
     left, left_stride, left_item = _items_of(left, batch)
     right, right_stride, right_item = _items_of(right, batch)
     tiles, slices, plan = _plan(
-        loader.multiprocessors(), items, rows, columns, depth, which, form, (left_kind, right_kind), 2 if both else 1, epilogue,
-        upper, idle, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
+        cuda_devices.multiprocessors(), items, rows, columns, depth, which, form, (left_kind, right_kind), 2 if both else 1,
+        epilogue, upper, idle, (left_stride, left_item, right_stride, right_item, base_item, out_stride, out_item)
     )  # fmt: skip
     if not (items and tiles and depth):
         out[...] = 0 if base is None else base

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from ... import cuda_devices
 from . import blas, loader, tiled
 from .tiled import (
     EVERYTHING,
@@ -42,7 +43,7 @@ def _shared_memory(n, dtype):
 def _rows_at_once(dtype):
     """Rows of the largest factor for which a device has enough shared memory."""
     rows = MOST
-    while _shared_memory(rows, dtype) > loader.shared_memory_limit():
+    while _shared_memory(rows, dtype) > cuda_devices.shared_memory_limit():
         rows -= SQUARE
     return rows
 
@@ -63,7 +64,7 @@ def _solve(L, B, X, transpose, given=MATRIX, columns=None, moments=None):
         return
     batch = (items,)
     right = (NULL, np.int64(0), np.int64(0)) if given == IDENTITY else items_of(B, batch)
-    strips = min(-(-columns // PANEL), -(-BLOCKS_EACH * loader.multiprocessors() // items))
+    strips = min(-(-columns // PANEL), -(-BLOCKS_EACH * cuda_devices.multiprocessors() // items))
     shape = np.int32(given), np.int32(n), np.int64(columns), np.int32(strips), np.int32(transpose)
     arguments = *items_of(L, batch), *right, *shape, *target, weights, weights_item, means, squares
     loader.launch("triangular", "solve", L.dtype, (items * strips,), (BLOCK,), arguments, _shared_memory(n, L.dtype))
@@ -89,11 +90,11 @@ def _stack(A, batch):
     """A as (items, rows, columns); a single item where one serves all."""
     if math.prod(A.shape[:-2]) == 1:
         return A.reshape(1, *A.shape[-2:])
-    return loader.cupy().broadcast_to(A, (*batch, *A.shape[-2:])).reshape(-1, *A.shape[-2:])
+    return cuda_devices.cupy().broadcast_to(A, (*batch, *A.shape[-2:])).reshape(-1, *A.shape[-2:])
 
 
 def solve_triangular(L, B, transpose=False, overwrite_b=False):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     batch, (n, columns) = np.broadcast_shapes(L.shape[:-2], B.shape[:-2]), B.shape[-2:]
     most, shape, items = _rows_at_once(B.dtype), (*batch, n, columns), math.prod(batch)
     into_b = overwrite_b and B.flags.c_contiguous and B.shape == shape
@@ -115,7 +116,7 @@ def solve_triangular(L, B, transpose=False, overwrite_b=False):
 
 
 def solve_moments(L, B, x):
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2], x.shape[:-1])
     n, columns = B.shape[-2:]
     if n > _rows_at_once(B.dtype):
@@ -130,7 +131,7 @@ def solve_moments(L, B, x):
 
 def multiply_triangular(L, B, transpose=False, overwrite_b=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
-    out = loader.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
+    out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
     form, which = (TN, ROWS_FROM_ROW) if transpose else (NN, ROWS_UP_TO_ROW)
     tiled.multiply(form, L, B, out, which, batch=batch, left_kind=LOWER, upper=EVERYTHING)
     return out
@@ -138,7 +139,7 @@ def multiply_triangular(L, B, transpose=False, overwrite_b=False):
 
 def tril_multiply(L, B, overwrite_b=False):
     batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
-    out = loader.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
+    out = cuda_devices.cupy().empty((*batch, *B.shape[-2:]), B.dtype)
     tiled.multiply(NN, L, B, out, UP_TO_ROW, batch=batch, left_kind=LOWER)
     return out
 
@@ -146,7 +147,7 @@ def tril_multiply(L, B, overwrite_b=False):
 def _summed_products(A, B, L):
     """Lower triangle of A B', summed over what was broadcast from L: for one factor the sum is part of the product."""
     if L.ndim == 2 and A.ndim > 2:
-        cp, n = loader.cupy(), A.shape[-2]
+        cp, n = cuda_devices.cupy(), A.shape[-2]
         A, B = (cp.moveaxis(X, -2, 0).reshape(n, -1) for X in (A, B))
     return tiled.summed_to(tril_product(A, B), L)
 
@@ -165,14 +166,14 @@ def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
 def solve_tril(L, W):
     batch, n = np.broadcast_shapes(L.shape[:-2], W.shape[:-2]), W.shape[-1]
     if n > _rows_at_once(W.dtype):
-        return tril(solve_triangular(L, loader.cupy().tril(W), overwrite_b=True))
-    X = loader.cupy().empty((*batch, n, n), W.dtype)
+        return tril(solve_triangular(L, cuda_devices.cupy().tril(W), overwrite_b=True))
+    X = cuda_devices.cupy().empty((*batch, n, n), W.dtype)
     _solve(_stack(L, batch), _stack(W, batch), X.reshape(-1, n, n), False, LOWER_MATRIX)
     return X
 
 
 def solve_tril_vjp(X_bar, L, X):
-    S = solve_triangular(L, loader.cupy().tril(X_bar), transpose=True)
+    S = solve_triangular(L, cuda_devices.cupy().tril(X_bar), transpose=True)
     return -tiled.summed_to(tril_product(S, X), L), tril(S)
 
 
@@ -181,7 +182,7 @@ def prefers_inverse(L, columns):
 
 
 def inverse_triangular(L, overwrite_l=False):
-    n, cp, most = L.shape[-1], loader.cupy(), _rows_at_once(L.dtype)
+    n, cp, most = L.shape[-1], cuda_devices.cupy(), _rows_at_once(L.dtype)
     if n <= most:
         X = cp.empty(L.shape, L.dtype)
         _solve(L.reshape(-1, n, n), None, X.reshape(-1, n, n), False, IDENTITY)
@@ -212,7 +213,7 @@ def _invert(L, X, most):
         for start, count, rows in (0, pairs, size), (n - rest, 1, max(0, rest - size)):
             if count and rows:
                 low, step, shape = start + size, 2 * size, (count, rows, size)
-                inner, settings = loader.cupy().empty(shape, L.dtype), dict(batch=(count,), upper=EVERYTHING)
+                inner, settings = cuda_devices.cupy().empty(shape, L.dtype), dict(batch=(count,), upper=EVERYTHING)
                 upper, corner = _along(X, start, start, step, (count, size, size)), _along(X, low, start, step, shape)
                 tiled.multiply(NN, _along(L, low, start, step, shape), upper, inner, ROWS_WHOLE, **settings)
                 lower = _along(X, low, low, step, (count, rows, rows))
@@ -223,12 +224,12 @@ def _invert(L, X, most):
 def _along(A, row, column, step, shape):
     """Blocks (count, rows, columns) of A, as views: the first begins at a row and a column, others each ``step`` further on."""
     down, right = A.strides
-    return loader.cupy().lib.stride_tricks.as_strided(A[row:, column:], shape, (step * (down + right), down, right))
+    return cuda_devices.cupy().lib.stride_tricks.as_strided(A[row:, column:], shape, (step * (down + right), down, right))
 
 
 def inverse_triangular_vjp(X_bar, X):
     # -tril(X' X_bar X'): the first product takes the lower triangles as they are
-    cp = loader.cupy()
+    cp = cuda_devices.cupy()
     batch = np.broadcast_shapes(X_bar.shape[:-2], X.shape[:-2])
     half, out = (cp.empty((*batch, *X.shape[-2:]), X.dtype) for _ in range(2))
     tiled.multiply(TN, X, cp.tril(X_bar), half, ROWS_FROM_ROW, batch=batch, left_kind=LOWER, upper=EVERYTHING)
@@ -237,7 +238,7 @@ def inverse_triangular_vjp(X_bar, X):
 
 
 def tril_gram(L, w=None):
-    out = loader.cupy().empty(L.shape, L.dtype)
+    out = cuda_devices.cupy().empty(L.shape, L.dtype)
     weighted = L if w is None else L * w[:, None]
     tiled.multiply(TN, L, weighted, out, FROM_ROW, batch=L.shape[:-2], left_kind=LOWER, right_kind=LOWER)
     return out
@@ -246,7 +247,7 @@ def tril_gram(L, w=None):
 def tril_product(A, B, out=None, add=False):
     batch = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     if out is None:
-        out, add = loader.cupy().empty((*batch, A.shape[-2], B.shape[-2]), A.dtype), False
+        out, add = cuda_devices.cupy().empty((*batch, A.shape[-2], B.shape[-2]), A.dtype), False
     if A.shape[-1] == 0 and add:
         return tril(out)
     tiled.multiply(NT, A, B, out, WHOLE, batch=batch, base=out if add else None, upper=ZEROS)

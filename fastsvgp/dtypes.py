@@ -1,0 +1,20 @@
+"""The dtypes that the package computes in, and the jitter that goes with each."""
+
+import numpy as np
+
+DEFAULT_JITTER = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
+
+
+def common_dtype(*values, names=()):
+    """float64 or float32: what NumPy promotes the arrays to; Python numbers are weak, integers become float64.
+
+    ``names`` are what a message calls the values.
+    """
+    dtypes = {v.dtype for v in values if type(v) is not float and hasattr(v, "dtype")}
+    floats = {np.dtype(np.float64) if d.kind in "iub" else d for d in dtypes}
+    result = np.result_type(*floats) if floats else np.dtype(np.float64)
+    if result not in DEFAULT_JITTER:
+        culprits = [name for name, v in zip(names, values, strict=False) if getattr(v, "dtype", None) == result]
+        named = f"`{culprits[0]}`" if culprits else "arrays"
+        raise TypeError(f"{named} must be float64 or float32 (integers become float64), got {result}; convert with astype")
+    return result
