@@ -18,8 +18,8 @@ from oracles import fourier as oracle
 from scipy.linalg import blas
 
 from fastsvgp import kernels
-from fastsvgp.kernels.cpu.threads import over_rows
-from fastsvgp.kernels.cpu.vmath import cos_sin
+from fastsvgp.kernels.cpu.common.elementwise import cos_sin
+from fastsvgp.kernels.cpu.common.thread_pool import over_rows
 
 every_dtype = pytest.mark.parametrize("dtype", ["float64", "float32"])
 sizes = pytest.mark.parametrize("N, n, D", [(500, 10_000, 8), (500, 10_000, 64), (500, 2_000, 784)])

@@ -20,7 +20,7 @@ import report
 from problems import step_problem
 
 import fastsvgp as fs
-from fastsvgp.kernels.cpu.crowd import crowd
+from fastsvgp.kernels.cpu.common.contention import crowd
 
 SIZES = "100,256", "200,500", "512,1024", "512,4096", "1000,1000"
 OTHERS = 400

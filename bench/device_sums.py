@@ -41,7 +41,7 @@ def measured(nccl, through_host, M, B, count):
     import numpy as np
 
     import fastsvgp as fs
-    from fastsvgp import ranks
+    from fastsvgp.distributed import reduce
 
     rng = np.random.default_rng(0)
     X, Y = (cupy.asarray(rng.standard_normal(shape)) for shape in ((B, 8), B))
@@ -51,9 +51,9 @@ def measured(nccl, through_host, M, B, count):
         median(lambda more=more: fs.elbo_and_grad(model, X, Y, num_data=10 * B, **more), count)
         for more in ({}, {"group": nccl}, {"group": through_host})
     ]
-    buffer = cupy.zeros(5 + ranks.of_gradient(model, None).size)
+    buffer = cupy.zeros(5 + reduce.of_gradient(model, None).size)
     near = np.frombuffer(cupy.cuda.alloc_pinned_memory(buffer.nbytes), np.float64, buffer.size)
-    parts = lambda: nccl.sum(buffer), lambda: buffer.get(out=near), lambda: ranks.fingerprint(model)
+    parts = lambda: nccl.sum(buffer), lambda: buffer.get(out=near), lambda: reduce.fingerprint(model)
     return [M, B, buffer.nbytes, *wholes, *(median(part, count) for part in parts)]
 
 
@@ -67,7 +67,7 @@ def main():
     if nccl.rank == 0:
         import device
 
-        from fastsvgp import cuda_devices
+        from fastsvgp.runtime import cuda_devices
 
         print(f"{device.facts()}; NCCL {cuda_devices.nccl().get_version()}, {nccl.size} ranks\n")
         print(f"| {' | '.join(COLUMNS)} |\n|{' ---: |' * len(COLUMNS)}")

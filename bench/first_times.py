@@ -126,7 +126,7 @@ def products(card, dtype, small):
     import cupy
 
     from fastsvgp import kernels
-    from fastsvgp.kernels.cuda import blas
+    from fastsvgp.kernels.cuda.common import blas
 
     rate = card.gemm[dtype]
     for M in (200,) if small else (512, 1000, 2000, 4000):

@@ -69,7 +69,7 @@ def peak_extra(call):
     Memory that the package keeps from call to call is handed back first, so that it counts.
     """
     gc.collect()
-    kept = sys.modules.get("fastsvgp.kernels.cpu.scratch")
+    kept = sys.modules.get("fastsvgp.kernels.cpu.common.scratch")
     if kept is not None:
         kept.clear()
     tracemalloc.start()

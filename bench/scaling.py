@@ -45,7 +45,7 @@ def work(steps):
     import numpy as np
 
     import fastsvgp as fs
-    from fastsvgp import packing, ranks, team
+    from fastsvgp.distributed import packing, protocol, reduce
 
     group = fs.distributed.mpi()
     spent = dict.fromkeys(("pack", "wait", "sum"), 0.0)
@@ -68,8 +68,8 @@ def work(steps):
             timed("sum", group.sum)(buffer)
 
     packing.Packing.unpack = timed("pack", packing.Packing.unpack)
-    plain, ranks.fingerprint = packing.Packing.pack, timed("pack", ranks.fingerprint)
-    exchange = team.Share.exchange
+    plain, reduce.fingerprint = packing.Packing.pack, timed("pack", reduce.fingerprint)
+    exchange = protocol.Share.exchange
 
     def exchanged(self, *arguments):
         packing.Packing.pack = timed("pack", plain)  # in a fingerprint it is counted already
@@ -78,7 +78,7 @@ def work(steps):
         finally:
             packing.Packing.pack = plain
 
-    team.Share.exchange = exchanged
+    protocol.Share.exchange = exchanged
     mine = Timed()
     for M, B in SIZES:
         rng = np.random.default_rng(0)

@@ -5,10 +5,12 @@ Public names load with their first use: importing this package compiles nothing 
 
 import importlib
 
+from . import moved
+
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "records": (
+    "records.decorator": (
         "Blocks",
         "Marginals",
         "leaf",
@@ -19,12 +21,12 @@ _ROOMS = {
         "static",
         "tree_map",
     ),
-    "persistence": ("load", "load_with_extra", "save"),
-    "inducing": ("InducingPair",),
-    "devices": ("to_device", "to_host"),
-    "row_files": ("row_files",),
+    "records.persistence": ("load", "load_with_extra", "save"),
+    "records.inducing_sets": ("InducingPair",),
+    "runtime.devices": ("to_device", "to_host"),
+    "files.row_files": ("row_files",),
     "errors": ("DataFileError", "NotPositiveDefinite", "RemoteError", "VarianceClampWarning"),
-    "kernels.num_threads": ("get_num_threads", "set_num_threads"),
+    "runtime.num_threads": ("get_num_threads", "set_num_threads"),
     "covariances": (
         "Constant",
         "Convolutional",
@@ -50,7 +52,7 @@ _ROOMS = {
         "Softmax",
         "StudentT",
     ),
-    "bases": ("InducingBasis", "RandomFourier", "RelevanceBasis"),
+    "weight_space.bases": ("InducingBasis", "RandomFourier", "RelevanceBasis"),
     "posteriors": (
         "AbsorbedDualSites",
         "Decoupled",
@@ -66,40 +68,40 @@ _ROOMS = {
         "Whitened",
         "WhitenedOrthogonal",
     ),
-    "posteriors.weights": ("ChevronWeights",),
+    "weight_space.posterior": ("ChevronWeights",),
     "bounds.elbo": ("SVGP", "data_term_and_grad", "elbo", "elbo_and_grad", "kl_term_and_grad", "likelihood_direction"),
-    "bounds.blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
-    "bounds.orthogonal": ("at_prior", "to_joint"),
-    "bounds.collapsed": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
-    "bounds.collapsed_orthogonal": ("OrthogonalSGPR",),
-    "bounds.controls": ("KrigedControl", "advance_control", "kriged_control"),
-    "bounds.paired": ("PairedControl", "paired_control"),
+    "bounds.from_blocks": ("elbo_and_grad_from_blocks", "predict_from_blocks"),
+    "bounds.at_prior": ("at_prior", "to_joint"),
+    "collapsed.sgpr": ("SGPR", "collapsed_bound", "collapsed_bound_and_grad", "optimal_svgp"),
+    "collapsed.orthogonal": ("OrthogonalSGPR",),
+    "weight_space.control_variates": ("KrigedControl", "advance_control", "kriged_control"),
+    "weight_space.paired_control": ("PairedControl", "paired_control"),
     "bounds.convert": ("convert",),
-    "bounds.sites": ("Sites", "dual_parameters", "leave_one_out"),
-    "bounds.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "site_bound_terms", "tied"),
-    "bounds.vgp": ("VGP",),
-    "bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
-    "bounds.sampled": ("SampledInfo", "sampled_bound_and_grad"),
-    "bounds.sampled_features": ("sampled_bound_and_grad_from_features",),
-    "bounds.optimal_weights": ("WeightsInfo", "optimal_diagonal", "optimal_weights"),
-    "bounds.relevance": ("optimal_precision", "prune", "relevance_vectors"),
-    "bounds.weight_space": ("QSGP", "weight_bound", "weight_bound_and_grad"),
-    "bounds.tighter": ("tighter_bound", "tighter_bound_and_grad"),
+    "sites.dual_parameters": ("Sites", "dual_parameters", "leave_one_out"),
+    "sites.site_svgp": ("SiteSVGP", "site_bound", "site_bound_and_grad", "site_bound_terms", "tied"),
+    "sites.vgp": ("VGP",),
+    "weight_space.bases.samples": ("BasisSample", "SparseRows", "draw_basis_sample"),
+    "weight_space.sampled_bound": ("SampledInfo", "sampled_bound_and_grad"),
+    "weight_space.from_features": ("sampled_bound_and_grad_from_features",),
+    "weight_space.optimal_weights": ("WeightsInfo", "optimal_diagonal", "optimal_weights"),
+    "weight_space.relevance": ("optimal_precision", "prune", "relevance_vectors"),
+    "weight_space.qsgp": ("QSGP", "weight_bound", "weight_bound_and_grad"),
+    "collapsed.tighter": ("tighter_bound", "tighter_bound_and_grad"),
     "bounds.predict": ("predict_cdf", "predict_f", "predict_log_density", "predict_quantiles", "predict_y", "sample_f"),
-    "bounds.predict_gradient": ("predict_f_and_vjp",),
+    "bounds.predict_vjp": ("predict_f_and_vjp",),
     "layers.convolutional": ("ConvolutionalLayer",),
     "layers.layer": ("DeepGP", "Layer"),
-    "layers.start": ("deep_gp",),
-    "optim.natural": ("natural_step", "natural_step_and_grad"),
-    "optim.natural_update": ("natural_update",),
-    "optim.inverse_factor": ("inverse_factor", "newton_schulz_step"),
-    "optim.inverse_updates": ("inverse_updates", "refresh_inverse"),
-    "optim.variance_gap": ("variance_gap", "variance_interval"),
+    "layers.build": ("deep_gp",),
+    "optim.natural.svgp": ("natural_step", "natural_step_and_grad"),
+    "optim.natural.from_gradient": ("natural_update",),
+    "optim.inverse.factor": ("inverse_factor", "newton_schulz_step"),
+    "optim.inverse.updates": ("inverse_updates", "refresh_inverse"),
+    "optim.inverse.variance_gap": ("variance_gap", "variance_interval"),
     "optim.flat": ("ravel",),
     "optim.by_field": ("by_field", "gentle_inducing"),
     "optim.adagrad": ("adagrad",),
     "optim.first_order": ("adam", "sgd"),
-    "initialise": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales", "patch_inducing", "pca_mean"),
+    "initialise.inducing": ("greedy_variance_inducing", "kmeans_inducing", "median_lengthscales", "patch_inducing", "pca_mean"),
     "train": ("fit",),
     "train.em": ("em",),
     "train.natural_steps": ("natural_steps",),
@@ -110,6 +112,8 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 _MODULES = ("distributed", "extending", "kernels", "models", "recipes", "schedules")
 
 __all__ = ["__version__", *_ROOM_OF, *_MODULES]
+
+moved.forward()
 
 
 def __getattr__(name):

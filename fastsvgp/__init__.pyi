@@ -3,403 +3,140 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, Unpack, overload
 
-from . import distributed as distributed
-from . import extending as extending
-from . import kernels as kernels
-from . import models as models
-from . import recipes as recipes
-from .bases import (
-    InducingBasis as InducingBasis,
-)
-from .bases import (
-    RandomFourier as RandomFourier,
-)
-from .bases import (
-    RelevanceBasis as RelevanceBasis,
-)
-from .bases.samples import (
-    BasisSample as BasisSample,
-)
-from .bases.samples import (
-    SparseRows as SparseRows,
-)
-from .bases.samples import (
-    draw_basis_sample as draw_basis_sample,
-)
-from .bounds.blocks import (
-    elbo_and_grad_from_blocks as elbo_and_grad_from_blocks,
-)
-from .bounds.blocks import (
-    predict_from_blocks as predict_from_blocks,
-)
-from .bounds.collapsed import (
-    SGPR as SGPR,
-)
-from .bounds.collapsed import (
-    collapsed_bound as collapsed_bound,
-)
-from .bounds.collapsed import (
-    collapsed_bound_and_grad as collapsed_bound_and_grad,
-)
-from .bounds.collapsed import (
-    optimal_svgp as optimal_svgp,
-)
-from .bounds.collapsed_orthogonal import (
-    OrthogonalSGPR as OrthogonalSGPR,
-)
-from .bounds.controls import (
-    KrigedControl as KrigedControl,
-)
-from .bounds.controls import (
-    advance_control as advance_control,
-)
-from .bounds.controls import (
-    kriged_control as kriged_control,
-)
+from . import distributed as distributed, extending as extending, kernels as kernels, models as models, recipes as recipes
+from .bounds.at_prior import at_prior as at_prior, to_joint as to_joint
 from .bounds.convert import (
     convert as convert,
 )
 from .bounds.elbo import (
     SVGP as SVGP,
-)
-from .bounds.elbo import (
     kl_term_and_grad as kl_term_and_grad,
-)
-from .bounds.elbo import (
     likelihood_direction as likelihood_direction,
 )
-from .bounds.optimal_weights import (
-    WeightsInfo as WeightsInfo,
-)
-from .bounds.optimal_weights import (
-    optimal_diagonal as optimal_diagonal,
-)
-from .bounds.optimal_weights import (
-    optimal_weights as optimal_weights,
-)
-from .bounds.orthogonal import (
-    at_prior as at_prior,
-)
-from .bounds.orthogonal import (
-    to_joint as to_joint,
-)
-from .bounds.paired import (
-    PairedControl as PairedControl,
-)
-from .bounds.paired import (
-    paired_control as paired_control,
-)
-from .bounds.predict_gradient import (
-    predict_f_and_vjp as predict_f_and_vjp,
-)
-from .bounds.relevance import (
-    optimal_precision as optimal_precision,
-)
-from .bounds.relevance import (
-    prune as prune,
-)
-from .bounds.relevance import (
-    relevance_vectors as relevance_vectors,
-)
-from .bounds.sampled import (
-    SampledInfo as SampledInfo,
-)
-from .bounds.sampled import (
-    sampled_bound_and_grad as sampled_bound_and_grad,
-)
-from .bounds.sampled_features import (
-    sampled_bound_and_grad_from_features as sampled_bound_and_grad_from_features,
-)
-from .bounds.site_svgp import (
-    SiteSVGP as SiteSVGP,
-)
-from .bounds.site_svgp import (
-    site_bound as site_bound,
-)
-from .bounds.site_svgp import (
-    site_bound_and_grad as site_bound_and_grad,
-)
-from .bounds.site_svgp import (
-    site_bound_terms as site_bound_terms,
-)
-from .bounds.site_svgp import (
-    tied as tied,
-)
-from .bounds.sites import (
-    Sites as Sites,
-)
-from .bounds.sites import (
-    dual_parameters as dual_parameters,
-)
-from .bounds.sites import (
-    leave_one_out as leave_one_out,
-)
-from .bounds.tighter import (
-    tighter_bound as tighter_bound,
-)
-from .bounds.tighter import (
-    tighter_bound_and_grad as tighter_bound_and_grad,
-)
-from .bounds.vgp import (
-    VGP as VGP,
-)
-from .bounds.weight_space import (
-    QSGP as QSGP,
-)
-from .bounds.weight_space import (
-    weight_bound as weight_bound,
-)
-from .bounds.weight_space import (
-    weight_bound_and_grad as weight_bound_and_grad,
-)
+from .bounds.from_blocks import elbo_and_grad_from_blocks as elbo_and_grad_from_blocks, predict_from_blocks as predict_from_blocks
+from .bounds.predict_vjp import predict_f_and_vjp as predict_f_and_vjp
 from .cli.fitted import (
     Fitted as Fitted,
-)
-from .cli.fitted import (
     load_fitted as load_fitted,
 )
+from .collapsed.orthogonal import OrthogonalSGPR as OrthogonalSGPR
+from .collapsed.sgpr import (
+    SGPR as SGPR,
+    collapsed_bound as collapsed_bound,
+    collapsed_bound_and_grad as collapsed_bound_and_grad,
+    optimal_svgp as optimal_svgp,
+)
+from .collapsed.tighter import tighter_bound as tighter_bound, tighter_bound_and_grad as tighter_bound_and_grad
 from .covariances import (
     RBF as RBF,
-)
-from .covariances import (
     Constant as Constant,
-)
-from .covariances import (
     Convolutional as Convolutional,
-)
-from .covariances import (
     Covariance as Covariance,
-)
-from .covariances import (
     Linear as Linear,
-)
-from .covariances import (
     Matern12 as Matern12,
-)
-from .covariances import (
     Matern32 as Matern32,
-)
-from .covariances import (
     Matern52 as Matern52,
-)
-from .covariances import (
     Product as Product,
-)
-from .covariances import (
     Sum as Sum,
-)
-from .covariances import (
     extract_patches as extract_patches,
-)
-from .devices import (
-    to_device as to_device,
-)
-from .devices import (
-    to_host as to_host,
 )
 from .errors import (
     DataFileError as DataFileError,
-)
-from .errors import (
     NotPositiveDefinite as NotPositiveDefinite,
-)
-from .errors import (
     RemoteError as RemoteError,
-)
-from .errors import (
     VarianceClampWarning as VarianceClampWarning,
 )
-from .inducing import (
-    InducingPair as InducingPair,
-)
+from .files.row_files import row_files as row_files
 from .initialise import (
     pca_mean as pca_mean,
 )
-from .kernels.num_threads import (
-    get_num_threads as get_num_threads,
-)
-from .kernels.num_threads import (
-    set_num_threads as set_num_threads,
-)
+from .layers.build import deep_gp as deep_gp
 from .layers.convolutional import (
     ConvolutionalLayer as ConvolutionalLayer,
 )
 from .layers.layer import (
     DeepGP as DeepGP,
-)
-from .layers.layer import (
     Layer as Layer,
-)
-from .layers.start import (
-    deep_gp as deep_gp,
 )
 from .likelihoods import (
     BernoulliLogit as BernoulliLogit,
-)
-from .likelihoods import (
     BernoulliProbit as BernoulliProbit,
-)
-from .likelihoods import (
     Gaussian as Gaussian,
-)
-from .likelihoods import (
     Laplace as Laplace,
-)
-from .likelihoods import (
     Likelihood as Likelihood,
-)
-from .likelihoods import (
     Poisson as Poisson,
-)
-from .likelihoods import (
     RobustMax as RobustMax,
-)
-from .likelihoods import (
     Softmax as Softmax,
-)
-from .likelihoods import (
     StudentT as StudentT,
 )
 from .means import (
     ConstantMean as ConstantMean,
-)
-from .means import (
     IdentityMean as IdentityMean,
-)
-from .means import (
     LinearMean as LinearMean,
-)
-from .means import (
     Mean as Mean,
-)
-from .means import (
     ZeroMean as ZeroMean,
 )
 from .optim import schedules as schedules
 from .optim.adagrad import (
     adagrad as adagrad,
 )
-from .optim.backing_off import NaturalStepInfo
 from .optim.by_field import (
     by_field as by_field,
-)
-from .optim.by_field import (
     gentle_inducing as gentle_inducing,
 )
 from .optim.first_order import (
     adam as adam,
-)
-from .optim.first_order import (
     sgd as sgd,
 )
 from .optim.flat import (
     ravel as ravel,
 )
-from .optim.inverse_factor import (
-    inverse_factor as inverse_factor,
-)
-from .optim.inverse_factor import (
-    newton_schulz_step as newton_schulz_step,
-)
-from .optim.inverse_updates import (
-    inverse_updates as inverse_updates,
-)
-from .optim.inverse_updates import (
-    refresh_inverse as refresh_inverse,
-)
-from .optim.natural import (
-    natural_step_and_grad as natural_step_and_grad,
-)
-from .optim.natural_update import (
-    natural_update as natural_update,
-)
-from .optim.variance_gap import (
-    variance_gap as variance_gap,
-)
-from .optim.variance_gap import (
-    variance_interval as variance_interval,
-)
-from .persistence import (
-    load as load,
-)
-from .persistence import (
-    load_with_extra as load_with_extra,
-)
-from .persistence import (
-    save as save,
-)
+from .optim.inverse.factor import inverse_factor as inverse_factor, newton_schulz_step as newton_schulz_step
+from .optim.inverse.updates import inverse_updates as inverse_updates, refresh_inverse as refresh_inverse
+from .optim.inverse.variance_gap import variance_gap as variance_gap, variance_interval as variance_interval
+from .optim.natural.backtracking import NaturalStepInfo
+from .optim.natural.from_gradient import natural_update as natural_update
+from .optim.natural.svgp import natural_step_and_grad as natural_step_and_grad
 from .posteriors import (
     AbsorbedDualSites as AbsorbedDualSites,
-)
-from .posteriors import (
     Decoupled as Decoupled,
-)
-from .posteriors import (
     DecoupledWeights as DecoupledWeights,
-)
-from .posteriors import (
     DualSites as DualSites,
-)
-from .posteriors import (
     InverseFreeWhitened as InverseFreeWhitened,
-)
-from .posteriors import (
     LikelihoodForm as LikelihoodForm,
-)
-from .posteriors import (
     Marginal as Marginal,
-)
-from .posteriors import (
     Orthogonal as Orthogonal,
-)
-from .posteriors import (
     Pass as Pass,
-)
-from .posteriors import (
     Posterior as Posterior,
-)
-from .posteriors import (
     Relaxed as Relaxed,
-)
-from .posteriors import (
     Whitened as Whitened,
-)
-from .posteriors import (
     WhitenedOrthogonal as WhitenedOrthogonal,
-)
-from .posteriors.weights import (
-    ChevronWeights as ChevronWeights,
 )
 from .records import (
     Blocks as Blocks,
-)
-from .records import (
     Marginals as Marginals,
-)
-from .records import (
     leaf as leaf,
-)
-from .records import (
     leaves as leaves,
-)
-from .records import (
     record as record,
-)
-from .records import (
     replace as replace,
-)
-from .records import (
     replace_at as replace_at,
-)
-from .records import (
     static as static,
-)
-from .records import (
     tree_map as tree_map,
 )
-from .row_files import (
-    row_files as row_files,
+from .records.inducing_sets import InducingPair as InducingPair
+from .records.persistence import load as load, load_with_extra as load_with_extra, save as save
+from .records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Rows, Seed
+from .runtime.devices import to_device as to_device, to_host as to_host
+from .runtime.num_threads import get_num_threads as get_num_threads, set_num_threads as set_num_threads
+from .sites.dual_parameters import Sites as Sites, dual_parameters as dual_parameters, leave_one_out as leave_one_out
+from .sites.site_svgp import (
+    SiteSVGP as SiteSVGP,
+    site_bound as site_bound,
+    site_bound_and_grad as site_bound_and_grad,
+    site_bound_terms as site_bound_terms,
+    tied as tied,
 )
+from .sites.vgp import VGP as VGP
 from .train import (
     fit as fit,
 )
@@ -409,7 +146,28 @@ from .train.em import (
 from .train.state import (
     TrainingState as TrainingState,
 )
-from .typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Rows, Seed
+from .weight_space.bases import InducingBasis as InducingBasis, RandomFourier as RandomFourier, RelevanceBasis as RelevanceBasis
+from .weight_space.bases.samples import (
+    BasisSample as BasisSample,
+    SparseRows as SparseRows,
+    draw_basis_sample as draw_basis_sample,
+)
+from .weight_space.control_variates import (
+    KrigedControl as KrigedControl,
+    advance_control as advance_control,
+    kriged_control as kriged_control,
+)
+from .weight_space.from_features import sampled_bound_and_grad_from_features as sampled_bound_and_grad_from_features
+from .weight_space.optimal_weights import (
+    WeightsInfo as WeightsInfo,
+    optimal_diagonal as optimal_diagonal,
+    optimal_weights as optimal_weights,
+)
+from .weight_space.paired_control import PairedControl as PairedControl, paired_control as paired_control
+from .weight_space.posterior import ChevronWeights as ChevronWeights
+from .weight_space.qsgp import QSGP as QSGP, weight_bound as weight_bound, weight_bound_and_grad as weight_bound_and_grad
+from .weight_space.relevance import optimal_precision as optimal_precision, prune as prune, relevance_vectors as relevance_vectors
+from .weight_space.sampled_bound import SampledInfo as SampledInfo, sampled_bound_and_grad as sampled_bound_and_grad
 
 # Options of a function are those of all kinds of model and posterior that offer it; which of them a kind takes is checked at run
 # time. A test holds them against what the kinds take.

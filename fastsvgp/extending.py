@@ -4,7 +4,8 @@ The names come from many rooms, whose own paths are not public. Importing ``fast
 """
 
 from . import check, kernels, models
-from .bounds.layer import LayerPass
+from .bounds.layer_pass import LayerPass
+from .check.weights import svgp as weighed
 from .covariances import Covariance
 from .covariances.base import ALL
 from .likelihoods import Likelihood
@@ -14,10 +15,9 @@ from .posteriors import Pass, Posterior
 from .posteriors.base import Bars, Joint, Projection, raise_to_floor
 from .records import Blocks, Marginals, leaf, leaves, matches, record, replace, replace_at, restricted, static, tree_map
 from .train import minibatch_training
-from .train.recorder import Recorder
+from .train.loop import Recorder
 from .train.state import TrainingState, started
 from .train.steps import Snapshot, Steps
-from .weighing import svgp as weighed
 
 __all__ = [
     "ALL",

@@ -5,7 +5,7 @@ import numpy as np
 
 from . import kernels
 from .records import leaf, record
-from .typed import Number
+from .records.typed import Number
 
 NEED = ("mean", "X")
 

@@ -4,7 +4,7 @@
 constexpr int WARPS = 8, BLOCK = WARP * WARPS;
 constexpr double SQRT_HALF = 0.70710678118654752440, SQRT_2_PI = 2.50662827463100050242;
 
-// exp(x^2) erfc(x) for x >= 0, by the series of fastsvgp/kernels/cpu/tails.py.
+// exp(x^2) erfc(x) for x >= 0, by the series of fastsvgp/kernels/cpu/common/normal_cdf.py.
 __device__ __forceinline__ double scaled_erfc(double x) {
   const double q = (x - 3.75) / (x + 3.75), z = q * q;
   double even = -2.623107347133476e-09, odd = -1.9551358868985616e-09;
@@ -42,7 +42,7 @@ __device__ __forceinline__ tangent_t ndtr(double x) {
   return {x < 0 ? tail : 1 - tail, e / SQRT_2_PI};
 }
 
-constexpr double NO_SCALE = 1e-200;  // see fastsvgp/kernels/rules.py
+constexpr double NO_SCALE = 1e-200;  // see fastsvgp/kernels/quadrature_rules.py
 __device__ __forceinline__ double raised(double mean, double var, double floor, double least = 1) {
   return fmax(var, floor * fmax(least, mean * mean));
 }

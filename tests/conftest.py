@@ -46,7 +46,7 @@ def rng():
 @pytest.fixture(autouse=True)
 def _fresh_memory_is_poison(monkeypatch):
     """What a kernel leaves uninitialised is a huge number: who reads it overflows, which is an error here, or is far off."""
-    from fastsvgp.kernels.cpu import scratch
+    from fastsvgp.kernels.cpu.common import scratch
 
     plain = scratch.empty
 

@@ -14,7 +14,7 @@ from real_device import laid_out
 from scipy.special import log_expit, log_ndtr, ndtr
 
 from fastsvgp import kernels
-from fastsvgp.kernels import verdicts
+from fastsvgp.runtime import deferred_checks
 
 SIZES = [(1, 1), (3, 17), (65, 33), (130, 300)]  # rows, columns
 
@@ -267,15 +267,15 @@ def check_terms(rng, gpu, P, N, dtype):
 def check_checks(rng, gpu, dtype):
     x = rng.uniform(0.5, 2, (5, 7, 7)).astype(dtype)
     for array in (x, x[0, 0, 0], x[:, 0, 0], x[0], x[0].T, x[0, ::2, 1:3], np.zeros((0, 3), dtype)):
-        assert verdicts.within(gpu.there(array)) and verdicts.within(gpu.there(array), 0)
+        assert deferred_checks.within(gpu.there(array)) and deferred_checks.within(gpu.there(array), 0)
     moved = gpu.there(x)
-    assert verdicts.within(moved.diagonal(axis1=-2, axis2=-1), 0)
+    assert deferred_checks.within(moved.diagonal(axis1=-2, axis2=-1), 0)
     for wrong in (np.nan, np.inf, -np.inf):
         moved[3, 2, 2] = wrong
-        assert not verdicts.within(moved) and not verdicts.within(moved.diagonal(axis1=-2, axis2=-1))
-        assert verdicts.within(moved[:, 0])
+        assert not deferred_checks.within(moved) and not deferred_checks.within(moved.diagonal(axis1=-2, axis2=-1))
+        assert deferred_checks.within(moved[:, 0])
     moved[3, 2, 2] = -1
-    assert verdicts.within(moved) and not verdicts.within(moved, 0)
+    assert deferred_checks.within(moved) and not deferred_checks.within(moved, 0)
 
 
 def small_run(gpu):
@@ -308,11 +308,11 @@ def small_run(gpu):
     kernels.fold_bits(gpu.there(np.arange(600.0)))
     kernels.adam(*[packed] * 4, (packed.copy(), packed.copy(), packed.copy()),
                  step_size=0.1, beta1=0.9, beta2=0.9, epsilon=1e-8, count=1)  # fmt: skip
-    assert not verdicts.within(A, 0) and verdicts.within(A)
-    verdicts.begin(A)
+    assert not deferred_checks.within(A, 0) and deferred_checks.within(A)
+    deferred_checks.begin(A)
     value = kernels.gaussian_term(mean, mean, var, 0.3)[0] + kernels.kl_from_standard(x, L)
     value = value + kernels.gaussian_term(mean, mean, var, 0.3, weights=var)[0]
-    assert verdicts.within(A) and np.isfinite(verdicts.settle(value)[0])
+    assert deferred_checks.within(A) and np.isfinite(deferred_checks.settle(value)[0])
     kernels.raise_to_floor(var, var[0])
     kernels.sum_each([(mean, var), (mean, mean, mean)], 0.5)
     rows = gpu.there(rng.integers(0, 40, 600))  # two runs

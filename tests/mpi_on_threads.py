@@ -5,8 +5,8 @@ import threading
 import types
 from unittest import mock
 
-from fastsvgp.distributed import message_passing, on_devices
-from fastsvgp.team import told
+from fastsvgp.distributed.groups import mpi, nccl
+from fastsvgp.distributed.protocol import told
 
 MPI = types.SimpleNamespace(
     COMM_TYPE_SHARED=1,
@@ -82,9 +82,9 @@ def run(hosts, function):
                 world.barrier.abort()
 
     with contextlib.ExitStack() as stack:
-        for module in (message_passing, on_devices):
+        for module in (mpi, nccl):
             stack.enter_context(mock.patch.object(module, "library", lambda *_: MPI))
-        stack.enter_context(mock.patch.object(message_passing, "share_cores", lambda *_: None))
+        stack.enter_context(mock.patch.object(mpi, "share_cores", lambda *_: None))
         workers = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(len(hosts))]
         for worker in workers:
             worker.start()

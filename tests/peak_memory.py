@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from fastsvgp.kernels.cpu import scratch
+from fastsvgp.kernels.cpu.common import scratch
 
 
 def peak_numbers(call):

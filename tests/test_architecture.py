@@ -1,15 +1,4 @@
-"""The rooms and the direction of imports between them, held by reading the source.
-
-    kernels -> covariances -+
-            -> likelihoods -+-> bounds -> layers -> optim -> train -> interop, recipes -> sklearn, cli
-            -> posteriors  -+
-    relevance, routine: between train and recipes; remedies: advice, in the words of sklearn and cli
-    distributed: groups of ranks; packing, buffers, team, same_data, ranks, from_rank_0: what they tell each
-    other, and what bounds ask of them
-    records, persistence, catalogue, inducing, models, transforms, check, weighing, errors, extras, files, interrupts, parts,
-    constructors, typed: below everything; they import nothing of ours but each other
-    extending: names of many rooms for code outside the package; no room imports it
-"""
+"""The rooms and the direction of imports between them, held by reading the source."""
 
 import ast
 import pathlib
@@ -20,44 +9,30 @@ import pytest
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "fastsvgp"
 FILES = sorted(p for p in PACKAGE.rglob("*.py"))
 
+FAMILIES = "collapsed", "layers", "sites", "weight_space"
 ROOMS = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}
 FRONT_DOOR = "the public names"
-FLOOR = {"records", "persistence", "catalogue", "inducing", "models", "transforms", "check", "weighing", "errors", "files"}
-FLOOR |= {"interrupts", "extras", "constructors", "parts", "typed", "dtypes", "cuda_devices"}
-MAY_IMPORT = {
-    **{room: FLOOR for room in FLOOR},
-    "kernels": {"errors", "extras", "cuda_devices"},
-    "covariances": FLOOR | {"kernels"},
-    "likelihoods": FLOOR | {"kernels"},
-    "posteriors": FLOOR | {"kernels"},
-    "bases": FLOOR | {"kernels"},
-    "means": FLOOR | {"kernels"},
-    "initialise": FLOOR | {"kernels", "devices", "means", "from_rank_0"},
-}
-MAY_IMPORT["check"] = FLOOR | {"kernels"}  # where arrays live, and what a device has to say
-MAY_IMPORT["row_files"] = FLOOR
-MAY_IMPORT["packing"] = FLOOR | {"kernels"}
-MAY_IMPORT["buffers"] = FLOOR | {"kernels"}
-MAY_IMPORT["team"] = FLOOR | {"kernels", "buffers"}
-MAY_IMPORT["same_data"] = FLOOR | {"kernels", "devices"}
-MAY_IMPORT["ranks"] = FLOOR | {"kernels", "devices", "packing", "team", "same_data"}
-MAY_IMPORT["from_rank_0"] = MAY_IMPORT["ranks"] | {"ranks"}
-MAY_IMPORT["distributed"] = FLOOR | {"kernels", "packing", "team"}
-MAY_IMPORT["weighing"] = MAY_IMPORT["devices"] = FLOOR | {"kernels"}
-MAY_IMPORT["bounds"] = FLOOR | {"kernels", "ranks", "packing", "bases", "covariances", "likelihoods", "posteriors", "means"}
-MAY_IMPORT["layers"] = MAY_IMPORT["bounds"] | {"bounds", "initialise", "devices"}
-MAY_IMPORT["optim"] = MAY_IMPORT["bounds"] | {"bounds", "layers"}
-MAY_IMPORT["train"] = MAY_IMPORT["optim"] | {"optim", "team", "same_data", "from_rank_0", "initialise", "devices"}
-MAY_IMPORT["interop"] = MAY_IMPORT["train"]
-MAY_IMPORT["extending"] = MAY_IMPORT["train"] | {"train"}
-MAY_IMPORT["scales"] = MAY_IMPORT["distinct"] = MAY_IMPORT["progress"] = MAY_IMPORT["remedies"] = FLOOR
-MAY_IMPORT["relevance"] = MAY_IMPORT["routine"] = MAY_IMPORT["train"] | {"train"}
-MAY_IMPORT["recipes"] = MAY_IMPORT["train"] | {"train", "scales", "distinct", "relevance", "routine"}
-MAY_IMPORT["sklearn"] = MAY_IMPORT["recipes"] | {"recipes", "routine", "progress", "remedies"}
+# From the ground up: a room imports rooms of lower floors, so rooms of one floor do not know each other.
+FLOORS = [
+    {"errors", "moved"},
+    {"files", "models"},
+    {"records"},
+    {"runtime"},
+    {"check", "kernels"},
+    {"covariances", "distributed", "likelihoods", "means", "posteriors"},
+    {"bounds", "initialise"},
+    {"collapsed", "layers", "sites", "weight_space"},
+    {"optim"},
+    {"interop", "train"},
+    {"extending", "recipes"},
+    {"cli", "sklearn"},
+]
+MAY_IMPORT = {room: set().union(*FLOORS[:i]) for i, floor in enumerate(FLOORS) for room in floor}
+MAY_IMPORT["kernels"] = {"errors", "runtime"}  # no word about Gaussian processes
+MAY_IMPORT["sklearn"] -= {"extending"}
 # public names, and what has none: files, signals, progress on stderr; what must hold of a model in a file; which BLAS there is
-MAY_IMPORT["cli"] = {FRONT_DOOR, "scales", "progress", "files", "interrupts", "persistence", "extras"} | {
-    "check", "layers", "bounds", "train", "kernels", "distributed", "team", "routine", "remedies",
-}  # fmt: skip
+MAY_IMPORT["cli"] = {FRONT_DOOR, "check", "distributed", "files", "kernels", "layers", "recipes", "records", "runtime"}
+MAY_IMPORT["cli"] |= {"train", "weight_space"}
 
 # What each part may import at module level beside the standard library. Everything else loads with the first call that needs it.
 LIGHT = {"numpy"}
@@ -69,7 +44,7 @@ HEAVY_ALLOWED = {
     "interop/torch": LIGHT | {"torch"},
     "interop/jax": LIGHT | {"jax"},
 }
-HOT = [PACKAGE / "kernels" / "cpu", PACKAGE / "posteriors", PACKAGE / "bounds", PACKAGE / "layers"]
+HOT = [PACKAGE / "kernels" / "cpu", *(PACKAGE / room for room in (*FAMILIES, "posteriors", "bounds"))]
 
 
 def name_of(path):
@@ -111,12 +86,6 @@ def rooms_imported(path, tree):
 every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
 
 
-def test_checks_know_of_the_kernels_only_where_arrays_live():
-    names = [name for name, _ in imports(PACKAGE / "check.py", parse(PACKAGE / "check.py"))]
-    allowed = {"fastsvgp.kernels.dispatch.backend_of", "fastsvgp.kernels.dispatch.one_device", "fastsvgp.kernels.verdicts"}
-    assert {n for n in names if n.startswith("fastsvgp.kernels")} <= allowed
-
-
 @every_file
 def test_imports_point_one_way(path):
     room = room_of(path)
@@ -151,9 +120,9 @@ def uses_importlib(tree):
     return any(isinstance(n, ast.Attribute) and n.attr == "import_module" for n in ast.walk(tree))
 
 
-def test_names_are_resolved_at_run_time_in_three_places_only():
+def test_names_are_resolved_at_run_time_in_four_places_only():
     found = {name_of(p) for p in FILES if uses_importlib(parse(p)) and room_of(p) != "cli"}
-    assert found <= {"__init__.py", "persistence.py", "kernels/dispatch.py"}
+    assert found <= {"__init__.py", "moved.py", "records/persistence.py", "runtime/dispatch.py"}
 
 
 def module_level(tree):
@@ -187,7 +156,7 @@ def test_numba_stays_in_the_kernels(path):
 @every_file
 def test_cupy_stays_in_the_kernels(path):
     """And there in functions (see test_modules_load_light): nothing imports CuPy before a CuPy array arrives."""
-    if name_of(path).startswith(("kernels/cuda", "cuda_devices")) or room_of(path) == "cli":
+    if name_of(path).startswith(("kernels/cuda", "runtime/cuda_devices")) or room_of(path) == "cli":
         return
     assert "cupy" not in {name.split(".")[0] for name, _ in imports(path, parse(path))}, name_of(path)
 
@@ -201,19 +170,28 @@ def looks_into_inducing(node):
     return isinstance(node, (ast.Subscript, ast.Attribute)) and ast.unparse(node.value).endswith(".inducing")
 
 
-MODELS = "posteriors", "bounds", "layers", "optim", "train"
+MODELS = *FAMILIES, "posteriors", "bounds", "optim", "train"
+BASES = PACKAGE / "weight_space" / "bases"  # whose inducing inputs are an array
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if room_of(p) in MODELS], ids=name_of)
+@pytest.mark.parametrize("path", [p for p in FILES if room_of(p) in MODELS and p.parent != BASES], ids=name_of)
 def test_inducing_inputs_are_the_business_of_covariances(path):
     """They may be an array or any record: the covariance says how many there are, and gives the blocks by name."""
     for node in ast.walk(parse(path)):
         assert not looks_into_inducing(node), f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
 
 
-# what serves the families; on the CPU, checks are NumPy's
-NO_TWINS = "__init__", "loader", "blas", "checks", "graphs", "libraries", "parameters", "pairwise_parts", "pairwise_wide", "tiled"
-CUDA_TWINS = sorted(p for p in (PACKAGE / "kernels" / "cuda").glob("*.py") if p.stem not in NO_TWINS)
+CPU, CUDA = PACKAGE / "kernels" / "cpu", PACKAGE / "kernels" / "cuda"
+NO_TWINS = "common", "deferred_checks", "tiled"  # what serves the families; on the CPU, checks are NumPy's
+
+
+def families(backend):
+    """The file of each kernel family, which may be a folder's ``__init__``, by the family's name."""
+    files = {p.stem: p for p in backend.glob("*.py") if p.stem != "__init__"}
+    return files | {p.parent.name: p for p in backend.glob("*/__init__.py")}
+
+
+CUDA_TWINS = sorted(families(CUDA).keys() - {*NO_TWINS})
 
 
 def signatures(path):
@@ -221,25 +199,25 @@ def signatures(path):
     return {f.name: ast.unparse(f.args) for f in functions if not any("njit" in ast.unparse(d) for d in f.decorator_list)}
 
 
-@pytest.mark.parametrize("path", CUDA_TWINS, ids=name_of)
-def test_twins_share_stem_and_signatures(path):
-    assert (PACKAGE.parent / "kernels_cuda" / f"{path.stem}.cu").exists()
+@pytest.mark.parametrize("stem", CUDA_TWINS)
+def test_twins_share_stem_and_signatures(stem):
+    assert (PACKAGE.parent / "kernels_cuda" / f"{stem}.cu").exists()
     front_door = (PACKAGE / "kernels" / "__init__.py").read_text(encoding="utf-8")
-    other = signatures(PACKAGE / "kernels" / "cpu" / path.name)  # some of these serve other modules of that side
+    other = signatures(families(CPU)[stem])  # some of these serve other modules of that side
     called = {name for name in other if f").{name}(" in front_door or f"module.{name}(" in front_door}
-    assert signatures(path) == {name: other[name] for name in called}
+    assert signatures(families(CUDA)[stem]) == {name: other[name] for name in called}
 
 
 def test_twins_do_not_know_each_other():
-    for one, other in (("cpu", "cuda"), ("cuda", "cpu")):
-        for path in (PACKAGE / "kernels" / one).glob("*.py"):
+    for one, other in ((CPU, "cuda"), (CUDA, "cpu")):
+        for path in one.rglob("*.py"):
             names = [name for name, _ in imports(path, parse(path))]
             assert not [n for n in names if n.startswith(f"fastsvgp.kernels.{other}")], name_of(path)
 
 
 @every_file
 def test_one_pool_of_threads(path):
-    """An OpenMP or TBB pool beside OpenBLAS's spins against it: no prange, no parallel=True; see threads.py."""
+    """An OpenMP or TBB pool beside OpenBLAS's spins against it: no prange, no parallel=True; see thread_pool.py."""
     for node in ast.walk(parse(path)):
         assert "prange" not in (getattr(node, "id", ""), getattr(node, "attr", "")), f"{name_of(path)}:{node.lineno}"
         if isinstance(node, ast.keyword) and node.arg in ("parallel", "fastmath"):

@@ -11,7 +11,7 @@ import types
 import numpy as np
 import pytest
 
-from fastsvgp.kernels.cpu import openblas
+from fastsvgp.kernels.cpu.common import blas_threads
 
 pytest.importorskip("pytest_benchmark")
 BENCH = pathlib.Path(__file__).resolve().parents[1] / "bench"
@@ -40,7 +40,7 @@ def test_a_table_by_one_command(tmp_path, monkeypatch):
     assert table.name == "updates.md" and title == "# updates"
     assert re.search(r", \d+ cores visible, .*; Python 3\.\d+\.\d+, numpy [\d.]+, scipy [\d.]+, numba [\d.]+", machine)
     assert re.fullmatch(r"BLAS SciPy's: .*\S; threads: \d+ for our kernels .*;", blas)
-    if (facts := openblas.facts()) is not None:  # version, kernels and threads, and the environment is handed on
+    if (facts := blas_threads.facts()) is not None:  # version, kernels and threads, and the environment is handed on
         assert blas.startswith(f"BLAS SciPy's: {facts}; threads: ")
     assert re.fullmatch(r"commit (unknown|[0-9a-f]{7,}( \(changed since\))?); \d{4}-\d\d-\d\dT\d\d:\d\d UTC\.", made)
     assert command.startswith("`python bench/measure.py updates -k 'bench_pack_tril and")

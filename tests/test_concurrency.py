@@ -9,7 +9,7 @@ import pytest
 from numerics import generator
 
 import fastsvgp as fs
-from fastsvgp.posteriors import likelihood_form, relaxation
+from fastsvgp.posteriors import likelihood_form, relaxed_pass
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def lazy_problem(kind):
     else:
         K = fs.RBF().matrix(Z) + (0.5 + 1e-6) * np.eye(M)
         posterior = fs.Relaxed(rng.standard_normal(M), variance, np.linalg.cholesky(np.linalg.inv(K)))
-        place = relaxation, "congruence_diagonal"
+        place = relaxed_pass, "congruence_diagonal"
     model = fs.SVGP(fs.RBF(), Z, posterior, fs.Gaussian(0.1))
     return (model, rng.standard_normal((30, 2)), rng.standard_normal(30)), place
 

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from fastsvgp.extras import install_hint, install_package
+from fastsvgp.runtime.extras import install_hint, install_package
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCES = sorted(path for path in (ROOT / "fastsvgp").rglob("*.py") if path.name != "extras.py")
@@ -50,7 +50,7 @@ def test_messages_take_their_advice_from_one_place(path):
             extras = re.findall(r"fastsvgp\[(\w+)\]", text)
             assert all(f'".[{extra}]"' in text for extra in extras), f"{path}: name the form of a checkout as well: {extras}"
         else:
-            assert not advises(text), f"{path}: {text!r} is for fastsvgp.extras to say"
+            assert not advises(text), f"{path}: {text!r} is for fastsvgp.runtime.extras to say"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "fastsvgp").as_posix())

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from fastsvgp import files
+from fastsvgp.files import atomic as files
 
-ROOT = pathlib.Path(files.__file__).resolve().parents[1]
+ROOT = pathlib.Path(files.__file__).resolve().parents[2]
 
 
 def write(path, content, **options):

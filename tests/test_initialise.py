@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsvgp import initialise, kernels
+from fastsvgp import kernels
 from fastsvgp.covariances import RBF
 from fastsvgp.covariances.base import Covariance
-from fastsvgp.inducing import InducingPair
-from fastsvgp.initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales
+from fastsvgp.initialise import greedy_variance_inducing, inducing as initialise, kmeans_inducing, median_lengthscales
 from fastsvgp.records import leaf, record
+from fastsvgp.records.inducing_sets import InducingPair
 
 
 @record

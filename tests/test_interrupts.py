@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from fastsvgp import interrupts
-from fastsvgp.interrupts import obeyed, remembered
+from fastsvgp.runtime import signals
+from fastsvgp.runtime.signals import obeyed, remembered
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -67,7 +67,7 @@ def test_what_others_handle_or_ignore_is_left_to_them(usual):
 def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(usual, monkeypatch, number):
     delivered = []
     with obeyed(ending=True) as asked:
-        monkeypatch.setattr(interrupts.signal, "raise_signal", delivered.append)
+        monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), signal.SIGTERM)
         assert asked == [number, signal.SIGTERM]
@@ -81,7 +81,7 @@ def test_in_a_training_the_first_signal_waits_and_the_second_ctrl_c_does_not(usu
 def test_inside_another_it_is_the_same_list_and_the_outer_one_decides(usual, monkeypatch):
     delivered = []
     with remembered(ending=True) as outer:
-        monkeypatch.setattr(interrupts.signal, "raise_signal", delivered.append)
+        monkeypatch.setattr(signals.signal, "raise_signal", delivered.append)
         with obeyed(ending=True) as inner:
             os.kill(os.getpid(), signal.SIGTERM)
             with pytest.raises(KeyboardInterrupt):
@@ -136,7 +136,7 @@ def test_a_training_obeys_when_it_is_done(number):
     """The process is ended by the signal, as its parent expects, and not before what had to be done was done."""
     program = f"""
 import os, signal
-from fastsvgp.interrupts import obeyed
+from fastsvgp.runtime.signals import obeyed
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 with obeyed(ending=True) as asked:
     os.kill(os.getpid(), {int(number)})
@@ -145,7 +145,7 @@ with obeyed(ending=True) as asked:
     print("saved", flush=True)
 print("never", flush=True)
 """
-    root = pathlib.Path(interrupts.__file__).resolve().parents[1]
+    root = pathlib.Path(signals.__file__).resolve().parents[1]
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(root)}
     )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import models, typed
+from fastsvgp import models
+from fastsvgp.records import typed
 
 EVERY = [getattr(fs, name) for name in fs.__all__]  # imports all that registers a kind of model
 FUNCTIONS = {name: thing for name, thing in zip(fs.__all__, EVERY, strict=True) if inspect.isfunction(thing)}

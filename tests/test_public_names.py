@@ -60,7 +60,7 @@ def test_importing_does_not_load_what_only_parts_of_your_own_need():
 
 def test_extending_offers_what_its_rooms_do():
     """The names that ``fastsvgp`` has too are the same objects, and inner paths go on to give them."""
-    from fastsvgp.bounds.layer import LayerPass
+    from fastsvgp.bounds.layer_pass import LayerPass
     from fastsvgp.covariances.base import ALL, wanted
     from fastsvgp.likelihoods.base import NODES, refuse
     from fastsvgp.posteriors.base import Bars, Joint, Projection, raise_to_floor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import relevance
+from fastsvgp.recipes import relevance, searching
 
 
 def data(rng, N=50, D=3):
@@ -168,7 +168,7 @@ def test_data_on_a_device_are_refused(rng):
 
 @pytest.fixture
 def few_rows_are_drawn(monkeypatch):
-    for module in (fs.recipes, relevance):
+    for module in (searching, relevance):
         monkeypatch.setattr(module, "ROWS", 100)
 
 

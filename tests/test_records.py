@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import catalogue, files, means, persistence, records
+from fastsvgp import files, means, records
+from fastsvgp.records import decorator, persistence, registry as catalogue
 
 
 def model():
@@ -418,8 +419,8 @@ def test_a_plain_array_that_claims_to_be_huge(tmp_path):
 @pytest.fixture
 def registry(monkeypatch):
     """The records that are known by name, for one test to change."""
-    monkeypatch.setattr(records, "REGISTRY", dict(records.REGISTRY))
-    return records.REGISTRY
+    monkeypatch.setattr(decorator, "REGISTRY", dict(decorator.REGISTRY))
+    return decorator.REGISTRY
 
 
 def boulder(module):
@@ -493,7 +494,8 @@ def test_our_records_load_whatever_was_imported(tmp_path):
         fs.save(tmp_path / type(tree).__name__, tree)
     names = [type(tree).__name__ for tree in trees]
     assert names == ["PlateauState", "Trend", "OptimiserState", "ByFieldState", "Whitened", "SVGP", "TrainingState"]
-    program = "import sys; from fastsvgp.persistence import load; print(*(type(load(name)).__name__ for name in sys.argv[1:]))"
+    load = "import sys; from fastsvgp.records.persistence import load"
+    program = f"{load}; print(*(type(load(name)).__name__ for name in sys.argv[1:]))"
     for order in (names, names[::-1]):
         done = subprocess.run([sys.executable, "-c", program, *order], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout.split() == order

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fastsvgp.cli import metrics
-from fastsvgp.remedies import Outcome, how_it_ended, remedies
+from fastsvgp.cli.report import metrics
+from fastsvgp.recipes.remedies import Outcome, how_it_ended, remedies
 from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor, training
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numerics import five_point
 
-from fastsvgp import transforms
+from fastsvgp.records import transforms
 
 BOTH = pytest.mark.parametrize("name", ["softplus", "log"])
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])

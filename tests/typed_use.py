@@ -9,11 +9,11 @@ from typing import assert_type
 import numpy as np
 
 import fastsvgp as fs
-from fastsvgp.optim.backing_off import NaturalStepInfo
 from fastsvgp.optim.base import OptimiserState
 from fastsvgp.optim.flat import Unravel
+from fastsvgp.optim.natural.backtracking import NaturalStepInfo
+from fastsvgp.records.typed import Array, Number, Record, Vector
 from fastsvgp.train.info import FitInfo, StepInfo
-from fastsvgp.typed import Array, Number, Record, Vector
 
 covariance = fs.RBF(variance=1.0)
 assert_type(covariance, fs.RBF)

@@ -3,21 +3,21 @@
 import numpy as np
 
 from .. import check, kernels, models
-from ..inducing import naming_repeated
-from ..kernels import verdicts
 from ..posteriors import AbsorbedDualSites, DualSites, LikelihoodForm, Marginal, Posterior, Whitened
 from ..posteriors.base import Prior, add_to_diagonals
 from ..posteriors.dual_sites import DualTying, factors
-from ..posteriors.whitening import GaussianFactor
+from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
-from ..typed import Record
+from ..records.inducing_sets import naming_repeated
+from ..records.typed import Record
+from ..runtime import deferred_checks
 from .elbo import SVGP
 
 ENDS = Whitened, Marginal, AbsorbedDualSites, DualSites
 KINDS = "Whitened, Marginal, AbsorbedDualSites or DualSites"
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def convert(model: Record, kind: type[Posterior], *, jitter: float | None = None) -> SVGP:
     """The SVGP with the same q(u), held by another posterior: the same bound and predictions, other steps.

@@ -9,17 +9,19 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from .. import check, models, ranks, weighing
+from .. import check, models
+from ..check import weights as weighing
 from ..covariances import Covariance
-from ..kernels import verdicts
+from ..distributed import reduce
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import is_record, leaves, matches, plus, record, restricted, tree_map
-from ..typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Seed
-from .layer import LayerBars
-from .passes import layer_pass
-from .sums import scaled
+from ..records.typed import Array, ArrayLike, Group, Names, Random, Record, RecordT, Seed
+from ..runtime import deferred_checks
+from .gradient_sums import scaled
+from .layer_pass import LayerBars
+from .posterior_passes import layer_pass
 
 PART_NUMBERS = 2**19  # of one (M, part) array: three of them stay in a 16 MiB cache
 PART_COLUMNS = 1024  # below, products lose speed
@@ -59,7 +61,7 @@ class SVGP:
     mean: Mean | None = None
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, **random) -> float:
     """The evidence lower bound, in nats.
@@ -123,14 +125,14 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, **random)
-        return ranks.bound(group, elbo, model, X, Y, packings=lambda: [ranks.NUMBER], **options)
+        return reduce.bound(group, elbo, model, X, Y, packings=lambda: [reduce.NUMBER], **options)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights)
     layer = layer_pass(model, check.jitter_amount(jitter, dtype), **check.drawn(random, model, dtype, rng))
     data = sum(part.ell for part in sweep(model, layer, X, Y, num_data, rng, need=False, weights=weights))
-    return ranks.summed(num_data, check.result(less_kl(data, layer, num_data), model))
+    return reduce.summed(num_data, check.result(less_kl(data, layer, num_data), model))
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def elbo_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, **random
@@ -208,11 +210,11 @@ def elbo_and_grad(
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, inputs=inputs, **random)
-        return ranks.bound(group, elbo_and_grad, model, X, Y, wrt, packings=lambda: [ranks.of_gradient(model, wrt)], **options)
+        return reduce.bound(group, elbo_and_grad, model, X, Y, wrt, packings=lambda: [reduce.of_gradient(model, wrt)], **options)
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random)
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, **random
@@ -248,7 +250,7 @@ def data_term_and_grad(
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, random, with_kl=False)
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def kl_term_and_grad(
     model: RecordT, *, jitter: float | None = None, wrt: Names | None = None, rng: Seed = None, **random: Unpack[Random]
@@ -295,7 +297,7 @@ def _zeros(tree):
     return tree_map(_zeros, tree) if is_record(tree) else np.zeros_like(tree)[()]
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def likelihood_direction(
     model: RecordT,
@@ -346,10 +348,10 @@ def likelihood_direction(
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights)
-        sums = lambda: [ranks.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
-        return ranks.bound(group, likelihood_direction, model, X, Y, wrt, packings=sums, **options)
+        sums = lambda: [reduce.of_gradient(model, _but_inverse(model, wrt))]  # noqa: E731
+        return reduce.bound(group, likelihood_direction, model, X, Y, wrt, packings=sums, **options)
     check.parts(model)
-    wrt = _but_inverse(model, wrt) if isinstance(num_data, ranks.Share) else wrt
+    wrt = _but_inverse(model, wrt) if isinstance(num_data, reduce.Share) else wrt
     if "likelihood" not in model.posterior.directions:
         kind = type(model.posterior).__name__
         raise TypeError(f"likelihood_direction: a {kind} posterior has no such direction; its gradient is elbo_and_grad's")
@@ -381,16 +383,16 @@ def relay(model, layer, X, Y, num_data, rng, wrt, inputs=False, with_kl=True, we
     value = 0.0 if value is None else value
     if with_kl:
         value = less_kl(value, layer, num_data)
-    bars = layer.finish(-ranks.kl_part(num_data) if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
+    bars = layer.finish(-reduce.kl_part(num_data) if with_kl else 0.0) if wrt else LayerBars(None, None, None, None)
     value = check.result(value, model, leave=True)
     grad = restricted(SVGP(bars.covariance, bars.inducing, bars.posterior, likelihood_bar, bars.mean), wrt)
-    value, grad = ranks.summed_gradient(num_data, value, grad)
+    value, grad = reduce.summed_gradient(num_data, value, grad)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
 
 def less_kl(data, layer, num_data):
     """A data term without the KL term; of several ranks each takes its part."""
-    part = ranks.kl_part(num_data)
+    part = reduce.kl_part(num_data)
     return data - (layer.kl() if part == 1.0 else part * layer.kl())
 
 
@@ -406,7 +408,7 @@ class Part(NamedTuple):
 
 def sweep(model, layer, X, Y, num_data, rng, need=True, weights=None):
     """Take a batch through a layer and the likelihood, part by part; without ``need`` there are no cotangents."""
-    scale = ranks.data_scale(num_data, len(X))
+    scale = reduce.data_scale(num_data, len(X))
     numbers = PART_NUMBERS if type(X) is np.ndarray else DEVICE_PART_NUMBERS
     count = max(1, round(len(X) / max(PART_COLUMNS, numbers // layer.num_inducing)))
     size = -(-len(X) // count)  # all but the last of one size: they hand on their memory

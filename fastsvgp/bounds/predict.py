@@ -6,15 +6,15 @@ Kuu is factorised once; test inputs go by in chunks, so no N x N matrix exists u
 import numpy as np
 
 from .. import check, kernels, models
-from ..kernels import verdicts
 from ..records import Marginals
+from ..runtime import deferred_checks
 from .elbo import SVGP
-from .passes import layer_pass
+from .posterior_passes import layer_pass
 
 NAMES = ("Xs", "Ys")  # what messages call the arguments
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     """Posterior mean and variance of the latent function.
@@ -57,7 +57,7 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None):
     return trailing(mean), cov
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     """Predictive mean and variance of new targets, noise included; class probabilities for multi-class likelihoods.
@@ -83,7 +83,7 @@ def predict_y(model, Xs, *, jitter=None, chunk_size=None):
     return trailing(mean), trailing(var)
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Log predictive density log E_q(f) p(y | f) of each new target; its mean, negated, is the NLPD.
@@ -113,7 +113,7 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None):
     return model.likelihood.predict_log_density(Ys, f)
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     """Predictive distribution function P(y <= Ys) of each new target, noise included: the likelihood's own, whatever its tails.
@@ -154,7 +154,7 @@ def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None):
     return trailing(model.likelihood.predict_cdf(Ys, f))
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
     """Predictive quantiles of new targets, noise included: the likelihood's own, whatever its tails.
@@ -201,7 +201,7 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None):
 def levels_of(levels):
     """The levels as an array of floats, checked."""
     levels = check.as_array("levels", levels)
-    if verdicts.on_device(levels) or levels.ndim > 1:
+    if deferred_checks.on_device(levels) or levels.ndim > 1:
         raise ValueError(f"`levels` must be a number or a sequence of numbers on the host, got an array of shape {levels.shape}")
     levels = levels.astype(np.float64)
     outside = levels.ravel()[~((levels.ravel() > 0) & (levels.ravel() < 1))]
@@ -210,7 +210,7 @@ def levels_of(levels):
     return levels
 
 
-@verdicts.retried
+@deferred_checks.retried
 @models.public(SVGP)
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """Joint samples of the latent function.
@@ -283,5 +283,3 @@ def trailing(array):
     """Outputs from the leading axis of the rooms to the trailing axis of users."""
     return np.ascontiguousarray(array.T, like=array) if array.ndim == 2 else array
 
-
-from . import predict_weights  # noqa: E402, F401, which registers those of a QSGP

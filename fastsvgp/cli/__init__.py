@@ -11,7 +11,7 @@ import stat
 import sys
 import traceback
 
-from ..interrupts import remembered
+from ..runtime.signals import remembered
 from .arguments import parser
 from .errors import UsageError
 from .progress import notes

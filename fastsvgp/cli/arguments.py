@@ -3,9 +3,9 @@
 import argparse
 import math
 
-from .defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, LAYER, POINTS, SAMPLED, SOME
 from .errors import UsageError
-from .names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
+from .settings.defaults import ALL, BASIS, COLLAPSED, FEATURES, FEW, LAYER, POINTS, SAMPLED, SOME
+from .settings.names import COVARIANCES, LEVELS, LIKELIHOODS, METHODS, POLICIES
 
 MOST = 10**15  # of steps or points: without end in practice, and still an int of C
 

@@ -3,7 +3,7 @@
 import sys
 from contextlib import contextmanager
 
-from ..progress import beside
+from ..runtime.progress_bar import beside
 
 FEW = 5  # functions of Numba's own that no cache keeps
 LINES = 4  # without a terminal

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..extras import install_hint
+from ..runtime.extras import install_hint
 from .arguments import parser
 from .errors import UsageError
 

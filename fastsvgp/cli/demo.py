@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import numpy as np
 
-from ..extras import install_hint
+from ..runtime.extras import install_hint
 from .arguments import parser
 from .compiling import compiling
+from .data.task import Task, interpret_target, split
 from .errors import UsageError
 from .fit import fit_task
 from .mpi import refuse_copies
-from .outputs import CHECKPOINT
-from .task import Task, interpret_target, split
+from .report.outputs import CHECKPOINT
 
 # of each: the loader in scikit-learn, a title, what the target is called, and arguments of `fastsvgp fit`
 DIGITS = ["--likelihood", "softmax", "--inducing", "100", "--steps", "200", "--learning-rate", "0.05"]  # ten classes: no scale

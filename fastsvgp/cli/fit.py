@@ -8,15 +8,18 @@ from dataclasses import asdict
 
 import numpy as np
 
-from . import defaults, images, metrics, mpi, report
+from . import mpi, report
+from .data import images
+from .data.source import STANDARD_INPUT
+from .data.task import Standardisation, load_task, split
 from .errors import UsageError, shown
 from .fitted import Fitted
 from .info import version
-from .names import LIKELIHOODS, METHODS, NATURAL
-from .outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
-from .qsgp import EXACT
-from .source import STANDARD_INPUT
-from .task import Standardisation, load_task, split
+from .report import metrics
+from .report.outputs import CHECKPOINT, MODEL, check_owner, default_folder, output_folder, rescued, source, writing
+from .settings import defaults
+from .settings.names import LIKELIHOODS, METHODS, NATURAL
+from .settings.qsgp import EXACT
 from .training import build, holds, outcome, train
 
 INTERRUPTED = 130

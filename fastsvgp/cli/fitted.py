@@ -10,15 +10,15 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import DataFileError, check, leaves, load_with_extra
-from ..bounds import weight_space
 from ..files import as_path
 from ..layers.layer import checked
-from ..persistence import COMMAND_LINE
-from .columns import Encoding
+from ..records.persistence import COMMAND_LINE
+from ..weight_space import qsgp
+from .data.columns import Encoding
+from .data.tables import read_table
+from .data.task import Standardisation, class_name
 from .errors import UsageError, shown
-from .names import LIKELIHOODS, kind_of
-from .tables import read_table
-from .task import Standardisation, class_name
+from .settings.names import LIKELIHOODS, kind_of
 
 FORMAT = 3  # of what stands beside a model; files of format 1 do not say so, and have no encoding; those of 2 have no dates
 
@@ -365,7 +365,7 @@ def _words(error):
 def _num_inputs(model, count):
     """How many inputs a model has; of a QSGP it may be any number that suits the lengthscales, ``count`` if that does."""
     if isinstance(model, fs.QSGP):
-        weight_space.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
+        qsgp.checked_inputs(model, np.zeros((1, count), model.posterior.mean.dtype), "X")
         return count
     if isinstance(model, fs.DeepGP):
         checked(model)

@@ -7,7 +7,7 @@ import pkgutil
 import platform
 import sys
 
-from ..extras import install_hint
+from ..runtime.extras import install_hint
 
 
 def run(args):
@@ -59,7 +59,7 @@ def blas():
     """SciPy's BLAS in words: of OpenBLAS also the kernels that it chose for this CPU, and its threads."""
     import scipy
 
-    from ..kernels.cpu.openblas import facts
+    from ..kernels.cpu.common.blas_threads import facts
 
     built = scipy.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"SciPy's: {facts() or built['name'] + ' ' + built.get('version', '')}".rstrip()

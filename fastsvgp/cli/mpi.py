@@ -8,10 +8,10 @@ import time
 import numpy as np
 
 from .. import RemoteError, distributed, get_num_threads
-from ..team import Team, told
+from ..distributed.protocol import Team, told
+from .data.source import STANDARD_INPUT
 from .errors import UsageError
-from .outputs import CHECKPOINT, default_folder
-from .source import STANDARD_INPUT
+from .report.outputs import CHECKPOINT, default_folder
 
 LAUNCHED = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"  # what launchers tell their ranks
 BAD_INPUT = 2

@@ -6,12 +6,12 @@ import sys
 import numpy as np
 
 from ..files import write_atomically
-from . import metrics
+from .data.tables import read_table
 from .errors import UsageError
 from .fitted import Fitted
 from .mpi import refuse_copies
-from .outputs import writing
-from .tables import read_table
+from .report import metrics
+from .report.outputs import writing
 
 
 def run(args):

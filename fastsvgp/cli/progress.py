@@ -4,8 +4,7 @@ import logging
 import warnings
 from contextlib import contextmanager
 
-from ..progress import Progress as Progress
-from ..progress import beside
+from ..runtime.progress_bar import Progress as Progress, beside
 
 NOTES = 3  # of one kind
 

@@ -8,10 +8,10 @@ import numpy as np
 import fastsvgp as fs
 
 from .. import DataFileError
-from ..train import digests
+from ..train import data_digests
+from .data.task import Standardisation
 from .errors import UsageError, shown
 from .fitted import sets_of
-from .task import Standardisation
 
 NEAR = 1e-9  # of a standard deviation: other machines add up the same rows in another order
 
@@ -66,7 +66,7 @@ def another_fit(checkpoint, differences):
 
 def check_numbers(checkpoint, then, X, y):
     """Refuse a checkpoint that was made with other numbers in the same columns and rows. ``then``: its digests, or None."""
-    if then is not None and digests.differences(then, digests.of(X=X, Y=y)):
+    if then is not None and data_digests.differences(then, data_digests.of(X=X, Y=y)):
         raise UsageError(
             f"--resume: {checkpoint} belongs to other data: the columns have the same names, means and scales, but the numbers "
             "in the training rows differ; leave out --resume and choose another --out"

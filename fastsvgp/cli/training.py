@@ -10,15 +10,16 @@ import numpy as np
 
 import fastsvgp as fs
 
-from .. import remedies, routine
+from ..recipes import remedies, routine
 from ..train.state import OtherTraining
-from . import images, layers, qsgp
 from .arguments import MOST
+from .data import images
 from .errors import UsageError
-from .names import NATURAL, PAIRED
-from .outputs import CHECKPOINT
 from .progress import Progress
+from .report.outputs import CHECKPOINT
 from .resuming import another_fit, check_numbers, described, resumed
+from .settings import deep, qsgp
+from .settings.names import NATURAL, PAIRED
 
 STEPS = {"sgpr": 200}  # of the others
 MINIBATCHES = 2000
@@ -66,7 +67,7 @@ def build(task, scale, args):
     kind = fs.recipes.COVARIANCES[args.covariance]
     sizes = (args.inducing, args.orthogonal) if args.method in PAIRED else args.inducing
     if args.layers:
-        return layers.build(X, kind, _likelihood(task), sizes, args, rng)
+        return deep.build(X, kind, _likelihood(task), sizes, args, rng)
     y = task.y[~task.test]
     y = np.asarray(y, np.int64) if task.kind == "multiclass" else np.ascontiguousarray(scale.target(y), args.dtype)
     if args.method == "qsgp":
@@ -144,7 +145,7 @@ def _settings(args, total, model):
     settings = routine.training(
         _solver(args), getattr(model, "likelihood", None), fs.recipes.POSTERIORS.get(POSTERIORS.get(args.method)), steps=total,
         batch_size=args.batch_size or BATCH_SIZE, learning_rate=rate, natural_step_size=natural, jitter=args.jitter,
-        seed=args.seed, at_rows=args.choice.at_data, inducing=layers.inducing_fields(args),
+        seed=args.seed, at_rows=args.choice.at_data, inducing=deep.inducing_fields(args),
         optimiser=images.optimiser(model, rate, total) if args.patch_shape else None,
     )  # fmt: skip
     if args.method == "qsgp":

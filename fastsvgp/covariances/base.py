@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..inducing import InducingSets, sets_of, stacked, unstacked
 from ..records import Blocks, is_record, plus, tree_map
+from ..records.inducing_sets import InducingSets, sets_of, stacked, unstacked
 
 ALL = ("covariance", "X1", "X2")
 

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from .. import check, kernels
-from ..inducing import sets_of
 from ..records import leaf, plus, record, replace, static, tree_map
-from ..typed import Array, ArrayLike, Number
+from ..records.inducing_sets import sets_of
+from ..records.typed import Array, ArrayLike, Number
 from .base import ALL, Covariance, check_values, matrix_need, need_of, wanted, zeros_like
-from .patch_sums import (
+from .convolutional_sums import (
     add_outer_bar,
     chunk,
     num_windows,

@@ -8,9 +8,9 @@ One whose two functions take arrays on devices as well, in the order of the curr
 ``sums_on_device`` that is true. Others get the numbers of a model on a device in pinned memory of the host.
 """
 
-from .leaving import tell_at_exit
-from .message_passing import mpi
-from .on_devices import nccl
-from .one_process import threads
+from .groups.leaving import tell_at_exit
+from .groups.mpi import mpi
+from .groups.nccl import nccl
+from .groups.threads import threads
 
 __all__ = ["mpi", "nccl", "tell_at_exit", "threads"]

@@ -19,8 +19,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from ..bounds.elbo import elbo, elbo_and_grad
-from ..kernels.verdicts import on_device
 from ..optim.flat import Unravel
+from ..runtime.deferred_checks import on_device
 from .options import refuse_following
 
 PATIENCE = 60.0  # seconds for arguments to come; copies of them take less than one

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch.autograd import forward_ad
 
-from .. import check, cuda_devices, models
+from .. import check, models
 from ..bounds.elbo import elbo, elbo_and_grad
 from ..bounds.predict import predict_f
-from ..bounds.predict_gradient import predict_f_and_vjp
-from ..devices import home_of
+from ..bounds.predict_vjp import predict_f_and_vjp
 from ..optim.flat import Unravel, replaced
 from ..records import leaves, tree_map
+from ..runtime import cuda_devices
+from ..runtime.devices import home_of
 from .options import refuse_following
 
 DTYPES = {torch.float64: np.dtype(np.float64), torch.float32: np.dtype(np.float32)}

@@ -10,8 +10,8 @@ All of them raise ``TypeError`` where some arrays live on a device and others do
 
 import numpy as np
 
-from .dispatch import one_device, shares_memory, twin
-from .outputs import check_out
+from ..runtime.dispatch import one_device, shares_memory, twin
+from .aliasing import check_out
 
 # --- triangular: lower factors. The strict upper triangle of a factor is never read --------------------------------------
 
@@ -426,7 +426,7 @@ def add_outer(T, x, a, w=None):
 def sum_each(groups, factor=1.0):
     """``factor`` times the sum of each group of arrays of one shape, a list of arrays. Six groups of three are one launch."""
     named = {f"groups[{i}][{j}]": array for i, arrays in enumerate(groups) for j, array in enumerate(arrays)}
-    return twin("sums", **named).sum_each(groups, factor)
+    return twin("sum_each", **named).sum_each(groups, factor)
 
 
 def add_scaled(T, A, c):
@@ -599,7 +599,7 @@ def gaussian_term(Y, mean, var, variance, need=True, weights=None):
     variance_bar : () of that dtype, infinite where that holds no such number
         None without ``need``, as the other two.
     """
-    module = twin("terms", Y=Y, mean=mean, var=var, variance=variance, weights=weights)
+    module = twin("gaussian_terms", Y=Y, mean=mean, var=var, variance=variance, weights=weights)
     return module.gaussian_term(Y, mean, var, variance, need, weights)
 
 
@@ -679,7 +679,7 @@ def fold_bits(numbers):
 
     The same wherever they live, and in any order. From a device a few hundred numbers are copied. One pass.
     """
-    return twin("bits", numbers=numbers).fold_bits(numbers)
+    return twin("fingerprint", numbers=numbers).fold_bits(numbers)
 
 
 def deflate(factor, j, pivot, column, variance):
@@ -700,7 +700,7 @@ def deflate(factor, j, pivot, column, variance):
 
     Cost: (2 j + 3) N flops, bound by the one pass over ``factor[:, :j]``.
     """
-    twin("pivoting", factor=factor, column=column, variance=variance).deflate(factor, j, pivot, column, variance)
+    twin("pivoted_cholesky", factor=factor, column=column, variance=variance).deflate(factor, j, pivot, column, variance)
 
 
 def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, epsilon, count):
@@ -722,7 +722,7 @@ def adam(vector, vector_bar, first, second, out, *, step_size, beta1, beta2, eps
     Cost: 13 flops, one square root and one division an entry.
     """
     outputs = {f"out[{i}]": array for i, array in enumerate(out)}
-    module = twin("updates", vector=vector, vector_bar=vector_bar, first=first, second=second, **outputs)
+    module = twin("adam_update", vector=vector, vector_bar=vector_bar, first=first, second=second, **outputs)
     return module.adam(vector, vector_bar, first, second, out, step_size, beta1, beta2, epsilon, count)
 
 
@@ -777,7 +777,7 @@ def stratified_units(num, size, seed, step, stream, like):
     Block b is [b num // size, (b + 1) num // size) of ``num`` units; of int64 and float64. A pure function of seed and step, of
     64 bits, and of ``stream``, of 32: the same on a device. ``like``: an array that lives where these are to be.
     """
-    return twin("strata", like=like).stratified_units(num, size, seed, step, stream, like)
+    return twin("stratified", like=like).stratified_units(num, size, seed, step, stream, like)
 
 
 # --- whitened: all of the algebra of a small whitened posterior between two compiled calls. On the CPU only ---------------------
@@ -789,7 +789,7 @@ def whitened_marginals(inverse, Kuf, kff, mean, tril):
     inverse : (M, M), L^-1; Kuf : (M, N); kff : (N,); mean m : (M,); tril W : (M, M), its strict upper triangle is never read.
     ``raised`` variances were below eps kff, and are that now. 2 M^2 N flops.
     """
-    return twin("whitened", inverse=inverse, Kuf=Kuf, kff=kff, mean=mean, tril=tril).whitened_marginals(
+    return twin("small_whitened", inverse=inverse, Kuf=Kuf, kff=kff, mean=mean, tril=tril).whitened_marginals(
         inverse, Kuf, kff, mean, tril
     )
 
@@ -800,7 +800,7 @@ def whitened_cotangents(inverse, Lam, V, mean, tril, a, b, Lam_a, G, add):
     a, b : (N,), the cotangents of mean and var. G, of which the lower triangle is right, is overwritten without ``add``.
     3 M^2 N flops.
     """
-    twin("whitened", inverse=inverse, Lam=Lam, V=V, mean=mean, tril=tril, a=a, b=b, Lam_a=Lam_a, G=G).whitened_cotangents(
+    twin("small_whitened", inverse=inverse, Lam=Lam, V=V, mean=mean, tril=tril, a=a, b=b, Lam_a=Lam_a, G=G).whitened_cotangents(
         inverse, Lam, V, mean, tril, a, b, Lam_a, G, add
     )
 
@@ -811,12 +811,12 @@ def whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C):
 
     G becomes symmetric. 5/3 M^3 flops.
     """
-    return twin("whitened", tril=tril, G=G, mean=mean, Lam_a=Lam_a).whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C)
+    return twin("small_whitened", tril=tril, G=G, mean=mean, Lam_a=Lam_a).whitened_bars(tril, G, mean, Lam_a, kl_bar, need_C)
 
 
 def whitened_kl(mean, tril):
     """``(|m|^2 + |W|_F^2 - M) / 2 - sum log W_ii``."""
-    return twin("whitened", mean=mean, tril=tril).whitened_kl(mean, tril)
+    return twin("small_whitened", mean=mean, tril=tril).whitened_kl(mean, tril)
 
 
 # --- pairwise ----------------------------------------------------------------------------------------------------------

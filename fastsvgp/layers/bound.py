@@ -9,17 +9,19 @@ estimate without bias of the bound of Salimbeni and Deisenroth (2017), eq. (17).
 
 import numpy as np
 
-from .. import check, models, ranks, weighing
+from .. import check, models
 from ..bounds.elbo import DEVICE_PART_NUMBERS, PART_COLUMNS, PART_NUMBERS, Part, less_kl
-from ..bounds.sums import scaled
-from ..kernels import verdicts
+from ..bounds.gradient_sums import scaled
+from ..check import weights as weighing
+from ..distributed import reduce
 from ..records import plus, restricted, tree_map
-from .chain import Chain
+from ..runtime import deferred_checks
+from .chain_pass import Chain
 from .draws import hidden_draws, num_draws
 from .layer import DeepGP, checked
 
 
-@verdicts.retried
+@deferred_checks.retried
 def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, group=None, draws=None, num_samples=2):
     """As of an SVGP, at draws of the hidden layers.
 
@@ -31,16 +33,16 @@ def elbo(model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, gro
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
-        sums = lambda: [ranks.NUMBER]  # noqa: E731
-        return ranks.bound(group, elbo, model, X, Y, packings=sums, drawing=True, **options)
+        sums = lambda: [reduce.NUMBER]  # noqa: E731
+        return reduce.bound(group, elbo, model, X, Y, packings=sums, drawing=True, **options)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws = hidden_draws(model, X, draws, num_samples, rng, ranks.place(num_data))
+    draws = hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data))
     chain = Chain(model, check.jitter_amount(jitter, dtype))
     data = sum(part.ell for part in sweep(model, chain, X, Y, draws, num_data, rng, need=False, weights=weights))
-    return ranks.summed(num_data, check.result(less_kl(data, chain, num_data), model))
+    return reduce.summed(num_data, check.result(less_kl(data, chain, num_data), model))
 
 
-@verdicts.retried
+@deferred_checks.retried
 def elbo_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, group=None, draws=None,
     num_samples=2,
@@ -53,12 +55,12 @@ def elbo_and_grad(
     """
     if group is not None:
         options = dict(num_data=num_data, jitter=jitter, rng=rng, weights=weights, draws=draws, num_samples=num_samples)
-        sums = lambda: [ranks.of_gradient(model, wrt)]  # noqa: E731
-        return ranks.bound(group, elbo_and_grad, model, X, Y, wrt, packings=sums, drawing=True, inputs=inputs, **options)
+        sums = lambda: [reduce.of_gradient(model, wrt)]  # noqa: E731
+        return reduce.bound(group, elbo_and_grad, model, X, Y, wrt, packings=sums, drawing=True, inputs=inputs, **options)
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples)
 
 
-@verdicts.retried
+@deferred_checks.retried
 def data_term_and_grad(
     model, X, Y, *, num_data=None, jitter=None, rng=None, weights=None, wrt=None, inputs=False, draws=None, num_samples=2
 ):  # fmt: skip
@@ -66,7 +68,7 @@ def data_term_and_grad(
     return _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=False)
 
 
-@verdicts.retried
+@deferred_checks.retried
 def kl_term_and_grad(model, *, jitter=None, wrt=None):
     """As of an SVGP: the sum of the layers' terms, in which nothing is drawn."""
     model, _, _, dtype = checked(model)
@@ -80,7 +82,7 @@ def kl_term_and_grad(model, *, jitter=None, wrt=None):
 def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, draws, num_samples, with_kl=True):
     inputs = check.flag("inputs", inputs)
     model, X, Y, weights, dtype = weighing.svgp(model, X, Y, weights, checked)
-    draws, wrt = hidden_draws(model, X, draws, num_samples, rng, ranks.place(num_data)), check.names(wrt, model)
+    draws, wrt = hidden_draws(model, X, draws, num_samples, rng, reduce.place(num_data)), check.names(wrt, model)
     need = (*wrt, "inputs") if inputs else wrt
     chain = Chain(model, check.jitter_amount(jitter, dtype), len(X), num_draws(draws), need)
     data, likelihood_bar, X_bars = 0.0, None, []
@@ -91,15 +93,15 @@ def _value_and_grad(model, X, Y, num_data, jitter, rng, weights, wrt, inputs, dr
         del part  # its memory is the next part's
     if with_kl:
         data = less_kl(data, chain, num_data)
-    grad = restricted(DeepGP(chain.finish(-ranks.kl_part(num_data) if with_kl else 0.0), likelihood_bar), wrt)
-    value, grad = ranks.summed_gradient(num_data, check.result(data, model, leave=True), grad)
+    grad = restricted(DeepGP(chain.finish(-reduce.kl_part(num_data) if with_kl else 0.0), likelihood_bar), wrt)
+    value, grad = reduce.summed_gradient(num_data, check.result(data, model, leave=True), grad)
     return (value, grad, X_bars[0] if len(X_bars) == 1 else np.concatenate(X_bars)) if inputs else (value, grad)
 
 
 def sweep(model, chain, X, Y, draws, num_data, rng, need=True, weights=None):
     """Take a batch through the layers and the likelihood, run by run of rows; without ``need`` there are no cotangents."""
     S = num_draws(draws)
-    scale = ranks.data_scale(num_data, len(X)) / S
+    scale = reduce.data_scale(num_data, len(X)) / S
     for rows in runs(len(X), S, chain, X):
         f, way = chain.forward(X[rows], [eps[:, rows] for eps in draws])
         w = {} if weights is None else {"weights": repeated(weights[..., rows], S)}

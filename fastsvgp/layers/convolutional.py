@@ -13,14 +13,14 @@ they go through as one; the cotangents of their marginals are summed. Their draw
 import numpy as np
 
 from .. import check, kernels
-from ..bounds.passes import layer_pass
+from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
 from ..covariances.convolutional import OnPatches
-from ..covariances.patch_sums import num_windows
+from ..covariances.convolutional_sums import num_windows
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import Marginals, record
-from ..typed import Array, Record
+from ..records.typed import Array, Record
 from .layer import PARTS
 
 

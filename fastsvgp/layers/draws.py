@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import check
-from ..kernels.dispatch import one_device
+from ..runtime.dispatch import one_device
 from .layer import widths
 
 RUN = 4096  # rows that are drawn at a time where only some are kept

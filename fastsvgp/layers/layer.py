@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import check
-from ..bounds.passes import layer_pass
+from ..bounds.posterior_passes import layer_pass
 from ..covariances import Covariance
 from ..errors import NotPositiveDefinite
-from ..kernels import verdicts
-from ..kernels.dispatch import one_device
 from ..likelihoods import Likelihood
 from ..means import Mean
 from ..posteriors import Posterior
 from ..records import leaves, record
-from ..typed import Array, Record
+from ..records.typed import Array, Record
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
 
 PARTS = "covariance", "posterior", "mean"
 
@@ -149,7 +149,7 @@ def checked(model, X=check.ABSENT, Y=check.ABSENT, names=("X", "Y")):
 
 def begin(model, X=check.ABSENT):
     """Postpone the verdicts on what follows where the model, or X, lives on a device."""
-    verdicts.begin(X, *(value for _, _, value in leaves(model)))
+    deferred_checks.begin(X, *(value for _, _, value in leaves(model)))
 
 
 def _check_parts(model):

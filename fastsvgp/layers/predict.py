@@ -11,15 +11,15 @@ import numpy as np
 
 from .. import check, kernels, models
 from ..bounds.predict import NAMES, joint_samples, levels_of, total, trailing
-from ..kernels import verdicts
+from ..runtime import deferred_checks
 from .bound import repeated
-from .chain import Chain
+from .chain_pass import Chain
 from .layer import DeepGP, checked, naming_layer, widths
 
 HALVINGS = 54  # of the bracket of a quantile: float64 has 53 bits
 
 
-@verdicts.retried
+@deferred_checks.retried
 def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP: mean and variance (N,) or (N, P) of the mixture over draws of the hidden layers.
 
@@ -38,14 +38,14 @@ def predict_f(model, Xs, *, full_cov=False, jitter=None, chunk_size=None, num_sa
     return mixture.gathered(lambda f, _: mixture.moments(f.mean, f.var))
 
 
-@verdicts.retried
+@deferred_checks.retried
 def predict_y(model, Xs, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: mean and variance of new targets, or class probabilities p and p (1 - p)."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng)
     return mixture.gathered(lambda f, _: mixture.moments(*mixture.model.likelihood.predict_mean_and_var(f)))
 
 
-@verdicts.retried
+@deferred_checks.retried
 def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: (N,), of all outputs of a row jointly."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
@@ -59,14 +59,14 @@ def predict_log_density(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samp
     return mixture.gathered(log_density)[0]
 
 
-@verdicts.retried
+@deferred_checks.retried
 def predict_cdf(model, Xs, Ys, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: each output by itself."""
     mixture = Mixture(model, Xs, jitter, chunk_size, num_samples, rng, Ys)
     return mixture.gathered(lambda f, y: (mixture.cdf(y, f),))[0]
 
 
-@verdicts.retried
+@deferred_checks.retried
 def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_samples=32, rng=None):
     """As of an SVGP, and as ``predict_f``: quantiles of the mixture, between those of its parts, by halving that bracket.
 
@@ -78,7 +78,7 @@ def predict_quantiles(model, Xs, levels, *, jitter=None, chunk_size=None, num_sa
     return np.stack(found) if levels.ndim else found[0]
 
 
-@verdicts.retried
+@deferred_checks.retried
 def sample_f(model, Xs, num_samples=1, *, rng=None, jitter=None):
     """As of an SVGP: whole functions, drawn layer by layer, each layer's outputs at all Xs jointly given those below.
 

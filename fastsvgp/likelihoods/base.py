@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ..errors import BadEntry
-from ..kernels import verdicts
+from ..runtime import deferred_checks
 
 LikelihoodT = TypeVar("LikelihoodT", bound="Likelihood")
 CHUNK = 4096  # data whose temporaries exist at one time
@@ -277,8 +277,8 @@ def refuse(name, Y, bad, what, advice):
     Traceback (most recent call last):
     fastsvgp.errors.BadEntry: `Y` must hold positive numbers; got -2.0 at index 1. Shift them
     """
-    if not verdicts.none(bad):
-        bad, Y = (a.get() if verdicts.on_device(a) else a for a in (bad, Y))
+    if not deferred_checks.none(bad):
+        bad, Y = (a.get() if deferred_checks.on_device(a) else a for a in (bad, Y))
         at = tuple(np.argwhere(np.broadcast_to(bad, Y.shape))[0])
         raise BadEntry(name, f"must hold {what}; got {Y[at]!s}", at, f". {advice}")
 
@@ -303,7 +303,7 @@ def log_sum_exp(logs):
 def in_chunks(function, Y, f, size=CHUNK):
     """``function(y, mean, var)`` -> (n,) over pieces of the flattened data; returns the shape and dtype of ``f.mean``."""
     out = np.empty(f.mean.shape, f.mean.dtype, like=f.mean)
-    size = size * ON_DEVICE if verdicts.on_device(out) else size
+    size = size * ON_DEVICE if deferred_checks.on_device(out) else size
     y, mean, var, flat = np.ravel(Y), np.ravel(f.mean), np.ravel(f.var), out.reshape(-1)
     for start in range(0, mean.size, size):
         piece = slice(start, start + size)

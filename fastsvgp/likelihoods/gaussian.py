@@ -6,7 +6,7 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, leaf, record
-from ..typed import Number
+from ..records.typed import Number
 from .base import Likelihood, sum_outputs
 
 LOG_2PI = float(np.log(2 * np.pi))

@@ -5,7 +5,7 @@ import numpy as np
 import scipy  # its submodules load with their first use, and scipy.special takes longer than NumPy
 
 from ..records import Marginals, leaf, record
-from ..typed import Number
+from ..records.typed import Number
 from .base import CHUNK, Likelihood, in_chunks, in_dtype, log, number, size, sum_outputs, total, weighted
 from .quantiles import symmetric_quantiles
 

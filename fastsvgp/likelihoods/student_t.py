@@ -7,7 +7,7 @@ import scipy  # its submodules load with their first use, and scipy.special take
 
 from .. import kernels
 from ..records import Marginals, leaf, record, static
-from ..typed import Number
+from ..records.typed import Number
 from .base import (
     CHUNK,
     NODES,

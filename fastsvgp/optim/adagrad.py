@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import check, kernels
-from ..bases.samples import SparseRows, within
 from ..errors import Diverged, names_options
-from ..kernels import verdicts
-from ..kernels.dispatch import one_device
 from ..records import leaves, record, static
-from ..typed import Names, Record, RecordT
+from ..records.typed import Names, Record, RecordT
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
+from ..weight_space.bases.samples import SparseRows, within
 from .base import Fixing
 from .flat import as_names, check_paths, replaced
 from .schedules import Schedule, Size, as_schedule
@@ -132,17 +132,17 @@ def _dtype(value):
 
 
 def _home(value):
-    return value if verdicts.on_device(value) else None
+    return value if deferred_checks.on_device(value) else None
 
 
 def _zeros(value):
     return np.zeros(np.shape(value), _dtype(value), like=_home(value))
 
 
-@verdicts.retried
+@deferred_checks.retried
 def _moves(found, bars, count):
     """``[(path, kind, array, rows, bar (r, k))]`` of the leaves ``found``; a device is asked once whether all is well."""
-    verdicts.begin(*(array for _, _, array in found))
+    deferred_checks.begin(*(array for _, _, array in found))
     moves = []
     for path, kind, array in found:
         bar = bars.get(path)
@@ -155,14 +155,14 @@ def _moves(found, bars, count):
                 "too large; targets or inputs on a wild scale (standardise them); float32"
             )
         moves.append((path, kind, array, *_lines(path, array, rows, bar)))
-    if verdicts.postponed():
-        verdicts.settle(0.0)
+    if deferred_checks.postponed():
+        deferred_checks.settle(0.0)
     return moves
 
 
 def _all_finite(bar):
-    if verdicts.on_device(bar):
-        return verdicts.within(bar)
+    if deferred_checks.on_device(bar):
+        return deferred_checks.within(bar)
     return bool(np.isfinite(np.sum(bar))) or bool(np.isfinite(bar).all())
 
 

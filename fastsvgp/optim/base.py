@@ -23,7 +23,7 @@ import numpy as np
 from .. import check
 from ..errors import Diverged
 from ..records import is_record, leaf, matches, record, static
-from ..typed import Names, Record, RecordT, Vector
+from ..records.typed import Names, Record, RecordT, Vector
 from .flat import Unravel, as_names, check_paths, free_paths
 from .schedules import Schedule
 

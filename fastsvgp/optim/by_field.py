@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from .. import check
 from ..errors import names_options
 from ..records import matches, record, static
-from ..typed import Moves, Names, Record, RecordT
+from ..records.typed import Moves, Names, Record, RecordT
 from .base import begun, check_offered
 from .first_order import adam
 from .flat import as_names, check_paths, free_paths

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import check, kernels, transforms
+from .. import check, kernels
 from ..errors import names_options
-from ..typed import Names
+from ..records import transforms
+from ..records.typed import Names
 from .base import Optimiser
 from .flat import as_names
 from .schedules import Size, as_schedule

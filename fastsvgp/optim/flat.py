@@ -5,11 +5,12 @@ from typing import Generic
 
 import numpy as np
 
-from .. import check, kernels, records, transforms
-from ..bases.samples import SparseRows
+from .. import check, kernels, records
 from ..errors import names_options
-from ..kernels.verdicts import on_device
-from ..typed import ArrayLike, Names, RecordT, Vector
+from ..records import transforms
+from ..records.typed import ArrayLike, Names, RecordT, Vector
+from ..runtime.deferred_checks import on_device
+from ..weight_space.bases.samples import SparseRows
 
 _HOST = np.empty(0)
 _FLOATS = (np.dtype(np.float64), np.dtype(np.float32))

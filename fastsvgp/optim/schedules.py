@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from .. import check
 from ..errors import names_options
 from ..records import leaf, record
-from ..typed import Record
-from .trend import Trend
+from ..records.typed import Record
+from .moving_average import Trend
 
 
 @record

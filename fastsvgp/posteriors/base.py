@@ -6,8 +6,8 @@ import numpy as np
 
 from .. import kernels, models
 from ..errors import NotPositiveDefinite
-from ..kernels import verdicts
 from ..records import Marginals, record
+from ..runtime import deferred_checks
 
 PosteriorT = TypeVar("PosteriorT", bound="Posterior")
 
@@ -289,7 +289,7 @@ def prior_factor(Kuu, jitter):
     if jitter == 0:
         pivots = np.square(L.diagonal())
         lost = pivots <= 2 * len(L) * np.finfo(L.dtype).eps * Kuu.diagonal()
-        if not verdicts.none(lost):
+        if not deferred_checks.none(lost):
             raise NotPositiveDefinite((), int(np.argwhere(lost)[0, 0]), jitter, len(L), L.dtype)
     return L
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record
-from ..typed import Array
+from ..records.typed import Array
 from .base import Bars, Joint, Pass, Prior, Projection, gradient, identities, solve_vectors, wanted
 from .marginal import Marginal
 from .orthogonal import StackedPass, UnwhitenedSets

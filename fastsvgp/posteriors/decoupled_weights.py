@@ -9,9 +9,9 @@ is the algebra of ``orthogonal`` with m_v' = L_vv' w, W_v' = I; L_vv moves by L_
 
 
 from .. import check, kernels
-from ..kernels import verdicts
 from ..records import leaf, record
-from ..typed import Array
+from ..records.typed import Array
+from ..runtime import deferred_checks
 from .base import identities
 from .orthogonal import OrthogonalSets, StackedPass
 
@@ -78,7 +78,7 @@ class DecoupledWeights(OrthogonalSets):
             if S > M2:
                 raise ValueError(f"`sampled` is {S}, but `inducing.O` has {M2} rows; give at most that, or None for all of them")
             return check.generator(rng).choice(M2, S, replace=False)
-        given = given.get() if verdicts.on_device(given) else given
+        given = given.get() if deferred_checks.on_device(given) else given
         if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= M2:
             raise ValueError(
                 f"`sampled` must be a number S, or an array (S,) of row numbers of `inducing.O`, 0 to {M2 - 1}, got an array of "

@@ -54,9 +54,9 @@ import numpy as np
 from .. import check, kernels
 from ..errors import InvalidSites, NotPositiveDefinite
 from ..records import leaf, record, replace
-from ..typed import Array
+from ..records.typed import Array
 from .base import Bars, Posterior, add_to_diagonals, check_vector_and_matrix, gradient, wanted
-from .whitening import LongWhitening, Whitening
+from .whitened_pass import LongWhitening, Whitening
 
 
 @record

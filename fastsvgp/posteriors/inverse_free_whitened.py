@@ -46,11 +46,11 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..kernels import verdicts
 from ..records import Marginals, leaf, record
-from ..typed import Array
+from ..records.typed import Array
+from ..runtime import deferred_checks
 from .base import Bars, Joint, Pass, Posterior, Projection, check_vector_and_matrix, gradient, raise_to_floor, wanted
-from .pseudo_data import with_noise
+from .pseudo_targets import with_noise
 
 
 @record
@@ -243,7 +243,7 @@ class InverseFreePass(Pass):
 
     def _distance(self):
         """|D|_F, where it is less than one."""
-        if not verdicts.none(self.d >= 1):
+        if not deferred_checks.none(self.d >= 1):
             raise ValueError(
                 "`posterior.inverse_root` is too far from a factor of the inverse of Kuu: after a Newton-Schulz step "
                 f"|R' Kuu R - I| is {float(self.d):.3g}, and the bound needs less than 1; take inverse_factor(Kuu + jitter I, "

@@ -33,9 +33,9 @@ import numpy as np
 
 from .. import kernels
 from ..records import leaf, record, static
-from ..typed import Array
+from ..records.typed import Array
 from .base import once
-from .pseudo_data import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
+from .pseudo_targets import PseudoData, PseudoPass, add_symmetric_outer, mean_and_variance_bars, times_Kuu
 
 
 @record

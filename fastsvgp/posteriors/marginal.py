@@ -10,9 +10,9 @@ Reverse. The whitening lemma covers everything that Kuu reaches through L^-1: th
 
 from .. import kernels
 from ..records import leaf, record, replace
-from ..typed import Array
+from ..records.typed import Array
 from .base import solve_vectors, wanted
-from .whitening import GaussianFactor
+from .whitened_pass import GaussianFactor
 
 
 @record

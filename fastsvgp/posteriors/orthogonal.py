@@ -53,7 +53,7 @@ import numpy as np
 
 from .. import kernels
 from ..records import Marginals, leaf, record, replace
-from ..typed import Array
+from ..records.typed import Array
 from .base import Bars, Joint, Posterior, Projection, WhiteningPass, gradient, raise_to_floor, solve_vectors, wanted
 
 LONG_FROM = 2  # data per inducing input of all sets

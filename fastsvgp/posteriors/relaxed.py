@@ -4,13 +4,13 @@
 import numpy as np
 
 from .. import check
-from ..kernels import verdicts
-from ..kernels.dispatch import one_device
 from ..records import leaf, record, static
-from ..typed import Array
-from .pseudo_data import PseudoData, with_noise
-from .relaxation import DirectionPass, Relaxation, RelaxedPass
-from .traces import SampledPass
+from ..records.typed import Array
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
+from .pseudo_targets import PseudoData, with_noise
+from .relaxed_pass import DirectionPass, Relaxation, RelaxedPass
+from .trace_estimates import SampledPass
 
 
 @record
@@ -70,7 +70,7 @@ class Relaxed(PseudoData):
         if probes is not None:
             return SampledPass(self, prior, need, probes)
         relaxation = Relaxation(self, prior, need)
-        if direction == "likelihood" and need and verdicts.none(~(relaxation.distance < 1)):
+        if direction == "likelihood" and need and deferred_checks.none(~(relaxation.distance < 1)):
             return DirectionPass(self, need, relaxation)
         return RelaxedPass(self, need, relaxation)
 
@@ -83,7 +83,7 @@ class Relaxed(PseudoData):
         if array.ndim != 2 or array.shape[0] != M or array.shape[1] == 0:
             raise ValueError(f"`probes` must have one row for each of the {M} inducing inputs, shape ({M}, K), got {array.shape}")
         one_device((name, array), ("posterior.mean", self.mean))
-        if not verdicts.none(abs(array) != 1):
+        if not deferred_checks.none(abs(array) != 1):
             raise ValueError("`probes` must hold +1 and -1 alone: rng.choice([-1.0, 1.0], (M, K)) draws them")
         return array.astype(dtype, copy=False)
 

@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from ..records import leaf, record
-from ..typed import Array
-from .whitening import GaussianFactor
+from ..records.typed import Array
+from .whitened_pass import GaussianFactor
 
 
 @record

@@ -11,12 +11,13 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from .. import check, distinct, recipes
+from .. import check, recipes
 from ..bounds.elbo import SVGP
-from ..inducing import stacked
+from ..initialise import unique_rows
 from ..likelihoods import Gaussian
-from ..progress import Progress
 from ..records import is_record, leaves
+from ..records.inducing_sets import stacked
+from ..runtime.progress_bar import Progress
 from .kernels import fixed_fields, from_kernel
 from .training import Stopping, scattered, train, warn_of_nothing
 
@@ -66,7 +67,7 @@ class SVGPEstimator(BaseEstimator):
             if not there.any():
                 raise ValueError("`sample_weight` is zero for all rows; at least one must be positive")
             X, y, weights = X[there], y[there], weights[there]
-        if len(X) > distinct.SORTED:
+        if len(X) > unique_rows.SORTED:
             return X, y, weights
         codes = np.unique(y, return_inverse=True)[1].reshape(len(y), -1)
         _, first, which = np.unique(np.column_stack([X, codes]), axis=0, return_index=True, return_inverse=True)
@@ -190,7 +191,7 @@ class SVGPEstimator(BaseEstimator):
         model = self.model_
         kind = type(model.posterior)
         solver = recipes.solver_for(self.solver, model.likelihood, kind, len(X))
-        at_rows = solver == "lbfgs" and distinct.are_the_rows(model.inducing, self._standardised(X))
+        at_rows = solver == "lbfgs" and unique_rows.are_the_rows(model.inducing, self._standardised(X))
         if solver == "lbfgs":
             model = recipes.COLLAPSED[kind](model.covariance, model.inducing, model.likelihood.variance, mean=model.mean)
         settings = {name: training[name] for name in ("batch_size", "learning_rate", "jitter")}

@@ -10,7 +10,7 @@ from .. import check, recipes
 from ..bounds.predict import predict_log_density, predict_y, sample_f
 from ..likelihoods import BernoulliLogit, BernoulliProbit
 from .base import SVGPEstimator
-from .noise import draw
+from .sampling import draw
 
 
 class SVGPClassifier(ClassifierMixin, SVGPEstimator):

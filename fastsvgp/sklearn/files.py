@@ -6,11 +6,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import check
 from ..errors import DataFileError
-from ..inducing import stacked
-from ..persistence import as_json, from_header, header_of, load_with_extra
-from ..persistence import save as save_record
+from ..recipes.scaling import ClassScale, Scale
 from ..records import is_record, leaves
-from ..scales import ClassScale, Scale
+from ..records.inducing_sets import stacked
+from ..records.persistence import as_json, from_header, header_of, load_with_extra, save as save_record
 from .classifier import SVGPClassifier
 from .regressor import SVGPRegressor
 

@@ -9,7 +9,7 @@ from .. import check, recipes
 from ..bounds.predict import predict_f, predict_log_density, predict_y, sample_f
 from ..likelihoods import Gaussian, Laplace, StudentT
 from .base import SVGPEstimator
-from .noise import draw
+from .sampling import draw
 
 ADDED = Gaussian, Laplace, StudentT  # noise that is added to the function
 

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from .. import recipes, remedies, routine
+from .. import recipes
 from ..bounds.elbo import elbo
 from ..bounds.predict import predict_log_density
 from ..errors import warn
-from ..inducing import stacked
 from ..likelihoods import Gaussian
+from ..recipes import remedies, routine
 from ..records import leaves, matches, replace_at
+from ..records.inducing_sets import stacked
 
 LOOKED_AT = 1000  # training rows, by which a model is compared with the trivial predictor
 FEW = 30  # rows, of which chance makes what it likes

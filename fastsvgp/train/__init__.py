@@ -4,20 +4,23 @@ import inspect
 from collections.abc import Callable
 from typing import Literal, Unpack
 
-from .. import check, files, models, weighing
+from .. import check, files, models
 from ..bounds.elbo import SVGP
+from ..check import weights as weighing
+from ..files import Path
 from ..optim.flat import as_names
-from ..optim.inverse_updates import InverseUpdates
+from ..optim.inverse.updates import InverseUpdates
 from ..optim.schedules import Size, check_smoothing
-from ..persistence import as_json
-from ..typed import ArrayLike, Group, Moves, Names, Path, RandomCounts, Record, RecordT, Rows, Seed
-from . import digests, on_layers, on_ranks, on_samples, sgpr  # noqa: F401, which register how their kinds of model are trained
+from ..records.persistence import as_json
+from ..records.typed import ArrayLike, Group, Moves, Names, RandomCounts, Record, RecordT, Rows, Seed
+from . import data_digests, ranks
 from .arguments import count, rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
-from .on_minibatches import minibatch_training as minibatch_training
-from .recorder import Plan
+from .kinds import deep, qsgp, sgpr  # noqa: F401, which register how their kinds of model are trained
+from .kinds.svgp import minibatch_training as minibatch_training
+from .loop import Plan
 
 
 def fit(
@@ -211,14 +214,14 @@ def fit(
     >>> info.steps, bool(info.values[-1] > info.values[0])
     (50, True)
     """
-    if group is not None and not isinstance(group, on_ranks.Session):
+    if group is not None and not isinstance(group, ranks.Session):
         mine = dict(weights=weights, steps=steps, epochs=epochs, batch_size=batch_size, optimiser=optimiser,
                     natural_step_size=natural_step_size, inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps,
                     num_samples=num_samples, basis_size=basis_size, control=control, closed_form_every=closed_form_every,
                     fixed=fixed, jitter=jitter, rng=rng, callback=callback, patience=patience, tolerance=tolerance,
                     smoothing=smoothing, validate=validate, validate_every=validate_every, checkpoint=checkpoint,
                     checkpoint_every=checkpoint_every, resume=resume, note=note, graph=graph, **random)  # fmt: skip
-        return on_ranks.fitted(fit, group, model, X, Y, mine)
+        return ranks.fitted(fit, group, model, X, Y, mine)
     X, Y = rows("X", X), rows("Y", Y)
     if len(X) != len(Y) or len(X) == 0:
         raise ValueError(f"fit: `X` and `Y` must have the same number of rows, at least one, got {len(X)} and {len(Y)}")
@@ -254,7 +257,7 @@ def fit(
     if group is not None and group.own:
         about["data"] = {}  # other ranks have others, and how they are shared out may change
     elif checkpoint is not None or resume is not None:
-        about["data"] = digests.of(X=X, Y=Y, **({} if weights is None else {"weights": weights}))
+        about["data"] = data_digests.of(X=X, Y=Y, **({} if weights is None else {"weights": weights}))
     fixed = None if fixed is None else as_names(fixed)
     own = dict(epochs=epochs, batch_size=batch_size, optimiser=optimiser, natural_step_size=natural_step_size,
                inverse_updates=inverse_updates, e_steps=e_steps, m_steps=m_steps, num_samples=num_samples,

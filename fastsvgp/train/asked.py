@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from ..kernels.verdicts import on_device
-from ..persistence import as_json
 from ..records import is_parts, is_record
-from . import digests
+from ..records.persistence import as_json
+from ..runtime.deferred_checks import on_device
+from . import data_digests
 
 LENGTHS = "steps", "after", "closed_form_every"  # of schedules and pauses: a longer training may stretch them
 
@@ -31,7 +31,7 @@ def _plain(name, value):
     if value is None or isinstance(value, (bool, int, float, str)):
         return {name: value}
     if isinstance(value, np.ndarray) or on_device(value):
-        return {name: f"an array {digests.hashed(value)}"}
+        return {name: f"an array {data_digests.hashed(value)}"}
     kind = type(value).__name__.lstrip("_")
     if hasattr(value, "_asdict"):
         fields = value._asdict()

@@ -4,8 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from .. import check, devices, weighing
-from ..kernels.verdicts import on_device
+from .. import check
+from ..check import weights as weighing
+from ..runtime import devices
+from ..runtime.deferred_checks import on_device
 
 
 class Batches:

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from .. import files
-from ..persistence import DAMAGED, as_npz
+from ..records.persistence import DAMAGED, as_npz
 
 log = logging.getLogger("fastsvgp")
 SECONDS = 60.0  # between checkpoints,

@@ -13,25 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from .. import check, devices, files, models
+from .. import check, files, models
 from ..bounds.elbo import SVGP, elbo_and_grad
-from ..bounds.site_models import SITES_OF
-from ..bounds.site_svgp import checked, site_bound_and_grad
 from ..errors import BadEntry, Diverged, InvalidSites, NotPositiveDefinite
-from ..kernels.governed import computing
-from ..kernels.verdicts import on_device
-from ..optim.backing_off import no_lower
+from ..files import Path
 from ..optim.base import check_offered
 from ..optim.flat import as_names, free_paths, ravel
+from ..optim.natural.backtracking import no_lower
 from ..records import leaf, record, replace
-from ..typed import ArrayLike, Moves, Names, Path, RecordT, Seed, Vector
-from . import asked, digests
+from ..records.typed import ArrayLike, Moves, Names, RecordT, Seed, Vector
+from ..runtime import devices
+from ..runtime.blas_scope import computing
+from ..runtime.deferred_checks import on_device
+from ..sites.models import SITES_OF
+from ..sites.site_svgp import checked, site_bound_and_grad
+from . import asked, data_digests
 from .arguments import rows as data_rows
 from .batches import whole
 from .checkpoints import Checkpoints
 from .info import FitInfo, StepInfo
+from .loop import Plan, Recorder
 from .natural_steps import natural_steps
-from .recorder import Plan, Recorder
 from .state import TrainingState, settled, started
 from .steps import Snapshot, Steps
 
@@ -155,7 +157,7 @@ def em(
     if not isinstance(rng, (int, np.integer)) or isinstance(rng, bool) or rng < 0:
         raise TypeError(f"em: `rng` must be a whole number from 0, a seed, got {rng!r:.100}")
     resume = None if resume is None else files.as_path("em: `resume`", resume)
-    about = {"data": digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
+    about = {"data": data_digests.of(X=X, Y=Y)} if checkpoint is not None or resume is not None else {}
     course = {name: getattr(options, name) for name in ("e_limit", "e_tolerance", "m_iterations", "step_size", "optimiser")}
     moved = [path for path in free_paths(model, options.fixed) if path.partition(".")[0] not in ("posterior", "sites")]
     about["settings"] = asked.settings(total=rounds, **course, moved=moved, jitter=jitter, rng=int(rng))

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from ..bounds.elbo import SVGP
-from ..optim.inverse_factor import InverseFactorInfo
-from ..typed import Array, Record, Vector
+from ..optim.inverse.factor import InverseFactorInfo
+from ..records.typed import Array, Record, Vector
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,23 @@ from functools import partial
 
 import numpy as np
 
-from .. import check, models, weighing
+from .. import check, models
 from ..bounds.convert import KINDS, from_state, state_of
 from ..bounds.elbo import SVGP, sweep
-from ..bounds.kept import KEEP_NUMBERS, KeptLayer
-from ..bounds.site_models import SITES_OF
-from ..bounds.site_svgp import finite_sums
+from ..bounds.shared_pass import KEEP_NUMBERS, KeptLayer
+from ..check import weights as weighing
 from ..errors import BadEntry, Diverged
-from ..inducing import naming_repeated
-from ..kernels import verdicts
-from ..optim.backing_off import NaturalStepInfo, halved, no_lower
-from ..optim.row_numbers import row_numbers
-from ..optim.site_steps import SiteWalk
+from ..optim.natural.backtracking import NaturalStepInfo, halved, no_lower
+from ..optim.natural.rows import row_numbers
+from ..optim.natural.sites import SiteWalk
 from ..posteriors.base import Prior
 from ..posteriors.dual_sites import DualTying, WhitenedState
-from ..posteriors.whitening import GaussianFactor
+from ..posteriors.whitened_pass import GaussianFactor
 from ..records import replace
+from ..records.inducing_sets import naming_repeated
+from ..runtime import deferred_checks
+from ..sites.models import SITES_OF
+from ..sites.site_svgp import finite_sums
 from .arguments import rows as data_rows
 from .batches import read_rows, whole
 
@@ -93,7 +94,7 @@ def natural_steps(
         raise TypeError(f"natural_steps: a {kind} posterior is none of {KINDS}; take natural_step, where it has one")
     batches = _batches(rows, steps)
 
-    @verdicts.retried
+    @deferred_checks.retried
     def walked(model, X, Y):
         walk = _WalkOfRows(model, X, Y, rng, num_data, jitter)
         infos = _go(walk, batches, step_size, monotone, tolerance)
@@ -113,7 +114,7 @@ def natural_steps_of_sites(
     steps, step_size, monotone = _checked(rows, steps, step_size, monotone, tolerance)
     batches = _batches(rows, steps)
 
-    @verdicts.retried
+    @deferred_checks.retried
     def walked(model, X, Y):
         walk = SiteWalk("natural_steps", model, X, Y, jitter, rng)
         infos = _go(walk, batches, step_size, monotone, tolerance)
@@ -221,7 +222,7 @@ class _WalkOfRows(Walk):
             raise
 
 
-@verdicts.retried
+@deferred_checks.retried
 def steps_on(model, batches, *, step_size, num_data, rng, jitter, located):
     """``(model, infos)`` after a step on each batch; ``located(function, i, ...)`` calls for the i-th."""
     X, Y, *weights = batches[0]

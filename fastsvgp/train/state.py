@@ -4,13 +4,14 @@ import logging
 
 import numpy as np
 
-from .. import check, devices
+from .. import check
 from ..errors import DataFileError
-from ..optim.trend import Trend
-from ..persistence import load_with_extra
+from ..optim.moving_average import Trend
 from ..records import is_record, leaf, leaves, record, replace, static, tree_map
-from ..typed import Array, Record, Vector
-from . import asked, digests
+from ..records.persistence import load_with_extra
+from ..records.typed import Array, Record, Vector
+from ..runtime import devices
+from . import asked, data_digests
 
 log = logging.getLogger("fastsvgp")
 
@@ -164,7 +165,7 @@ def read(path, fresh):
             raise OtherTraining(said, [f"{name} {saved} then, {now} now"])
     if state.data is None:
         log.warning("%s holds no digest of its data: an earlier version wrote it. That they are the same is not checked", path)
-    elif others := digests.differences(state.data, fresh.data):
+    elif others := data_digests.differences(state.data, fresh.data):
         raise OtherTraining(
             f"`resume`: {path} was made with other data: {'; '.join(others)}. Resume with the same data, standardised in the "
             "same way, or start again from its model, fs.load(path).model",

@@ -6,7 +6,7 @@ from numerics import nine_point
 from weight_problems import BASES, COVARIANCE, basis_of
 
 import fastsvgp as fs
-from fastsvgp import bases
+from fastsvgp.weight_space import bases
 
 JITTER = 1e-2
 N, M = 11, 8

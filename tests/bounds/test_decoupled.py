@@ -12,7 +12,7 @@ from gp_problems import lower_factor
 from posterior_problems import JITTER
 
 import fastsvgp as fs
-from fastsvgp.bounds import decoupled
+from fastsvgp.bounds import decoupled_pass
 
 M, M2, N, D = 5, 4, 13, 2
 
@@ -75,8 +75,8 @@ def test_gradients_are_those_of_the_estimate(rng, sampled):
 def test_runs_of_rows_add_up(rng, monkeypatch, P):
     model, X, Y = problem(rng, P, M2=11)
     whole = [fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled) for sampled in (None, np.arange(7))]
-    monkeypatch.setattr(decoupled, "RUN_NUMBERS", 3 * N)
-    monkeypatch.setattr(decoupled, "FORM_ROWS", 4)
+    monkeypatch.setattr(decoupled_pass, "RUN_NUMBERS", 3 * N)
+    monkeypatch.setattr(decoupled_pass, "FORM_ROWS", 4)
     for (value, grad), sampled in zip(whole, (None, np.arange(7)), strict=True):
         again, again_grad = fs.elbo_and_grad(model, X, Y, jitter=JITTER, sampled=sampled)
         assert again == pytest.approx(value, rel=1e-12)
@@ -118,7 +118,7 @@ def test_nothing_is_as_large_as_the_square_of_the_second_set(rng, monkeypatch):
 
     size = 300
     model, X, Y = problem(rng, M2=size, covariance=fs.record(Watched)(1.0, 0.8))
-    monkeypatch.setattr(decoupled, "FORM_ROWS", 16)
+    monkeypatch.setattr(decoupled_pass, "FORM_ROWS", 16)
     fs.elbo_and_grad(model, X, Y)
     fs.natural_step(model, X, Y, sampled=4, rng=0)
     fs.predict_f(model, X)

@@ -9,7 +9,7 @@ from posterior_problems import ROWS, in_model, of_means
 import fastsvgp as fs
 from fastsvgp import kernels
 from fastsvgp.bounds import elbo as bound
-from fastsvgp.bounds.layer import LayerPass
+from fastsvgp.bounds.layer_pass import LayerPass
 from fastsvgp.records import leaves
 
 COVARIANCES = {

@@ -7,7 +7,7 @@ from derivatives import assert_derivative, assert_gradient, extended
 from posterior_problems import JITTER, ROWS, in_model, of_means
 
 import fastsvgp as fs
-from fastsvgp.bounds.layer import LayerPass
+from fastsvgp.bounds.layer_pass import LayerPass
 
 N = 9
 FIELDS = ("covariance", "inducing", "posterior", "mean")

@@ -10,8 +10,8 @@ from test_elbo import COVARIANCES, MEANS, each_posterior, full_problem
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bounds import predict_gradient
-from fastsvgp.bounds.layer import LayerPass
+from fastsvgp.bounds import predict_vjp
+from fastsvgp.bounds.layer_pass import LayerPass
 
 JITTER = 1e-2
 each = pytest.mark.parametrize("posterior", EVERY)
@@ -121,7 +121,7 @@ def test_runs_of_rows_kept_or_not(rng, monkeypatch, posterior, keep, P):
     bars = rng.standard_normal((2, *whole[0].shape))
     expected = whole[2](*bars)
     monkeypatch.setattr(kernels, "chunk_numbers", lambda array: 5 * 6)
-    monkeypatch.setattr(predict_gradient, "KEEP_NUMBERS", keep)
+    monkeypatch.setattr(predict_vjp, "KEEP_NUMBERS", keep)
     mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
     np.testing.assert_allclose((mean, var), whole[:2], rtol=1e-10, atol=1e-10)
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_what_is_kept_is_bounded_whatever_the_outputs(rng, monkeypatch, P):
     numbers, runs, plain = 6 * 7 * (P or 1), [], LayerPass.forward
     monkeypatch.setattr(LayerPass, "forward", lambda *a: runs.append(1) or plain(*a))
     for keep, due in ((numbers, 1), (numbers - 1, 2)):
-        monkeypatch.setattr(predict_gradient, "KEEP_NUMBERS", keep)
+        monkeypatch.setattr(predict_vjp, "KEEP_NUMBERS", keep)
         mean, var, vjp = fs.predict_f_and_vjp(model, Xs)
         vjp(mean, var)
         assert len(runs) == due

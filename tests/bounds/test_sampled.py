@@ -9,7 +9,7 @@ from weight_problems import BASES, basis_of, dense, weights
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.bases.samples import num_units
+from fastsvgp.weight_space.bases.samples import num_units
 
 UNITS = 3
 JITTER = 1e-6  # the default of float64

@@ -7,8 +7,8 @@ from derivatives import assert_gradient, assert_restricted
 from oracles.linear_algebra import solve
 
 import fastsvgp as fs
-from fastsvgp.bounds import site_svgp
-from fastsvgp.optim.site_steps import SiteWalk
+from fastsvgp.optim.natural.sites import SiteWalk
+from fastsvgp.sites import site_svgp
 
 JITTER = 1e-3
 SHAPES = [(1, 1, None), (5, 30, None), (6, 4, None), (4, 20, 3), (3, 9, 1), (30, 50, None)]

@@ -8,7 +8,7 @@ from derivatives import assert_gradient, assert_restricted, extended
 from oracles import gp
 
 import fastsvgp as fs
-from fastsvgp.bounds import tighter
+from fastsvgp.collapsed import tighter
 
 JITTER = 1e-3
 

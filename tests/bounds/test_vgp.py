@@ -6,8 +6,8 @@ import pytest
 from derivatives import assert_gradient, assert_restricted
 
 import fastsvgp as fs
-from fastsvgp.bounds import vgp
-from fastsvgp.kernels.governed import _sizes
+from fastsvgp.runtime.blas_scope import _sizes
+from fastsvgp.sites import vgp
 
 SIGNS = ["positive", "some zero", "some negative", "all negative"]
 

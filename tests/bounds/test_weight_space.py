@@ -6,8 +6,8 @@ from numerics import nine_point
 from weight_problems import BASES, basis_of, dense, weights
 
 import fastsvgp as fs
-from fastsvgp.bounds import optimal_weights, predict_weights
 from fastsvgp.records import Marginals
+from fastsvgp.weight_space import optimal_weights, predict
 
 JITTER = 1e-2
 
@@ -208,7 +208,7 @@ def test_predictions_are_those_of_dense_matrices(rng, name, k, monkeypatch):
     np.testing.assert_allclose(fs.predict_cdf(model, Xs, low), 0.1, rtol=1e-9)
     np.testing.assert_allclose(fs.predict_quantiles(model, Xs, 0.9), high)
     for panel in (2**21, 5):
-        monkeypatch.setattr(predict_weights, "PANEL_NUMBERS", panel)
+        monkeypatch.setattr(predict, "PANEL_NUMBERS", panel)
         found = fs.predict_f(model, Xs, full_cov=True)
         np.testing.assert_allclose(found[0], mean, rtol=1e-10, atol=1e-13)
         np.testing.assert_allclose(found[1], cov, rtol=1e-9, atol=1e-12)

@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from deep_problems import draws_for
-from deep_problems import problem as deep_problem
+from deep_problems import draws_for, problem as deep_problem
 from gp_problems import lower_factor
 from numerics import nine_point
 from posterior_problems import EVERY, JITTER, PAIRS, ROWS

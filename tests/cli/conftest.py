@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastsvgp.cli import plots
+from fastsvgp.cli.report import plots
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp import routine
 from fastsvgp.cli import main
 from fastsvgp.optim.base import Diverged
-from fastsvgp.persistence import load_with_extra
-from fastsvgp.train import minibatch
+from fastsvgp.recipes import routine
+from fastsvgp.records.persistence import load_with_extra
+from fastsvgp.train.steps import minibatch
 
 FEW = ["--steps", "2", "--inducing", "4", "--batch-size", "16"]
 

@@ -13,10 +13,10 @@ from interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.cli.columns import OTHER, Encoding, Raw, learn
+from fastsvgp.cli.data.columns import OTHER, Encoding, Raw, learn
+from fastsvgp.cli.data.task import load_task, split
 from fastsvgp.cli.errors import UsageError
-from fastsvgp.cli.names import LEVELS
-from fastsvgp.cli.task import load_task, split
+from fastsvgp.cli.settings.names import LEVELS
 from fastsvgp.errors import DataFileError
 
 pytestmark = pytest.mark.usefixtures("unplotted")

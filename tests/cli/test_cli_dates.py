@@ -12,10 +12,11 @@ import pytest
 from cli_runs import results, run
 
 import fastsvgp as fs
-from fastsvgp.cli import dates, main
-from fastsvgp.cli.columns import Column, Encoding, Raw, learn
-from fastsvgp.cli.dates import FAMILIES, FIRST, FORMS, LAST, TWINS, Dates, days_of, find
-from fastsvgp.cli.task import load_task, split
+from fastsvgp.cli import main
+from fastsvgp.cli.data import dates
+from fastsvgp.cli.data.columns import Column, Encoding, Raw, learn
+from fastsvgp.cli.data.dates import FAMILIES, FIRST, FORMS, LAST, TWINS, Dates, days_of, find
+from fastsvgp.cli.data.task import load_task, split
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "20", "--inducing", "12", "--quiet"]

@@ -9,8 +9,8 @@ from interruptions import after_step
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.cli.defaults import choose
-from fastsvgp.routine import GAIN, PATIENCE, Settled
+from fastsvgp.cli.settings.defaults import choose
+from fastsvgp.recipes.routine import GAIN, PATIENCE, Settled
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_constant_bound_needs_more_than_the_window_to_end():
 def test_the_command_line_and_the_recipes_have_the_same_names():
     """The command line spells them out, so that --help needs no import."""
     from fastsvgp import recipes
-    from fastsvgp.cli import names
+    from fastsvgp.cli.settings import names
 
     for ours, theirs in (
         (names.COVARIANCES, recipes.COVARIANCES),

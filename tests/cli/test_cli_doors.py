@@ -8,7 +8,7 @@ import pytest
 from cli_runs import run
 
 import fastsvgp as fs
-from fastsvgp import recipes, relevance
+from fastsvgp.recipes import relevance, searching
 from fastsvgp.sklearn import SVGPClassifier, SVGPRegressor
 
 N, HELD = 150, 30
@@ -51,7 +51,7 @@ def problem(rng, target):
 )  # fmt: skip
 def test_both_doors_train_the_same_model(rng, here, capsys, monkeypatch, target, method, options, settings, drawn):
     """``drawn``: rows are many, so that some are drawn for the relevance of the inputs."""
-    monkeypatch.setattr(recipes, "ROWS", 60 if drawn else N)
+    monkeypatch.setattr(searching, "ROWS", 60 if drawn else N)
     monkeypatch.setattr(relevance, "ROWS", 60)
     X, y, held = problem(rng, target)
     np.savez("data.npz", X=X, y=y)

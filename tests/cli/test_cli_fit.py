@@ -16,12 +16,13 @@ from cli_runs import run
 from interruptions import after_step, at_call
 
 import fastsvgp as fs
-from fastsvgp.cli import main, metrics, plots
+from fastsvgp.cli import main
 from fastsvgp.cli.fit import _time_words
 from fastsvgp.cli.fitted import Fitted
 from fastsvgp.cli.progress import Progress
-from fastsvgp.kernels.cpu import openblas
-from fastsvgp.train import full_batch, minibatch
+from fastsvgp.cli.report import metrics, plots
+from fastsvgp.kernels.cpu.common import blas_threads
+from fastsvgp.train.steps import lbfgs, minibatch
 
 FEW_SGPR = ["--steps", "60", "--inducing", "12"]
 FEW = [*FEW_SGPR, "--batch-size", "32", "--learning-rate", "0.05"]
@@ -356,7 +357,7 @@ def test_ctrl_c_before_the_first_step_keeps_nothing(wave, capsys, monkeypatch, m
         raise KeyboardInterrupt
 
     monkeypatch.setattr(minibatch, "natural_step_and_grad", interrupted)
-    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", interrupted)
+    monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", interrupted)
     before = sorted(os.listdir())
     assert main(["fit", wave, *FEW_SGPR, "--method", method, "--out", "out"]) == 130
     assert "interrupted" in capsys.readouterr().err and sorted(os.listdir()) == before
@@ -382,7 +383,7 @@ def test_info(capsys):
     out, _ = run(capsys, "info")
     for name in ("fastsvgp", "Python", "numpy", "scipy", "numba", "BLAS", "threads", "CUDA"):
         assert re.search(rf"^{name} +\S", out, re.M)
-    if (facts := openblas.facts()) is not None:
+    if (facts := blas_threads.facts()) is not None:
         assert re.search(rf"^BLAS +SciPy's: {re.escape(facts)}$", out, re.M)
     said = re.search(r"^CUDA +(.*)$", out, re.M)[1]
     readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
@@ -391,7 +392,7 @@ def test_info(capsys):
 
 
 def test_info_of_another_blas(capsys, monkeypatch):
-    monkeypatch.setattr(openblas, "scipys", lambda: None)
+    monkeypatch.setattr(blas_threads, "scipys", lambda: None)
     assert re.search(r"^BLAS +SciPy's: \S+", run(capsys, "info")[0], re.M)
 
 

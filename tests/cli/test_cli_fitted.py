@@ -10,9 +10,9 @@ import pytest
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.cli.columns import Column, Encoding
+from fastsvgp.cli.data.columns import Column, Encoding
+from fastsvgp.cli.data.task import Standardisation
 from fastsvgp.cli.fitted import Fitted
-from fastsvgp.cli.task import Standardisation
 from fastsvgp.errors import DataFileError
 
 

@@ -19,9 +19,9 @@ from cli_runs import run
 import fastsvgp as fs
 from fastsvgp import files
 from fastsvgp.cli import main
-from fastsvgp.cli.outputs import LOCK, default_folder
+from fastsvgp.cli.data.task import Standardisation
 from fastsvgp.cli.progress import Progress
-from fastsvgp.cli.task import Standardisation
+from fastsvgp.cli.report.outputs import LOCK, default_folder
 
 pytestmark = pytest.mark.usefixtures("unplotted")
 FEW = ["--steps", "6", "--inducing", "4", "--batch-size", "16", "--quiet"]

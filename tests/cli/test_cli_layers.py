@@ -9,7 +9,7 @@ from interruptions import at_call
 
 import fastsvgp as fs
 from fastsvgp.cli import main
-from fastsvgp.train import minibatch
+from fastsvgp.train.steps import minibatch
 
 FEW = ["--layers", "2", "--inducing", "8", "--batch-size", "32", "--steps", "60"]
 

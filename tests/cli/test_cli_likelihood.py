@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fastsvgp.cli.likelihood import choose_likelihood, is_count
-from fastsvgp.cli.task import interpret_target
+from fastsvgp.cli.data.task import interpret_target
+from fastsvgp.cli.settings.likelihood import choose_likelihood, is_count
 
 
 def repeated(values, shares):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fastsvgp.cli import metrics, plots
-from fastsvgp.cli.task import Standardisation
+from fastsvgp.cli.data.task import Standardisation
+from fastsvgp.cli.report import metrics, plots
 
 
 def test_regression_in_both_scales(rng):

@@ -9,9 +9,10 @@ from cli_runs import results, run
 from interruptions import after_step
 
 import fastsvgp as fs
-from fastsvgp.cli import images, main
+from fastsvgp.cli import main
 from fastsvgp.cli.arguments import parser
-from fastsvgp.cli.task import Standardisation
+from fastsvgp.cli.data import images
+from fastsvgp.cli.data.task import Standardisation
 
 FEW = ["--patch-shape", "2x2", "--inducing", "6", "--batch-size", "32", "--learning-rate", "0.05", "--steps", "60"]
 H, W = 5, 4

@@ -5,9 +5,10 @@ import pytest
 from scipy import stats
 
 import fastsvgp as fs
-from fastsvgp.cli import metrics, plots, report
+from fastsvgp.cli import report
+from fastsvgp.cli.data.task import Standardisation, Task
 from fastsvgp.cli.fitted import Fitted
-from fastsvgp.cli.task import Standardisation, Task
+from fastsvgp.cli.report import metrics, plots
 
 pytest.importorskip("matplotlib")
 TITLE = "SVGP, RBF on waves.csv"

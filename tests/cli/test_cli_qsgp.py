@@ -9,8 +9,9 @@ from cli_runs import results, run
 from interruptions import at_call
 
 import fastsvgp as fs
-from fastsvgp.cli import main, qsgp
-from fastsvgp.train import sampled
+from fastsvgp.cli import main
+from fastsvgp.cli.settings import qsgp
+from fastsvgp.train.steps import qsgp as sampled
 
 FEW = ["--method", "qsgp", "--features", "600", "--basis-batch", "100", "--batch-size", "32", "--steps", "60"]
 

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
+from fastsvgp.cli.data.tables import read_table
 from fastsvgp.cli.errors import UsageError
-from fastsvgp.cli.tables import read_table
 from fastsvgp.errors import DataFileError
 
 NUMBERS = np.array([[1.5, -2.0, 3e-4], [4.0, 5.25, 6.0]])

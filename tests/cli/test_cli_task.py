@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fastsvgp.cli.arguments import parser
+from fastsvgp.cli.data.task import Standardisation, interpret_target, load_task, split
 from fastsvgp.cli.errors import UsageError
-from fastsvgp.cli.task import Standardisation, interpret_target, load_task, split
 from fastsvgp.errors import DataFileError
 
 REPEATED = np.tile(np.arange(4.0), 20)

@@ -11,8 +11,8 @@ from numerics import assert_adjoint, exactly
 from oracles import covariances, patches
 
 import fastsvgp as fs
-from fastsvgp.covariances import patch_sums
-from fastsvgp.kernels.cpu import scratch
+from fastsvgp.covariances import convolutional_sums
+from fastsvgp.kernels.cpu.common import scratch
 from fastsvgp.records import leaves, replace_at, tree_map
 
 N, M, D = 3, 5, 12  # images, inducing patches, numbers of a patch
@@ -80,8 +80,8 @@ def test_blocks(rng, name, dtype):
 @pytest.mark.parametrize("scalar", [True, False])
 def test_each_block_reversed(rng, name, scalar, monkeypatch):
     """Every field and every input, chunk by chunk, by differences of the definition; what is asked for alone is the same."""
-    monkeypatch.setattr(patch_sums, "CHUNK", 3 * D)
-    monkeypatch.setattr(patch_sums, "SIDE", 4)
+    monkeypatch.setattr(convolutional_sums, "CHUNK", 3 * D)
+    monkeypatch.setattr(convolutional_sums, "SIDE", 4)
     covariance, Z, V, X, Y = problem(rng, name, scalar)
     paths = [path for path, _, value in leaves(covariance) if value is not None]
     fields = [value for _, _, value in leaves(covariance) if value is not None]

@@ -7,8 +7,8 @@ from oracles import covariances as oracle
 
 from fastsvgp import kernels
 from fastsvgp.covariances import RBF, Constant, Linear, Matern12, Matern32, Matern52, Product, Sum
-from fastsvgp.inducing import InducingPair
 from fastsvgp.records import Blocks, is_record, leaves, matches, replace, replace_at, tree_map
+from fastsvgp.records.inducing_sets import InducingPair
 
 # name: a covariance for inputs with D columns
 TABLE = {

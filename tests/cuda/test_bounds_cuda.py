@@ -28,7 +28,7 @@ from weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cuda import libraries
+from fastsvgp.kernels.cuda.common import libraries
 
 
 @pytest.mark.parametrize("batch", [B, 8], ids=["long", "short"])

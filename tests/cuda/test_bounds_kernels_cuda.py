@@ -80,7 +80,7 @@ def test_ranges_are_looked_at_together(twin_of, rng):
     arrays = [np.asarray(rng.uniform(0.1, 1, shape), (np.float32, np.float64)[k % 3 == 0]) for k, shape in enumerate(shapes)]
     arrays[3] = arrays[3][:, ::-2]
     ranges = [(a, *limits[k % 2]) for k, a in enumerate(arrays)]
-    find_outside = twin_of("checks").find_outside
+    find_outside = twin_of("deferred_checks").find_outside
     outside = lambda ranges: find_outside(ranges, np.zeros(1, np.int32))[0]  # noqa: E731
     assert outside(ranges) == outside([]) == 0
     for k, a in enumerate(arrays):

@@ -12,11 +12,11 @@ from posterior_problems import ROWS, in_model
 
 import fastsvgp as fs
 from fastsvgp.errors import Diverged
-from fastsvgp.kernels.cuda import graphs, loader
+from fastsvgp.kernels.cuda.common import graphs, loader
 from fastsvgp.records import record
-from fastsvgp.train import captured
-from fastsvgp.train.captured import CapturedSteps
-from fastsvgp.train.minibatch import MinibatchSteps
+from fastsvgp.train.steps import cuda_graph
+from fastsvgp.train.steps.cuda_graph import CapturedSteps
+from fastsvgp.train.steps.minibatch import MinibatchSteps
 
 M, N, D = 11, 60, 3
 LIKELIHOODS = {
@@ -166,7 +166,7 @@ def test_a_gradient_that_overflows_ends_it(gpu, rng):
 def test_an_interrupt_keeps_the_last_whole_step(gpu, rng, monkeypatch):
     model, X = fs.to_device(model_of(rng)), rng.standard_normal((N, D))
     expected, _ = fs.fit(model, X, X[:, 0], steps=3, batch_size=10, rng=4)
-    plain, calls = captured.verdicts.judged, []
+    plain, calls = cuda_graph.deferred_checks.judged, []
 
     def torn(found):
         calls.append(found)
@@ -174,7 +174,7 @@ def test_an_interrupt_keeps_the_last_whole_step(gpu, rng, monkeypatch):
             raise KeyboardInterrupt
         return plain(found)
 
-    monkeypatch.setattr(captured.verdicts, "judged", torn)
+    monkeypatch.setattr(cuda_graph.deferred_checks, "judged", torn)
     found, info = fs.fit(model, X, X[:, 0], steps=9, batch_size=10, rng=4, graph=True)
     assert info.interrupted and info.steps == 3
     assert_equal(found, expected)

@@ -5,13 +5,13 @@ import pathlib
 import pytest
 from cuda_host import ptxas
 
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda.common import loader
 
 # The most registers a thread may use on any architecture. 64 let four blocks of 256 threads share a multiprocessor, 80 three,
 # 128 two.
 BUDGET = {
-    "bits": {"fold_bits": 40},
-    "checks": {"find_outside": 40, "report": 40},
+    "fingerprint": {"fold_bits": 40},
+    "deferred_checks": {"find_outside": 40, "report": 40},
     "cholesky": {"check_pivots": 40, "clear_upper": 40, "turn": 40},
     "packing": {"pack": 40, "unpack": 40},
     "products": {
@@ -34,8 +34,8 @@ BUDGET = {
         "largest": 112,
         "expected_logsumexp": 80,
     },
-    "sums": {"sum_each": 40},
-    "updates": {"adam": 40},
+    "sum_each": {"sum_each": 40},
+    "adam_update": {"adam": 40},
     "chevron": {
         "multiply_1": 64,
         "multiply_4": 96,
@@ -102,8 +102,8 @@ BUDGET = {
         "add_rows": 40,
         "adagrad": 40,
     },
-    "strata": {"draw_units": 64},
-    "terms": {"gaussian_rows": 40, "gaussian_total": 40, "weighted_gaussian_rows": 48, "weighted_gaussian_total": 40},
+    "stratified": {"draw_units": 64},
+    "gaussian_terms": {"gaussian_rows": 40, "gaussian_total": 40, "weighted_gaussian_rows": 48, "weighted_gaussian_total": 40},
     "tiled": {"multiply": 160},  # blocks of 128 threads: three fit
     "triangular": {"solve": 128},
 }

@@ -9,8 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from cuda_host import nccl_on_host, planted, sanitized
-from cuda_host.cupy_on_host import FUNCTIONS
-from cuda_host.cupy_on_host import cupy as emulated_cupy
+from cuda_host.cupy_on_host import FUNCTIONS, cupy as emulated_cupy
 from cuda_host.host_module import HostModule, translate
 
 import fastsvgp

@@ -13,9 +13,10 @@ from test_out_of_memory import said_of, small_model
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cuda import checks, chevron, loader, products, triangular
+from fastsvgp.kernels.cuda import chevron, deferred_checks, products, triangular
+from fastsvgp.kernels.cuda.common import loader
 
-MODULES = {"chevron": chevron, "products": products, "checks": checks, "triangular": triangular}
+MODULES = {"chevron": chevron, "products": products, "deferred_checks": deferred_checks, "triangular": triangular}
 
 
 def test_a_training_on_a_stream_of_its_own(real, rng):
@@ -137,5 +138,5 @@ def test_kernels_are_kept_and_loaded_again(real, monkeypatch, tmp_path):
     for _ in range(2):
         for name in ("_modules", "_functions"):
             monkeypatch.setattr(loader, name, {})
-        checks.find_outside([(x, 0.0, 1.5)], flag)
+        deferred_checks.find_outside([(x, 0.0, 1.5)], flag)
     assert int(flag[0]) == 2 and len(list(pathlib.Path(tmp_path).glob("checks-*.cubin"))) == 1

@@ -91,7 +91,7 @@ def of_triangular(twin, L, B, C, *, rng):
     yield np.tril(twin.tril_product(B, B, C))
 
 
-FAMILIES = {"chevron": of_chevron, "products": of_products, "checks": of_checks, "triangular": of_triangular}
+FAMILIES = {"chevron": of_chevron, "products": of_products, "deferred_checks": of_checks, "triangular": of_triangular}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.kernels import verdicts
+from fastsvgp.runtime import deferred_checks
 
 N = 40
 
@@ -28,7 +28,7 @@ def test_on_a_device(gpu, rng, tmp_path, kind, options):
     found, found_info = fs.fit(there, X, Y, steps=4, **options)
     np.testing.assert_allclose(found_info.values, info.values, rtol=1e-9)
     assert_same(fs.to_host(found), expected, 1e-7)
-    assert all(verdicts.on_device(value) for _, _, value in fs.leaves(found) if np.ndim(value))
+    assert all(deferred_checks.on_device(value) for _, _, value in fs.leaves(found) if np.ndim(value))
     fs.fit(there, X, Y, steps=2, checkpoint=saved, **options)
     assert_same(fs.to_host(fs.fit(there, gpu.there(X), gpu.there(Y), steps=4, resume=saved, **options)[0]),
                 fs.to_host(found), 1e-12)  # fmt: skip

@@ -11,10 +11,11 @@ from cuda_host.cupy_on_host import copies, cupy_on_host
 from cuda_host.emulated import emulated
 from oracles import fourier as oracle
 
-from fastsvgp import cuda_devices, kernels
+from fastsvgp import kernels
 from fastsvgp.kernels.cpu import fourier as cpu
-from fastsvgp.kernels.cpu import frequencies
+from fastsvgp.kernels.cpu.fourier import philox
 from fastsvgp.kernels.cuda import fourier as cuda_module
+from fastsvgp.runtime import cuda_devices
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 NEED = "X", "w", "variance", "lengthscales"
@@ -31,7 +32,7 @@ def test_words_are_those_of_the_cpu(rng):
     for counter, key, found in zip(counters, keys, words, strict=True):
         assert tuple(found) == oracle.philox([int(c) for c in counter], [int(k) for k in key])
         ours = counter.astype(np.uint64)[:, None]
-        frequencies.philox(ours, 1, *map(np.uint64, key))
+        philox.philox(ours, 1, *map(np.uint64, key))
         assert tuple(found) == tuple(ours[:, 0])
 
 

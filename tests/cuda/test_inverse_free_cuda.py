@@ -6,8 +6,7 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cuda import cholesky as cuda_cholesky
-from fastsvgp.kernels.cuda import triangular as cuda_triangular
+from fastsvgp.kernels.cuda import cholesky as cuda_cholesky, triangular as cuda_triangular
 
 JITTER = 1e-3
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from cuda_host import ptxas
 
-from fastsvgp import cuda_devices
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda.common import loader
+from fastsvgp.runtime import cuda_devices
 
 COMPILES = """
 extern "C" __global__ void scale(real* out, real a) { out[threadIdx.x] *= a; }

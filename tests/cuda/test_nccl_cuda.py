@@ -13,12 +13,12 @@ import pytest
 from cuda_host import cupy_on_host, nccl_on_host
 
 import fastsvgp as fs
-from fastsvgp import cuda_devices, same_data
-from fastsvgp.distributed import leaving, message_passing
-from fastsvgp.kernels import verdicts
-from fastsvgp.optim import natural
-from fastsvgp.packing import Packing
-from fastsvgp.team import Share, Team
+from fastsvgp.distributed import same_data
+from fastsvgp.distributed.groups import leaving, mpi
+from fastsvgp.distributed.packing import Packing
+from fastsvgp.distributed.protocol import Share, Team
+from fastsvgp.optim.natural import svgp as natural
+from fastsvgp.runtime import cuda_devices, deferred_checks
 
 N, D, M = 47, 2, 7
 WAYS = {
@@ -350,7 +350,7 @@ def test_a_step_that_a_device_cannot_go_on_from(gpu, way, monkeypatch):
     def relay(*arguments, **options):
         if not faults:
             faults.append(0)
-            raise verdicts.Fault
+            raise deferred_checks.Fault
         return plain(*arguments, **options)
 
     monkeypatch.setattr(natural, "relay", relay)
@@ -539,5 +539,5 @@ def missing(error):
 
 
 def test_bad_arguments():
-    with mock.patch.object(message_passing, "library", mock.Mock()), pytest.raises(TypeError, match="`device_pointers` must be"):
+    with mock.patch.object(mpi, "library", mock.Mock()), pytest.raises(TypeError, match="`device_pointers` must be"):
         fs.distributed.mpi(device_pointers=1)

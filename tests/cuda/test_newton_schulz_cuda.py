@@ -14,7 +14,8 @@ from oracles import inverse_factor as oracle
 
 from fastsvgp import kernels
 from fastsvgp.kernels.cpu import newton_schulz as cpu
-from fastsvgp.kernels.cuda import loader, tiled
+from fastsvgp.kernels.cuda import tiled
+from fastsvgp.kernels.cuda.common import loader
 
 every_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 

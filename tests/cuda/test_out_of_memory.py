@@ -9,7 +9,7 @@ from cuda_host import cupy_on_host
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.memory import explained
+from fastsvgp.runtime.memory import explained
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the host emulation of CUDA needs g++")
 f8 = np.float64

@@ -21,7 +21,7 @@ every_family = pytest.mark.parametrize("family", problems.FAMILIES)
 def form(request, monkeypatch):
     """Each way to the distances, whatever D; the reverse rule of the second in more than one row tile."""
     monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", 10_000 if request.param == "direct" else 0)
-    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise_wide.TILE", 0)
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.wide.TILE", 0)
     return request.param
 
 
@@ -48,7 +48,7 @@ def test_contractions(twin_of, rng, known, dtype):
 @every_dtype
 def test_contractions_by_products(twin_of, rng, dtype, monkeypatch):
     monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.DIRECT_BELOW", 0)
-    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise_wide.TILE", 0)
+    monkeypatch.setattr("fastsvgp.kernels.cuda.pairwise.wide.TILE", 0)
     problems.check_contractions(twin_of("pairwise"), rng, dtype, False, families=("matern12", "matern52"))
 
 

@@ -9,7 +9,7 @@ from device_models import LIKELIHOODS, MEANS, TARGETS, B, Copies, D, M, assert_s
 from posterior_problems import JITTER, ROWS
 
 import fastsvgp as fs
-from fastsvgp.bounds.layer import LayerPass
+from fastsvgp.bounds.layer_pass import LayerPass
 from fastsvgp.kernels.cuda import products
 
 

@@ -10,7 +10,7 @@ from device_models import Copies, assert_same, errors, moved
 from weight_problems import BASES, basis_of, weights
 
 import fastsvgp as fs
-from fastsvgp.train import sampled
+from fastsvgp.train.steps import qsgp
 
 M, N, SIZE = 16, 21, 5
 f8 = np.float64
@@ -162,8 +162,8 @@ FITS = {
 
 @pytest.mark.parametrize("run", FITS)
 def test_fit(gpu, rng, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampled, "RENEWAL", 3)
-    monkeypatch.setattr(sampled, "SHARE", 1)
+    monkeypatch.setattr(qsgp, "RENEWAL", 3)
+    monkeypatch.setattr(qsgp, "SHARE", 1)
     about, options = FITS[run]
     model, X, Y = problem(rng, **{"name": "fourier"} | about)
     model = fs.replace_at(model, "posterior.columns", np.tril(model.posterior.columns))

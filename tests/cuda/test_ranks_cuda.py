@@ -13,7 +13,7 @@ from cuda_host import nccl_on_host
 from device_models import B, Copies, D, assert_same, moved, small_model
 
 import fastsvgp as fs
-from fastsvgp import cuda_devices
+from fastsvgp.runtime import cuda_devices
 
 
 def problem(rng):

@@ -14,7 +14,8 @@ from cuda_host import cupy_on_host
 from cuda_host.small_runs import RUNS
 from real_device import ALIGNMENT, POOL, cupy_or_skip, laid_out, on_device, why_none
 
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda.common import loader
+from fastsvgp.runtime import cuda_devices
 
 
 def cupys_own_class():
@@ -79,9 +80,8 @@ def test_it_is_a_copy_with_what_lies_between():
 def test_kernels_get_them(rng, monkeypatch):
     """The twin that tests call on a device is launched with the strides and the alignment of the host's arrays."""
     launched = []
-    replaced = {"cupy": lambda: cupy_on_host.cupy, "launch": lambda *call: launched.append(call[5])}
-    for name, function in replaced.items():
-        monkeypatch.setattr(loader, name, function)
+    monkeypatch.setattr(cuda_devices, "cupy", lambda: cupy_on_host.cupy)
+    monkeypatch.setattr(loader, "launch", lambda *call: launched.append(call[5]))
     multiply = on_device(cupy_on_host.cupy, "chevron").multiply
     memory, diagonal, x = np.zeros(201), np.ones(14), np.ones((1, 20))
     for dense in (memory[:120].reshape(20, 6), memory[:200].reshape(20, 10)[:, :6], memory[1:121].reshape(20, 6)):

@@ -8,7 +8,7 @@ import types
 import pytest
 from cuda_host import cupy_on_host, emulated, host_module, sanitized, small_runs
 
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda.common import loader
 
 RUNS = [(family, dtype) for family, dtypes in small_runs.RUNS.items() for dtype in dtypes]
 

@@ -7,7 +7,7 @@ from device_models import B, Copies, D, M, assert_same, f8, model_of_row, moved,
 from posterior_problems import JITTER
 
 import fastsvgp as fs
-from fastsvgp.train import full_batch
+from fastsvgp.train.steps import lbfgs
 
 CHOOSERS = {
     "kmeans": lambda X, covariance: fs.kmeans_inducing(X, M, 3),
@@ -132,8 +132,8 @@ def test_fit_collapsed(gpu, rng, monkeypatch):
     model, X, calls = small_model(rng), rng.standard_normal((B, D)), []
     sgpr = fs.SGPR(model.covariance, model.inducing, f8(0.3))
     expected, _ = fs.fit(sgpr, X, X[:, 0], steps=3)
-    plain = full_batch.collapsed_bound_and_grad
-    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", lambda *a, **s: calls.append(copies.to_host) or plain(*a, **s))
+    plain = lbfgs.collapsed_bound_and_grad
+    monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", lambda *a, **s: calls.append(copies.to_host) or plain(*a, **s))
     copies = cupy_on_host.copies
     found, _ = fs.fit(fs.to_device(sgpr), X, X[:, 0], steps=3)
     assert_same(found, expected, 1e-6)

@@ -6,7 +6,7 @@ from device_models import LIKELIHOODS, TARGETS, B, Copies, D, assert_same, f8, m
 from gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda.common import loader
 
 
 def weights_for(rng, shape):

@@ -17,8 +17,9 @@ import scipy.special
 from cuda_host import libraries_on_host, nccl_on_host
 from cuda_host.emulated import CUDA, module_of
 
-from fastsvgp import cuda_devices
-from fastsvgp.kernels.cuda import graphs, libraries, loader, tiled
+from fastsvgp.kernels.cuda import tiled
+from fastsvgp.kernels.cuda.common import graphs, libraries, loader
+from fastsvgp.runtime import cuda_devices
 
 
 class Copies:

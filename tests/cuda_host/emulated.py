@@ -11,8 +11,9 @@ from unittest import mock
 import numpy as np
 from cuda_host.host_module import HostModule
 
-from fastsvgp import cuda_devices
-from fastsvgp.kernels.cuda import blas, loader, tiled
+from fastsvgp.kernels.cuda import tiled
+from fastsvgp.kernels.cuda.common import blas, loader
+from fastsvgp.runtime import cuda_devices
 
 
 def _empty(shape, dtype=float):

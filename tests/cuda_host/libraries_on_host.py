@@ -1,10 +1,9 @@
-"""The routines of ``fastsvgp.kernels.cuda.libraries``, with its arguments, on the host."""
+"""The routines of ``fastsvgp.kernels.cuda.common.libraries``, with its arguments, on the host."""
 
 import ctypes
 
 import numpy as np
-from scipy.linalg import blas as host_blas
-from scipy.linalg import lapack as host_lapack
+from scipy.linalg import blas as host_blas, lapack as host_lapack
 
 quiet = np.errstate(all="ignore")  # a device raises no floating-point flags; as a decorator
 C_TYPES = {"f": ctypes.c_float, "d": ctypes.c_double}

@@ -12,7 +12,7 @@ import tempfile
 import numpy as np
 from cuda_host import host_module
 
-from fastsvgp.kernels.cuda import loader
+from fastsvgp.kernels.cuda.common import loader
 
 ARCHITECTURES = ("80", "90a", "100")
 COMMANDS = (__file__, loader.__file__)  # how the compilers are called

@@ -19,13 +19,13 @@ RUNS = {  # in either dtype where 128-bit loads hold other numbers of elements, 
     "device": ("float32",),
 }
 LIBRARIES = {  # stems of the sources that are launched by runs in another dtype than float32 alone
-    "bits": ("float64",),
+    "fingerprint": ("float64",),
     "chevron": EITHER,
     "fourier": EITHER,
     "pairwise": EITHER,
     "tiled": EITHER,
     "triangular": EITHER,
-    "updates": ("float64",),
+    "adam_update": ("float64",),
 }
 
 

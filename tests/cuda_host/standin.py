@@ -4,11 +4,11 @@ It compiles CuPy's own kernels by g++. Of CUDA's mathematics two functions are m
 """
 
 import fastsvgp.kernels.cuda
-from fastsvgp import cuda_devices
-from fastsvgp.kernels.cuda import graphs, libraries, loader
+from fastsvgp.kernels.cuda.common import graphs, libraries, loader
+from fastsvgp.runtime import cuda_devices
 
 # It was written when these stood here.
-fastsvgp.kernels.cuda.loader, loader._require_device = loader, cuda_devices.require_device
+fastsvgp.kernels.cuda.common.loader, loader._require_device = loader, cuda_devices.require_device
 
 import fakegpu  # noqa: E402
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 import fastsvgp as fs
-from fastsvgp.team import Team
+from fastsvgp.distributed.protocol import Team
 from fastsvgp.train import checkpoints
 
 N, D, M = 53, 2, 6

@@ -9,8 +9,8 @@ from deep_problems import CHAINS, JITTER, draws_for
 from rank_problems import assert_ended_by, assert_same_on_all_and_close, distance, ends, on_ranks, uneven
 
 import fastsvgp as fs
+from fastsvgp.distributed.reduce import Place
 from fastsvgp.layers.draws import hidden_draws
-from fastsvgp.ranks import Place
 
 N = 23
 STEPPING = [name for name, (rows, _) in CHAINS.items() if rows[-1][0] in ("whitened", "marginal", "absorbed-sites", "dual-sites")]

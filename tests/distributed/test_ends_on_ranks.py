@@ -8,7 +8,7 @@ from program import distance, problem
 from rank_problems import ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp.train import on_ranks as rank_training
+from fastsvgp.train import ranks as rank_training
 
 
 @pytest.mark.parametrize("failure", [SystemExit(3), StopIteration("s"), fs.RemoteError(5, "mine")])

@@ -10,9 +10,9 @@ import pytest
 from program import D, M, problem
 
 import fastsvgp as fs
-from fastsvgp.distributed import one_process
+from fastsvgp.distributed.groups import threads
 from fastsvgp.records import replace
-from fastsvgp.train.on_ranks import RankRecorder
+from fastsvgp.train.ranks import RankRecorder
 
 SOURCE = str(pathlib.Path(fs.__file__).parent)
 TELLERS = "team.py", "buffers.py:sum", "distributed/", "ranks.py", "on_ranks.py", "interrupts.py"
@@ -66,7 +66,7 @@ class Impatient(threading.Condition):
 def trained(monkeypatch):
     """Function of a kind of training, a rank and its fault: the ends of two ranks."""
     impatient = types.SimpleNamespace(Condition=Impatient, Thread=threading.Thread)
-    monkeypatch.setattr(one_process, "threading", impatient)
+    monkeypatch.setattr(threads, "threading", impatient)
     run, closed, faults = RankRecorder.run, RankRecorder._closed, {}
 
     def faulty(method, begins):

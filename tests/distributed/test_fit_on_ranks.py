@@ -12,11 +12,11 @@ import pytest
 from rank_problems import assert_ended_by, distance, ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp.bounds import collapsed
-from fastsvgp.ranks import Placed
-from fastsvgp.team import Team
+from fastsvgp.collapsed import sgpr as collapsed
+from fastsvgp.distributed.protocol import Team
+from fastsvgp.distributed.reduce import Placed
 from fastsvgp.train import checkpoints
-from fastsvgp.train.minibatch import MinibatchSteps
+from fastsvgp.train.steps.minibatch import MinibatchSteps
 
 N, D, M = 53, 2, 6
 

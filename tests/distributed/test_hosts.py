@@ -3,8 +3,8 @@
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.distributed import hosts
-from fastsvgp.kernels import num_threads
+from fastsvgp.distributed.groups import hosts
+from fastsvgp.runtime import num_threads
 
 
 @pytest.mark.parametrize("affinities, due", [

@@ -6,7 +6,7 @@ from posterior_problems import EVERY, JITTER
 from rank_problems import assert_same_on_all_and_close, distance, ends, on_ranks, uneven
 
 import fastsvgp as fs
-from fastsvgp.optim import inverse_updates as module
+from fastsvgp.optim.inverse import updates as module
 
 N, D, M = 53, 2, 6
 WAYS = {

@@ -11,7 +11,7 @@ from rank_problems import ends, on_ranks
 from test_processes import MPIEXEC, ended, started
 
 import fastsvgp as fs
-from fastsvgp.distributed import leaving
+from fastsvgp.distributed.groups import leaving
 
 SECONDS = 20  # more than any of this takes, and less than who waits for ever
 needs_mpi = pytest.mark.skipif(
@@ -100,7 +100,7 @@ class OnThreads:
 
 
 def leave(group):
-    for _ in leaving.team.leaving(group, "its program ended"):
+    for _ in leaving.protocol.leaving(group, "its program ended"):
         pass
 
 
@@ -152,7 +152,7 @@ def test_a_forked_process_and_one_that_can_tell_nothing_leave_nothing(monkeypatc
     entered = []
     monkeypatch.setattr(leaving, "_GROUPS", [(-1, Deaf(), lambda: False)])
     fs.distributed.tell_at_exit(Deaf(), lambda: entered.append(True) or True)
-    monkeypatch.setattr(leaving.team, "leaving", lambda *_: pytest.fail("it tells"))
+    monkeypatch.setattr(leaving.protocol, "leaving", lambda *_: pytest.fail("it tells"))
     leaving._leave()
     assert entered == [True]
 

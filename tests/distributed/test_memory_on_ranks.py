@@ -9,9 +9,9 @@ import pytest
 from peak_memory import peak_numbers
 
 import fastsvgp as fs
+from fastsvgp.distributed.packing import Packing
+from fastsvgp.distributed.reduce import of_collapsed, of_gradient
 from fastsvgp.layers.draws import RUN
-from fastsvgp.packing import Packing
-from fastsvgp.ranks import of_collapsed, of_gradient
 
 M, N, D = 150, 6000, 4
 

@@ -7,9 +7,9 @@ import pytest
 from rank_problems import ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp import same_data
+from fastsvgp.distributed import same_data
+from fastsvgp.distributed.protocol import Disagreement
 from fastsvgp.errors import RemoteError
-from fastsvgp.team import Disagreement
 
 N, D, M = 700, 3, 6  # more rows than a digest at each call reads
 CALLS = {

@@ -11,7 +11,7 @@ import pytest
 from rank_problems import ends, on_ranks
 
 import fastsvgp as fs
-from fastsvgp.team import Team
+from fastsvgp.distributed.protocol import Team
 
 N, M = 61, 7
 

@@ -13,23 +13,24 @@ import pytest
 
 import fastsvgp
 import fastsvgp.kernels.cpu as cpu
-from fastsvgp.kernels.cpu import compiled
+from fastsvgp.kernels.cpu.common import numba_cache
 
 
 def test_compiled_files_go_when_any_source_changes(tmp_path):
     package = tmp_path / "cpu"
-    package.mkdir()
+    (package / "common").mkdir(parents=True)
+    (package / "common" / "__init__.py").touch()
     shutil.copy(cpu.__file__, package / "__init__.py")
-    shutil.copy(compiled.__file__, package / "compiled.py")
-    (package / "callee.py").write_text("x = 1\n")
-    cache = package / "__pycache__"
+    shutil.copy(numba_cache.__file__, package / "common" / "numba_cache.py")
+    (package / "common" / "callee.py").write_text("x = 1\n")
+    cache = package / "common" / "__pycache__"
     run = [sys.executable, "-c", "import cpu"]
     subprocess.run(run, cwd=tmp_path, check=True)
     old = cache / "caller.f-1.py311.nbi"
     old.write_bytes(b"machine code")
     subprocess.run(run, cwd=tmp_path, check=True)
     assert old.exists()
-    (package / "callee.py").write_text("x = 2\n")
+    (package / "common" / "callee.py").write_text("x = 2\n")
     subprocess.run(run, cwd=tmp_path, check=True)
     assert not old.exists()
 
@@ -55,7 +56,7 @@ print(seen, os.environ.get("OPENBLAS_THREAD_TIMEOUT"))
 
 COMPILE = """
 import numba, numpy as np
-from fastsvgp.kernels.cpu.threads import _watch
+from fastsvgp.kernels.cpu.common.thread_pool import _watch
 _watch(np.ones(1, np.uint8), 1)
 print(numba.config.CACHE_DIR)
 """
@@ -69,7 +70,7 @@ def installation(tmp_path):
     """
     package = tmp_path / "site" / "fastsvgp"
     shutil.copytree(pathlib.Path(fastsvgp.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "kernels" / "cpu" / "__pycache__").write_text("not a folder")
+    (package / "kernels" / "cpu" / "common" / "__pycache__").write_text("not a folder")
     (tmp_path / "tmp").mkdir()
     (tmp_path / "file").write_text("not a folder")
     nowhere = str(tmp_path / "file" / "home")
@@ -86,7 +87,7 @@ def installation(tmp_path):
 
 
 def files(folder):
-    return {file.name: file.stat().st_mtime_ns for file in folder.rglob("threads._watch-*.nb?")}
+    return {file.name: file.stat().st_mtime_ns for file in folder.rglob("thread_pool._watch-*.nb?")}
 
 
 def test_without_a_writable_folder_compiled_code_goes_to_a_temporary_one(installation):
@@ -100,7 +101,7 @@ def test_without_a_writable_folder_compiled_code_goes_to_a_temporary_one(install
     there = files(place)
     assert len(there) == 2
     assert installation().stdout == first.stdout and files(place) == there  # the next process finds it
-    (installation.package / "kernels" / "cpu" / "threads.py").open("a").write("# changed\n")
+    (installation.package / "kernels" / "cpu" / "common" / "thread_pool.py").open("a").write("# changed\n")
     assert installation().stdout.strip() not in ("", str(place))  # code of other sources lies elsewhere
 
 
@@ -108,10 +109,10 @@ def test_a_writable_folder_is_taken_without_a_word(installation, tmp_path):
     given = installation(NUMBA_CACHE_DIR=str(tmp_path / "given"))
     assert given.returncode == 0 and not given.stderr and given.stdout.strip() == str(tmp_path / "given")
     assert files(tmp_path / "given")
-    (installation.package / "kernels" / "cpu" / "__pycache__").unlink()
+    (installation.package / "kernels" / "cpu" / "common" / "__pycache__").unlink()
     beside = installation()
     assert beside.returncode == 0 and not beside.stderr and not beside.stdout.strip()
-    assert files(installation.package / "kernels" / "cpu" / "__pycache__")
+    assert files(installation.package / "kernels" / "cpu" / "common" / "__pycache__")
     assert not list(installation.tmp.iterdir())
 
 
@@ -121,12 +122,12 @@ def temporary(monkeypatch, tmp_path):
     if not hasattr(os, "getuid"):
         pytest.skip("no user numbers on this platform")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(compiled.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(numba_cache.atexit, "register", lambda *_: None)
     return tmp_path / f"fastsvgp-compiled-{os.getuid()}"
 
 
 def test_the_temporary_folder_is_the_same_each_time(temporary):
-    assert compiled._temporary() == compiled._temporary() == temporary / compiled._stamp()[:16]
+    assert numba_cache._temporary() == numba_cache._temporary() == temporary / numba_cache._stamp()[:16]
 
 
 def a_file(place):
@@ -146,9 +147,9 @@ def a_link(place):
 @pytest.mark.parametrize("take", [a_file, open_to_all, a_link])
 def test_a_name_that_is_taken_is_left_alone(temporary, take):
     take(temporary)
-    place = compiled._temporary()
+    place = numba_cache._temporary()
     assert place.parent == temporary.parent and place.name not in (temporary.name, "elsewhere")
-    assert stat.S_IMODE(place.stat().st_mode) == 0o700 and place != compiled._temporary()
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700 and place != numba_cache._temporary()
     assert not any(path.is_dir() for path in temporary.parent.glob(f"{temporary.name}/*"))
 
 
@@ -156,14 +157,14 @@ def test_a_folder_of_another_user_is_left_alone(temporary, monkeypatch):
     other = os.getuid() + 1
     monkeypatch.setattr(os, "getuid", lambda: other)
     theirs = temporary.with_name(f"fastsvgp-compiled-{other}")
-    assert theirs not in compiled._temporary().parents and not list(theirs.iterdir())
+    assert theirs not in numba_cache._temporary().parents and not list(theirs.iterdir())
 
 
 def test_a_folder_of_one_process_goes_with_it(tmp_path):
     for owner, stays in ((os.getpid() + 1, True), (os.getpid(), False)):
         place = tmp_path / "place"
         place.mkdir(exist_ok=True)
-        compiled._remove(place, owner)
+        numba_cache._remove(place, owner)
         assert place.exists() == stays
 
 
@@ -175,6 +176,6 @@ def test_no_folder_at_all(monkeypatch):
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(numba, "njit", refuse)
-    monkeypatch.setattr(compiled, "_temporary", full)
+    monkeypatch.setattr(numba_cache, "_temporary", full)
     with pytest.raises(OSError, match="set NUMBA_CACHE_DIR to one .No usable temporary"):
-        compiled.find_place()
+        numba_cache.find_place()

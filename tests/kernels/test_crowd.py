@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.kernels import num_threads
-from fastsvgp.kernels.cpu import crowd, openblas
-from fastsvgp.kernels.governed import governed
+from fastsvgp.kernels.cpu.common import blas_threads, contention
+from fastsvgp.runtime import num_threads
+from fastsvgp.runtime.blas_scope import governed
 
 LARGE = np.eye(400)
 
@@ -21,10 +21,10 @@ class Clocks:
     def __init__(self, monkeypatch):
         self.wall = self.cpu = self.queued = 100.0
         self.idle = None
-        monkeypatch.setattr(crowd, "idle", lambda: self.idle)
+        monkeypatch.setattr(contention, "idle", lambda: self.idle)
         monkeypatch.setattr(time, "perf_counter", lambda: self.wall)
         monkeypatch.setattr(time, "process_time", lambda: self.cpu)
-        monkeypatch.setattr(openblas, "queued", lambda: self.queued)
+        monkeypatch.setattr(blas_threads, "queued", lambda: self.queued)
 
     def turn(self, wall, cpu, queued=None):
         self.wall += wall
@@ -38,7 +38,7 @@ def clocks(monkeypatch):
 
 
 def test_who_gets_the_cores_is_alone(clocks):
-    found = crowd.Crowd()
+    found = contention.Crowd()
     for share in (1.0, 0.95, 0.81):
         found.observe(2, 2 * share, 1.0, 0.3)
         assert not found
@@ -50,7 +50,7 @@ def test_who_gets_the_cores_is_alone(clocks):
 
 
 def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
-    found, pause = crowd.Crowd(), crowd.FIRST
+    found, pause = contention.Crowd(), contention.FIRST
     found.observe(2, 1.0, 1.0, 0.3)
     for _ in range(8):
         found.observe(2, 1.0, 1.0, 0.3)
@@ -59,36 +59,36 @@ def test_a_crowd_is_looked_for_again_after_longer_and_longer(clocks):
         assert found
         clocks.turn(0.02 * pause, 0)
         assert not found
-        pause = min(2 * pause, crowd.LONGEST)
-    assert pause == crowd.LONGEST
+        pause = min(2 * pause, contention.LONGEST)
+    assert pause == contention.LONGEST
     found.observe(2, 1.9, 1.0, 0.3)
     assert not found
     for _ in range(2):
         found.observe(2, 1.0, 1.0, 0.3)
-    clocks.turn(1.01 * crowd.FIRST, 0)
+    clocks.turn(1.01 * contention.FIRST, 0)
     assert not found  # alone for a moment, it begins anew
 
 
 def test_a_crowd_is_believed_while_others_have_the_cores(clocks):
     """Three cores, of which this process uses one: it looks again when the other two were idle, or its own."""
-    found, clocks.idle = crowd.Crowd(), 1000.0
+    found, clocks.idle = contention.Crowd(), 1000.0
     for _ in range(2):
         found.observe(3, 1.5, 1.0, 0.3)
     for others in (2.0, 1.0, 0.3) * 10:
-        clocks.turn(1.01 * crowd.FIRST, crowd.FIRST)
-        clocks.idle += (2 - others) * crowd.FIRST
+        clocks.turn(1.01 * contention.FIRST, contention.FIRST)
+        clocks.idle += (2 - others) * contention.FIRST
         assert found
     for cpu in (1.0, 2.0):  # in the second round other threads of this process work too
-        clocks.turn(1.01 * crowd.FIRST, cpu * crowd.FIRST)
-        clocks.idle += (2.95 - cpu) * crowd.FIRST
+        clocks.turn(1.01 * contention.FIRST, cpu * contention.FIRST)
+        clocks.idle += (2.95 - cpu) * contention.FIRST
         assert not found
         found.observe(3, 1.5, 1.0, 0.3)  # and yet not all cores: it waits longer
         assert found
-        clocks.turn(1.01 * crowd.FIRST, crowd.FIRST)
-        clocks.idle += 2 * crowd.FIRST
+        clocks.turn(1.01 * contention.FIRST, contention.FIRST)
+        clocks.idle += 2 * contention.FIRST
         assert found
-        clocks.turn(3 * crowd.FIRST, 3 * crowd.FIRST)
-        clocks.idle += 6 * crowd.FIRST
+        clocks.turn(3 * contention.FIRST, 3 * contention.FIRST)
+        clocks.idle += 6 * contention.FIRST
         assert not found
         found.observe(3, 3.0, 1.0, 0.3)
         for _ in range(2):
@@ -96,20 +96,20 @@ def test_a_crowd_is_believed_while_others_have_the_cores(clocks):
 
 
 def test_idle_cores_are_counted(tmp_path, monkeypatch):
-    before, wall = crowd.idle(), time.perf_counter()
+    before, wall = contention.idle(), time.perf_counter()
     if before is not None:
         time.sleep(0.03)
-        assert -0.05 <= crowd.idle() - before <= (time.perf_counter() - wall + 0.02) * len(os.sched_getaffinity(0))
+        assert -0.05 <= contention.idle() - before <= (time.perf_counter() - wall + 0.02) * len(os.sched_getaffinity(0))
     if not hasattr(os, "sched_getaffinity"):
         pytest.skip("no such thing here")
-    monkeypatch.setattr(crowd, "CORES", str(tmp_path / "stat"))
-    assert crowd.idle() is None
+    monkeypatch.setattr(contention, "CORES", str(tmp_path / "stat"))
+    assert contention.idle() is None
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 10})
     lines = "cpu  9 9 9 9 9 9\n", "cpu1 1 0 1 300 50 7 0\n", "cpu2 1 0 1 9999 0 0\n", "cpu10 1 0 1 20 30 7\n", "intr 1 2 3\n"
     (tmp_path / "stat").write_text("".join(lines))
-    assert crowd.idle() == 400 / os.sysconf("SC_CLK_TCK")
+    assert contention.idle() == 400 / os.sysconf("SC_CLK_TCK")
     (tmp_path / "stat").write_text("".join(lines[:3]))
-    assert crowd.idle() is None  # a core of ours is not told of
+    assert contention.idle() is None  # a core of ours is not told of
 
 
 class Pool:
@@ -128,8 +128,8 @@ class Pool:
 def pool(monkeypatch, clocks):
     """In a process that nobody told how many threads it has."""
     pool = Pool()
-    monkeypatch.setattr(openblas, "scipys", lambda: pool)
-    monkeypatch.setattr(openblas, "crowd", crowd.Crowd())
+    monkeypatch.setattr(blas_threads, "scipys", lambda: pool)
+    monkeypatch.setattr(blas_threads, "crowd", contention.Crowd())
     monkeypatch.setattr(num_threads, "_count", None)
     monkeypatch.setattr(num_threads, "_asked", lambda: 0)
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
@@ -146,9 +146,9 @@ def test_in_a_crowd_one_thread(pool, clocks):
 
     assert [call(LARGE, 1.0, 3.0) for _ in range(3)] == [3, 3, 3]
     assert [call(LARGE, 0.1, 0.15) for _ in range(4)] == [3, 3, 1, 1]
-    clocks.turn(crowd.FIRST, 0.0)
+    clocks.turn(contention.FIRST, 0.0)
     assert [call(LARGE, 0.1, 0.15) for _ in range(2)] == [3, 1]
-    clocks.turn(2 * crowd.FIRST, 0.0)
+    clocks.turn(2 * contention.FIRST, 0.0)
     assert [call(LARGE, 0.1, 0.29) for _ in range(3)] == [3, 3, 3] and pool.count == 3
     assert [call(np.eye(20), 0.1, 0.1) for _ in range(3)] == [1, 1, 1]  # small ones tell of nobody
     assert call(LARGE, 0.1, 0.29) == 3
@@ -180,31 +180,31 @@ def test_what_is_serial_is_no_crowd(pool, clocks):
 
 
 def test_where_the_system_does_not_tell(pool, clocks, monkeypatch):
-    monkeypatch.setattr(openblas, "queued", crowd.queued)
-    monkeypatch.setattr(crowd, "STATISTICS", "/nowhere/schedstat")
-    assert crowd.queued() is None
+    monkeypatch.setattr(blas_threads, "queued", contention.queued)
+    monkeypatch.setattr(contention, "STATISTICS", "/nowhere/schedstat")
+    assert contention.queued() is None
     for _ in range(4):
-        assert openblas.enter(400, 400) and pool.count == 3
+        assert blas_threads.enter(400, 400) and pool.count == 3
         clocks.turn(1.0, 0.5)
-        openblas.leave()
+        blas_threads.leave()
 
 
 def test_calls_of_several_threads_at_once_tell_nothing(pool, clocks):
     """One begins and ends within the other."""
     for _ in range(4):
-        assert openblas.enter(400, 400)
-        other = threading.Thread(target=lambda: openblas.enter(400, 400) and openblas.leave())
+        assert blas_threads.enter(400, 400)
+        other = threading.Thread(target=lambda: blas_threads.enter(400, 400) and blas_threads.leave())
         other.start()
         other.join()
         clocks.turn(1.0, 0.1)
-        openblas.leave()
-    assert pool.count == 3 and not openblas.crowd and not openblas._inside
+        blas_threads.leave()
+    assert pool.count == 3 and not blas_threads.crowd and not blas_threads._inside
 
 
 def test_a_thread_that_waits_for_a_core_says_so():
-    if crowd.queued() is None:
+    if contention.queued() is None:
         pytest.skip("no schedstat here")
-    before, end = crowd.queued(), time.perf_counter() + 0.05
+    before, end = contention.queued(), time.perf_counter() + 0.05
     while time.perf_counter() < end:
         pass
-    assert 0 <= crowd.queued() - before < 0.06 + time.perf_counter() - end
+    assert 0 <= contention.queued() - before < 0.06 + time.perf_counter() - end

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.kernels import num_threads
+from fastsvgp.runtime import num_threads
 
 
 @pytest.fixture

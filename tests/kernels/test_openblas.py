@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.kernels.cpu import openblas
-from fastsvgp.kernels.governed import _sizes, computing, governed
+from fastsvgp.kernels.cpu.common import blas_threads
+from fastsvgp.runtime.blas_scope import _sizes, computing, governed
 
 
 class Pool:
@@ -38,10 +38,10 @@ class Pool:
 @pytest.fixture
 def pool(monkeypatch):
     pool = Pool()
-    monkeypatch.setattr(openblas, "scipys", lambda: pool)
+    monkeypatch.setattr(blas_threads, "scipys", lambda: pool)
     with fs.set_num_threads(3):
         yield pool
-    assert not openblas._inside and openblas._before is None
+    assert not blas_threads._inside and blas_threads._before is None
 
 
 @governed
@@ -67,16 +67,16 @@ def test_small_matrices_get_one_thread_and_large_ones_what_we_may_use(pool):
 
 @pytest.mark.parametrize("M, B", [(20, 10**6), (50, 8192), (100, 512)])
 def test_sizes_that_one_thread_serves(pool, M, B):
-    openblas.enter(M, B)
+    blas_threads.enter(M, B)
     assert pool.count == 1
-    openblas.leave()
+    blas_threads.leave()
 
 
 @pytest.mark.parametrize("M, B", [(150, 256), (200, 256), (200, 1), (100, 1024)])
 def test_sizes_that_two_threads_serve_better(pool, M, B):
-    openblas.enter(M, B)
+    blas_threads.enter(M, B)
     assert pool.count == 3
-    openblas.leave()
+    blas_threads.leave()
 
 
 def test_an_error_puts_it_back(pool):
@@ -95,7 +95,7 @@ def test_an_interrupt_on_the_way_in_leaves_nothing_behind(pool, when):
     pool.interrupted = when
     with pytest.raises(KeyboardInterrupt):
         seen(SMALL, pool)
-    assert pool.count == 3 and not openblas._inside
+    assert pool.count == 3 and not blas_threads._inside
     assert seen(SMALL, pool) == 1 and pool.count == 3
 
 
@@ -173,7 +173,7 @@ def test_a_forked_child_has_the_setting_put_back(pool):
     fork = multiprocessing.get_context("fork")
 
     def child(alone):
-        os._exit(pool.count != (3 if alone else 1) or len(openblas._inside) != (not alone) or seen(SMALL, pool) != 1)
+        os._exit(pool.count != (3 if alone else 1) or len(blas_threads._inside) != (not alone) or seen(SMALL, pool) != 1)
 
     inside, go = threading.Event(), threading.Event()
     other = threading.Thread(target=governed(lambda A: inside.set() or go.wait(20)), args=(SMALL,))
@@ -196,10 +196,10 @@ def test_a_forked_child_has_the_setting_put_back(pool):
 
 
 def test_where_there_is_no_openblas_nothing_is_set(monkeypatch):
-    monkeypatch.setattr(openblas, "scipys", lambda: None)
-    assert openblas.facts() is None
+    monkeypatch.setattr(blas_threads, "scipys", lambda: None)
+    assert blas_threads.facts() is None
     with fs.set_num_threads(1), computing((SMALL,)):
-        assert not openblas._inside
+        assert not blas_threads._inside
     assert governed(lambda A: len(A))(SMALL) == 20
 
 
@@ -270,8 +270,8 @@ def test_joint_predictions_count_by_their_covariance(pool):
 
 REAL = """
 import numpy as np, fastsvgp as fs
-from fastsvgp.kernels.cpu import openblas
-from fastsvgp.kernels.governed import governed
+from fastsvgp.kernels.cpu.common import blas_threads as openblas
+from fastsvgp.runtime.blas_scope import governed
 blas = openblas.scipys()
 assert blas.get_num_threads() == 1, openblas.facts()  # OPENBLAS_NUM_THREADS=1 stays, whatever we may use
 fs.set_num_threads(2)
@@ -293,7 +293,7 @@ print(openblas.facts())
 
 
 def test_the_pool_of_scipy():
-    if openblas.scipys() is None:
+    if blas_threads.scipys() is None:
         pytest.skip("SciPy's BLAS is not an OpenBLAS that can be reached")
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, env=environment, timeout=120)

@@ -11,7 +11,8 @@ from oracles import covariances as oracle
 from pairwise_problems import apart as problem
 
 from fastsvgp import kernels
-from fastsvgp.kernels.cpu import pairwise, vmath
+from fastsvgp.kernels.cpu import pairwise
+from fastsvgp.kernels.cpu.common import elementwise as vmath
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 NAMES = ("X1", "X2", "variance", "lengthscales")

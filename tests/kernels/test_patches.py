@@ -8,8 +8,8 @@ from numerics import assert_adjoint, exactly
 from oracles import covariances, patches
 
 from fastsvgp import kernels
-from fastsvgp.kernels.cpu.pairwise_rows import centre
-from fastsvgp.kernels.cpu.patches_rows import normalise
+from fastsvgp.kernels.cpu.pairwise.tiles import centre
+from fastsvgp.kernels.cpu.patches.gather import normalise
 
 FAMILIES = ("rbf", "matern12", "matern32", "matern52")
 GEOMETRIES = [(5, 4, 1, 2, 3, 1), (7, 6, 2, 3, 2, 2), (4, 3, 2, 4, 3, 1), (6, 9, 1, 1, 1, 4)]  # H, W, C, h, w, stride

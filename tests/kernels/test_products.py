@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fastsvgp import kernels
-from fastsvgp.kernels.cpu import blas
-from fastsvgp.kernels.dispatch import shares_memory
+from fastsvgp.kernels.cpu.common import blas
+from fastsvgp.runtime.dispatch import shares_memory
 
 SHAPES = [(1, 1), (3, 17), (65, 4), (70, 3000), (130, 40)]
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from numerics import assert_adjoint, assert_as_accurate_as, nine_point
-from scipy.special import log_expit, log_ndtr, ndtr
-from scipy.special import logsumexp as scipy_logsumexp
+from scipy.special import log_expit, log_ndtr, logsumexp as scipy_logsumexp, ndtr
 
 from fastsvgp import kernels
 

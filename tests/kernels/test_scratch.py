@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from fastsvgp.kernels.cpu import scratch
+from fastsvgp.kernels.cpu.common import scratch
 
 SHAPE = (300, 200)
 

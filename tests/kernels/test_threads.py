@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fastsvgp as fs
-from fastsvgp.kernels.cpu.threads import over_rows
+from fastsvgp.kernels.cpu.common.thread_pool import over_rows
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -30,7 +30,7 @@ def test_nobody_waits_for_a_thread_that_starts_late():
     alive = weakref.ref(array)
     try:
         over_rows(lambda *_: None, 10, 1e9)
-        from fastsvgp.kernels.cpu import threads
+        from fastsvgp.kernels.cpu.common import thread_pool as threads
 
         threads._queue(1).put(lambda: busy.wait(20))
         start = time.monotonic()

@@ -10,7 +10,7 @@ from posterior_problems import JITTER
 
 import fastsvgp as fs
 from fastsvgp.layers import bound, convolutional
-from fastsvgp.layers.chain import Chain
+from fastsvgp.layers.chain_pass import Chain
 
 OPTIONS = {"num_data": 3.5 * B, "jitter": JITTER}
 

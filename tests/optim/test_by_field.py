@@ -11,8 +11,8 @@ import fastsvgp as fs
 from fastsvgp.optim.base import MEANT, check_offered
 from fastsvgp.optim.by_field import by_field
 from fastsvgp.optim.schedules import plateau
-from fastsvgp.persistence import load, save
 from fastsvgp.records import leaf, leaves, record, replace
+from fastsvgp.records.persistence import load, save
 
 
 @record

@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastsvgp import transforms
 from fastsvgp.optim.first_order import adam, sgd
 from fastsvgp.optim.flat import ravel
 from fastsvgp.optim.schedules import log_linear, plateau
-from fastsvgp.persistence import load, save
-from fastsvgp.records import leaf, leaves, record, replace
+from fastsvgp.records import leaf, leaves, record, replace, transforms
+from fastsvgp.records.persistence import load, save
 
 
 @record

@@ -8,9 +8,9 @@ import pytest
 from gp_problems import lower_factor
 
 import fastsvgp as fs
-from fastsvgp import catalogue, check
+from fastsvgp import check
 from fastsvgp.posteriors.dual_sites import WhitenedState
-from fastsvgp.records import is_parts, is_record, leaf, missing, record, replace_at, restricted, static
+from fastsvgp.records import is_parts, is_record, leaf, missing, record, registry, replace_at, restricted, static
 
 M, D, P = 4, 2, 3
 FACTORS = {"tril": np.eye(M), "symmetric": np.eye(M), "columns": np.eye(M, 2)}  # by their kinds
@@ -184,7 +184,7 @@ def settings(tree):
 
 def test_every_part_of_the_package_is_in_some_model(rng):
     rooms = ("bases", "covariances", "layers", "likelihoods", "means", "posteriors")
-    ours = {getattr(importlib.import_module(f"fastsvgp.{m}"), n) for n, m in catalogue.OURS.items() if m.split(".")[0] in rooms}
+    ours = {getattr(importlib.import_module(f"fastsvgp.{m}"), n) for n, m in registry.OURS.items() if m.split(".")[0] in rooms}
     bases = {base for part in ours for base in part.__mro__[1:]}
     assert ours - bases - {type(part) for make in MODELS.values() for part in records_in(make(rng))} == set()
 

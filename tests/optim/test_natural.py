@@ -6,7 +6,7 @@ from gp_problems import lower_factor
 
 import fastsvgp as fs
 from fastsvgp.bounds import elbo
-from fastsvgp.optim import natural
+from fastsvgp.optim.natural import svgp
 from fastsvgp.posteriors import Pass
 
 POSTERIORS = pytest.mark.parametrize("cls", [fs.Whitened, fs.Marginal], ids=lambda c: c.__name__)
@@ -174,7 +174,7 @@ def test_a_step_and_the_gradient_share_the_blocks(rng, monkeypatch):
         monkeypatch.setattr(fs.RBF, name, lambda self, *a, _name=name, _whole=whole: calls.append(_name) or _whole(self, *a))
     together = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"]
-    monkeypatch.setattr(natural, "SHARE_NUMBERS", 2 * 20 * 6 - 1)  # too many to be kept: one after the other
+    monkeypatch.setattr(svgp, "SHARE_NUMBERS", 2 * 20 * 6 - 1)  # too many to be kept: one after the other
     apart = fs.natural_step_and_grad(m, X, X[:, 0], step_size=0.2)
     assert calls == ["Kuu", "Kuf"] * 3
     np.testing.assert_allclose(together[3].inducing, apart[3].inducing, rtol=1e-9)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fastsvgp.optim import schedules
-from fastsvgp.optim.trend import Trend
-from fastsvgp.persistence import load, save
+from fastsvgp.optim.moving_average import Trend
+from fastsvgp.records.persistence import load, save
 
 
 def sizes(schedule, counts):

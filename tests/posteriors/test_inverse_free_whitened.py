@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 from gp_problems import lower_factor
-from oracles import gp
-from oracles import inverse_free_whitened as oracle
+from oracles import gp, inverse_free_whitened as oracle
 from posterior_problems import JITTER, joint_blocks, problem, through
 from reverse_rule import symmetric_behind
 
 import fastsvgp as fs
 from fastsvgp import kernels
-from fastsvgp.kernels.cpu import cholesky as cpu_cholesky
-from fastsvgp.kernels.cpu import triangular as cpu_triangular
+from fastsvgp.kernels.cpu import cholesky as cpu_cholesky, triangular as cpu_triangular
 
 # --- values -----------------------------------------------------------------------------------------------------------
 

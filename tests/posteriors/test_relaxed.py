@@ -158,7 +158,7 @@ def test_matrix_products_are_all_it_takes(rng, monkeypatch):
 
     words = ("cholesky", "solve", "inverse", "whitening", "potr", "trsm", "trtri")
     refused = 0
-    for module in (kernels, sys.modules["fastsvgp.kernels.cpu.blas"], sys.modules["fastsvgp.kernels.cpu.blocked"]):
+    for module in (kernels, sys.modules["fastsvgp.kernels.cpu.common.blas"], sys.modules["fastsvgp.kernels.cpu.common.blocked"]):
         for name in [name for name in dir(module) if any(word in name for word in words)]:
             monkeypatch.setattr(module, name, refuse)
             refused += 1

@@ -6,25 +6,25 @@ from posterior_problems import ALL, JITTER, ROWS, back_and_forth, bars_of, probl
 
 import fastsvgp as fs
 from fastsvgp.kernels.cpu import triangular
-from fastsvgp.posteriors import whitening
+from fastsvgp.posteriors import whitened_pass
 from fastsvgp.posteriors.base import Prior
 
 
 def form_of(posterior, blocks, columns, need):
     work = posterior.start(blocks.Kuu, JITTER, columns, need)
-    if isinstance(work, whitening.SmallWhitening):
+    if isinstance(work, whitened_pass.SmallWhitening):
         return "small"
-    return "long" if isinstance(work, whitening.LongWhitening) else "Gram" if work.gram_form else "batch"
+    return "long" if isinstance(work, whitened_pass.LongWhitening) else "Gram" if work.gram_form else "batch"
 
 
 @pytest.mark.parametrize("P", [None, 2])
 def test_the_form_follows_the_need_and_the_length_of_the_batch(rng, P, monkeypatch):
     posterior, blocks, _ = problem(rng, "whitened", 6, 1, P)
-    monkeypatch.setattr(whitening, "SMALL", 6 * 6 * (6 + 100))
+    monkeypatch.setattr(whitened_pass, "SMALL", 6 * 6 * (6 + 100))
     for columns, form in ((99, "small"), (100, "long")):
         assert form_of(posterior, blocks, columns, ("blocks",)) == (form if P is None else "long")
         assert form_of(posterior, blocks, columns, ("posterior",)) == "Gram"
-    monkeypatch.setattr(whitening, "SMALL", 0)
+    monkeypatch.setattr(whitened_pass, "SMALL", 0)
     for columns, form in ((0, "batch"), (9 * (P or 1), "batch"), (10 * (P or 1), "Gram"), (25 * (P or 1), "long")):
         assert form_of(posterior, blocks, columns, ("blocks",)) == form
         assert form_of(posterior, blocks, columns, ("posterior",)) == ("Gram" if form == "long" else form)
@@ -41,8 +41,8 @@ def numbers_of(back):
 @pytest.mark.parametrize("name", ["whitened", "marginal"])
 def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
     monkeypatch.setattr(triangular, "INVERSE_UP_TO", inverse_up_to)
-    small = whitening.SMALL
-    monkeypatch.setattr(whitening, "SMALL", 0)
+    small = whitened_pass.SMALL
+    monkeypatch.setattr(whitened_pass, "SMALL", 0)
     posterior, blocks, _ = problem(rng, name, 12, 40, P)
     results = []
     for columns in (0, 20 * (P or 1), 10**6):
@@ -50,10 +50,10 @@ def test_forms_agree(rng, monkeypatch, name, P, inverse_up_to):
         assert (work.inverse is None) == (inverse_up_to == 0 or columns == 0)
         back = back_and_forth(work, blocks)
         results.append(numbers_of(back))
-    monkeypatch.setattr(whitening, "SMALL", small)
+    monkeypatch.setattr(whitened_pass, "SMALL", small)
     for need in (ALL, (*ALL, "natural_step")):
         work = posterior.start(blocks.Kuu, JITTER, 40, need)
-        assert isinstance(work, whitening.SmallWhitening) == (P is None)
+        assert isinstance(work, whitened_pass.SmallWhitening) == (P is None)
         results.append(numbers_of(back_and_forth(work, blocks)))
     for others in zip(*results, strict=True):
         for other in others[1:]:
@@ -65,13 +65,13 @@ def test_rows_of_a_prior_are_solved_for_once(rng, monkeypatch):
     posterior, blocks, _ = problem(rng, "whitened", 6, 20)
     prior, counts = Prior(blocks.Kuu, JITTER), {"cholesky": 0, "multiply_triangular": 0, "inverse_triangular": 0}
     for name in counts:
-        plain = getattr(whitening.kernels, name)
+        plain = getattr(whitened_pass.kernels, name)
 
         def counted(*args, name=name, plain=plain, **settings):
             counts[name] += 1
             return plain(*args, **settings)
 
-        monkeypatch.setattr(whitening.kernels, name, counted)
+        monkeypatch.setattr(whitened_pass.kernels, name, counted)
     work = posterior.start_from(prior, 20, ("posterior",))
     kept = work.rows(blocks.Kuf, blocks.kff)
     work.project_rows(kept)
@@ -89,11 +89,11 @@ def test_a_small_pass_takes_sites_of_either_sign_in_several_runs(rng, monkeypatc
     """Convex and concave likelihoods, and both in one batch; sums over runs of rows; few of the cotangents."""
     posterior, blocks, _ = problem(rng, "whitened", 7, 19)
     results = []
-    for small in (whitening.SMALL, 0):
-        monkeypatch.setattr(whitening, "SMALL", small)
+    for small in (whitened_pass.SMALL, 0):
+        monkeypatch.setattr(whitened_pass, "SMALL", small)
         for need in (ALL, ("blocks.Kuf",), ("blocks.Kuu",), ("posterior.mean", "blocks.Kuf")):
             work, found = posterior.start(blocks.Kuu, JITTER, 19, need), []
-            assert isinstance(work, whitening.SmallWhitening) == (small > 0 and need != ("blocks.Kuu",))
+            assert isinstance(work, whitened_pass.SmallWhitening) == (small > 0 and need != ("blocks.Kuu",))
             for start, stop in ((0, 11), (11, 11), (11, 19)):
                 f, rows = work.project(blocks.Kuf[:, start:stop].copy(), blocks.kff[start:stop].copy())
                 weights = np.linspace(*signs, 19)[start:stop] * (1.5 + np.cos(np.arange(start, stop)))
@@ -116,6 +116,6 @@ def test_a_small_pass_counts_variances_that_rounding_has_lowered(rng):
         work = q.start(K, dtype(0.1), 9, ALL)
         kff = np.where(np.arange(9) < 6, 0.5, 1.5).astype(dtype)
         f, _ = work.project(K, kff)
-        assert isinstance(work, whitening.SmallWhitening) and f.var.dtype == dtype and work.clamped == 6
+        assert isinstance(work, whitened_pass.SmallWhitening) and f.var.dtype == dtype and work.clamped == 6
         np.testing.assert_array_equal(f.var[:6], np.finfo(dtype).eps * kff[:6])
         assert f.var[6:].min() > 0.4

@@ -13,7 +13,8 @@ from test_fit_layers import problem as deep_problem
 from test_fit_sampled import problem as sampled_problem
 
 import fastsvgp as fs
-from fastsvgp.train import asked, minibatch
+from fastsvgp.train import asked
+from fastsvgp.train.steps import minibatch
 
 OPTIONS = {"batch_size": 16, "rng": 3}
 RAMP = fs.schedules.log_linear

@@ -11,8 +11,8 @@ from test_batches import OnDisk
 from test_fit import assert_same, problem
 
 import fastsvgp as fs
-from fastsvgp import interrupts
-from fastsvgp.train import checkpoints, digests
+from fastsvgp.runtime import signals
+from fastsvgp.train import checkpoints, data_digests
 
 OPTIONS = {"batch_size": 16, "rng": 0}
 
@@ -123,7 +123,7 @@ def test_a_signal_that_ends_the_process_finds_a_checkpoint_written(tmp_path, rng
 
     before = signal.signal(number, signal.SIG_DFL)
     try:
-        monkeypatch.setattr(interrupts.signal, "raise_signal", ended)
+        monkeypatch.setattr(signals.signal, "raise_signal", ended)
         _, info = fs.fit(model, X, Y, steps=9, checkpoint=tmp_path / "c.npz", callback=stop, **options)
         assert signal.getsignal(number) == signal.SIG_DFL
     finally:
@@ -210,7 +210,7 @@ def test_of_data_that_are_read_lazily_some_rows_are_compared(tmp_path, rng):
     X, Y = np.tile(X, (20, 1)), np.tile(Y, 20)
     path, lazily = tmp_path / "c.npz", OnDisk(X)
     fs.fit(start[0], lazily, Y, steps=2, checkpoint=path, **start[1])
-    assert lazily.most == digests.ROWS < len(X)
+    assert lazily.most == data_digests.ROWS < len(X)
     mapped = np.memmap(tmp_path / "X", X.dtype, "w+", shape=X.shape)
     mapped[...] = X
     for same in (X, OnDisk(X), mapped):
@@ -228,20 +228,20 @@ def test_the_rows_compared_are_spread_from_the_first_to_the_last(N):
             return super().__getitem__(rows)
 
     noted = []
-    digests.of(X=Noted(np.zeros((N, 1))))
+    data_digests.of(X=Noted(np.zeros((N, 1))))
     (rows,) = noted
-    assert len(rows) == min(N, digests.ROWS) and rows[0] == 0 and rows[-1] == N - 1
+    assert len(rows) == min(N, data_digests.ROWS) and rows[0] == 0 and rows[-1] == N - 1
 
 
 def test_large_arrays_are_compared_by_some_rows_too(rng, monkeypatch):
     X = rng.standard_normal((1000, 3))
     other = X.copy()
     other[1] += 1  # not among the 256
-    assert digests.differences(digests.of(X=X), digests.of(X=other)) == ["the numbers in `X` are others"]
-    monkeypatch.setattr(digests, "WHOLE", X.nbytes - 1)
-    assert digests.differences(digests.of(X=X), digests.of(X=other)) == []
+    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == ["the numbers in `X` are others"]
+    monkeypatch.setattr(data_digests, "WHOLE", X.nbytes - 1)
+    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == []
     other[0] += 1
-    assert digests.differences(digests.of(X=X), digests.of(X=other)) == ["the numbers in `X` are others"]
+    assert data_digests.differences(data_digests.of(X=X), data_digests.of(X=other)) == ["the numbers in `X` are others"]
 
 
 def test_a_note_is_kept(tmp_path, rng):

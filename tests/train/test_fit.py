@@ -13,11 +13,11 @@ from interruptions import at_call
 from own_optimiser import SignAscent, SignState
 
 import fastsvgp as fs
-from fastsvgp import interrupts
 from fastsvgp.records import leaves, record
-from fastsvgp.train import full_batch, minibatch
-from fastsvgp.train import jitter as jitters
+from fastsvgp.runtime import signals as interrupts
+from fastsvgp.train import jitter_retries as jitters
 from fastsvgp.train.batches import Batches
+from fastsvgp.train.steps import lbfgs, minibatch
 
 M = 5
 
@@ -309,7 +309,7 @@ def test_an_interrupt_before_the_first_step_leaves_an_older_checkpoint(tmp_path,
         raise KeyboardInterrupt
 
     monkeypatch.setattr(minibatch, "elbo_and_grad", interrupted)
-    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", interrupted)
+    monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", interrupted)
     for more, steps in (({}, 0), ({"resume": path}, 2)):
         _, info = fs.fit(model, X, Y, steps=9, checkpoint=path, **more, **options)
         assert info.interrupted and info.steps == steps

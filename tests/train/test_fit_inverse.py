@@ -8,7 +8,7 @@ from numerics import generator
 from oracles import inverse_factor as oracle
 
 import fastsvgp as fs
-from fastsvgp.train import minibatch
+from fastsvgp.train.steps import minibatch
 
 M = 6
 

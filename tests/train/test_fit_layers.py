@@ -5,8 +5,8 @@ import pytest
 from oracles import inverse_factor
 
 import fastsvgp as fs
-from fastsvgp.train import minibatch
 from fastsvgp.train.batches import Batches
+from fastsvgp.train.steps import minibatch
 
 M = 4
 N = 40

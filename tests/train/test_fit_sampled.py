@@ -9,7 +9,7 @@ from weight_problems import basis_of, weights
 
 import fastsvgp as fs
 from fastsvgp.records import leaves
-from fastsvgp.train import sampled
+from fastsvgp.train.steps import qsgp
 
 N, M = 60, 40
 
@@ -56,8 +56,8 @@ RUNS = {
 
 @pytest.mark.parametrize("run", RUNS)
 def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampled, "RENEWAL", 3)  # a control is taken anew before and after the stop
-    monkeypatch.setattr(sampled, "SHARE", 1)
+    monkeypatch.setattr(qsgp, "RENEWAL", 3)  # a control is taken anew before and after the stop
+    monkeypatch.setattr(qsgp, "SHARE", 1)
     about, options = RUNS[run]
     model, X, Y = problem(rng, **about)
     given, options = fs.tree_map(np.copy, model), {"batch_size": 16, "basis_size": 10, "rng": 3} | options
@@ -78,8 +78,8 @@ def test_resuming_is_bitwise_as_if_it_had_never_stopped(rng, run, tmp_path, monk
     "name, k, jitter", [("fourier", 0, None), ("inducing", 2, None), ("inducing", 1, 0.5), ("relevance", 3, None)]
 )
 def test_a_step_is_the_sampled_gradient_adagrad_and_the_control_after_it(rng, name, k, jitter, monkeypatch):
-    monkeypatch.setattr(sampled, "RENEWAL", 2)  # taken anew, with the jitter of the steps, or moved with the posterior
-    monkeypatch.setattr(sampled, "SHARE", 0)
+    monkeypatch.setattr(qsgp, "RENEWAL", 2)  # taken anew, with the jitter of the steps, or moved with the posterior
+    monkeypatch.setattr(qsgp, "SHARE", 0)
     model, X, Y = problem(rng, name, k=k)
     control = fs.kriged_control(model, X[:7], jitter=jitter)
     seen = []
@@ -252,7 +252,7 @@ def test_bad_arguments(rng, options, error, said):
 @pytest.mark.parametrize("control", [0, N - 5])
 def test_an_odd_input_is_named_by_its_row_of_the_data(rng, control, monkeypatch):
     """Whether a batch, a closed form or a control sees it first."""
-    monkeypatch.setattr(sampled, "ROWS", N - 5)
+    monkeypatch.setattr(qsgp, "ROWS", N - 5)
     model, X, Y = problem(rng)
     X[-1, 1] = np.nan
     for seed in range(4):

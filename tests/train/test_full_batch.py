@@ -8,7 +8,7 @@ import pytest
 from test_fit import assert_mixed_dtypes_train_in_the_wide_one, assert_same, failing, signalling
 
 import fastsvgp as fs
-from fastsvgp.train import full_batch
+from fastsvgp.train.steps import lbfgs
 
 
 def problem(rng, dtype=np.float64):
@@ -35,8 +35,8 @@ def test_the_svgp_to_predict_with_comes_along(rng, monkeypatch, kind, options):
     model, X, Y = problem(rng)
     if kind is fs.OrthogonalSGPR:
         model = kind(model.covariance, fs.InducingPair(X[:4].copy(), X[4:7].copy()), 0.5)
-    passes, plain, reached = [], full_batch.optimal_svgp, []
-    monkeypatch.setattr(full_batch, "optimal_svgp", lambda *a, **o: passes.append(len(reached)) or plain(*a, **o))
+    passes, plain, reached = [], lbfgs.optimal_svgp, []
+    monkeypatch.setattr(lbfgs, "optimal_svgp", lambda *a, **o: passes.append(len(reached)) or plain(*a, **o))
     weights = rng.integers(0, 3, len(X)).astype(float)
     for more in ({}, {"weights": weights}):
         got, info = fs.fit(model, X, Y, callback=lambda step, *_: reached.append(step), **options, **more)
@@ -67,12 +67,12 @@ def test_only_a_collapsed_bound_has_an_svgp_beside_its_model(tmp_path, rng):
 
 def test_the_last_pass_takes_more_jitter_too_and_loses_nothing_where_it_fails(rng, monkeypatch, caplog):
     model, X, Y = problem(rng)
-    plain = full_batch.optimal_svgp
-    monkeypatch.setattr(full_batch, "optimal_svgp", failing(plain, 0.9e-4))
+    plain = lbfgs.optimal_svgp
+    monkeypatch.setattr(lbfgs, "optimal_svgp", failing(plain, 0.9e-4))
     got, info = fs.fit(model, X, Y, steps=2)
     assert_same(info.svgp, plain(got, X, Y, jitter=1e-4))
     assert "step 2: " in caplog.text and "trying it again with jitter 0.0001" in caplog.text
-    monkeypatch.setattr(full_batch, "optimal_svgp", failing(plain, 1.0))
+    monkeypatch.setattr(lbfgs, "optimal_svgp", failing(plain, 1.0))
     got, info = fs.fit(model, X, Y, steps=2)
     assert info.svgp is None and info.reason == "steps" and info.steps == 2
     assert "so info.svgp is None" in caplog.text and "more `jitter` may help" in caplog.text
@@ -92,7 +92,7 @@ def test_an_interrupt_of_the_last_pass_keeps_the_model(rng, monkeypatch):
     _, info = fs.fit(model, X, Y, steps=9, callback=stop)
     assert info.interrupted and info.steps == 3
     assert_same(info.svgp, fs.optimal_svgp(expected, X, Y))  # a first Ctrl-C ends the iterations only
-    monkeypatch.setattr(full_batch, "optimal_svgp", interrupted)
+    monkeypatch.setattr(lbfgs, "optimal_svgp", interrupted)
     got, info = fs.fit(model, X, Y, steps=3)
     assert info.interrupted and info.steps == 3 and info.svgp is None
     assert_same(got, expected)
@@ -144,7 +144,7 @@ def test_callback_and_interrupt(rng):
 def test_the_first_ctrl_c_waits_for_the_end_of_the_iteration(rng, monkeypatch, times):
     model, X, Y = problem(rng)
     models, ends = [], []
-    calls = signalling(monkeypatch, full_batch, "collapsed_bound_and_grad", 0, 0)
+    calls = signalling(monkeypatch, lbfgs, "collapsed_bound_and_grad", 0, 0)
 
     def callback(step, value, info):
         models.append(info.model)
@@ -152,7 +152,7 @@ def test_the_first_ctrl_c_waits_for_the_end_of_the_iteration(rng, monkeypatch, t
 
     fs.fit(model, X, Y, steps=6, callback=callback)
     monkeypatch.undo()
-    signalling(monkeypatch, full_batch, "collapsed_bound_and_grad", ends[3] + 1, times)  # the first of the fifth iteration
+    signalling(monkeypatch, lbfgs, "collapsed_bound_and_grad", ends[3] + 1, times)  # the first of the fifth iteration
     got, info = fs.fit(model, X, Y)
     assert info.interrupted and info.steps == 6 - times == len(info.values)
     assert_same(got, models[info.steps - 1])
@@ -187,14 +187,14 @@ def test_an_error_keeps_what_was_reached(tmp_path, rng):
 def test_the_line_search_comes_back_from_where_nothing_can_be_computed(rng, monkeypatch, caplog):
     """A wall at noise 0.1: beyond it the factorisation fails whatever the jitter."""
     model, X, Y = problem(rng)
-    real = full_batch.collapsed_bound_and_grad
+    real = lbfgs.collapsed_bound_and_grad
 
     def walled(model, *args, jitter, **kwargs):
         if model.noise_variance < 0.1:
             raise fs.NotPositiveDefinite((), 0, jitter, 6, np.float64)
         return real(model, *args, jitter=jitter, **kwargs)
 
-    monkeypatch.setattr(full_batch, "collapsed_bound_and_grad", walled)
+    monkeypatch.setattr(lbfgs, "collapsed_bound_and_grad", walled)
     with caplog.at_level(logging.WARNING, "fastsvgp"):
         got, info = fs.fit(model, X, Y, steps=60)
     assert "comes back" in caplog.text

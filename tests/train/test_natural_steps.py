@@ -6,7 +6,7 @@ from posterior_problems import EVERY, JITTER
 
 import fastsvgp as fs
 from fastsvgp.bounds import elbo as bound
-from fastsvgp.bounds import site_svgp
+from fastsvgp.sites import site_svgp
 from fastsvgp.train import natural_steps as ours
 
 KINDS = {"whitened": 0, "marginal": 0, "absorbed-sites": 0, "dual-sites": 0}

@@ -10,7 +10,7 @@ import fastsvgp as fs
 from fastsvgp import models
 from fastsvgp.records import leaf, record, replace
 from fastsvgp.train.checkpoints import Checkpoints
-from fastsvgp.train.recorder import Plan, Recorder
+from fastsvgp.train.loop import Plan, Recorder
 from fastsvgp.train.state import TrainingState, started
 from fastsvgp.train.steps import Snapshot, Steps
 

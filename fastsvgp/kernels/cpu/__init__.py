@@ -25,7 +25,7 @@ def _load_blas():
 
 _load_blas()
 
-from . import compiled  # noqa: E402  Numba, after SciPy's BLAS
+from .common import numba_cache  # noqa: E402  Numba, after SciPy's BLAS
 
-compiled.drop_stale()
-compiled.find_place()
+numba_cache.drop_stale()
+numba_cache.find_place()

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ...errors import NotPositiveDefinite
-from . import blas, blocked, scratch
-from .batching import each, flat, matrix, owned
+from .common import blas, blocked, scratch
+from .common.batching import each, flat, matrix, owned
 from .products import lower_copy
 from .triangular import tril
 

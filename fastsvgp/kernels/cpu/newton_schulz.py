@@ -7,10 +7,11 @@ tril(A L), 1/3 for E from it, and L F with a lower F another 1/3.
 import numpy as np
 from numba import njit
 
-from . import blas, blocked, lower_products, scratch
-from .batching import each, entry, matrix, summed_to
-from .blas import N
-from .threads import over_rows
+from .common import blas, blocked, scratch
+from .common.batching import each, entry, matrix, summed_to
+from .common.blas import N
+from .common.thread_pool import over_rows
+from .triangular import lower_products
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 CERTIFICATE, SAFE, FAR = 0.46, (0.45, 2.0), 0.3  # of step sizes: see newton_schulz_walk

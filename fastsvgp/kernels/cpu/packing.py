@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from .threads import over_rows
+from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 

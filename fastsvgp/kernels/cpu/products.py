@@ -3,9 +3,9 @@
 import numpy as np
 from numba import njit
 
-from . import blas, blocked, scratch
-from .batching import each, flat, matrix
-from .threads import over_rows
+from .common import blas, blocked, scratch
+from .common.batching import each, flat, matrix
+from .common.thread_pool import over_rows
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 GEMM_UP_TO = 128  # rows

@@ -8,11 +8,10 @@ first-level cache, nodes outside, data inside, so that every inner loop is a con
 import numpy as np
 from numba import njit
 
-from ..rules import NO_SCALE, raised, rule, seed_of
-from ..rules import points as points_of
-from . import tails
-from .threads import over_rows
-from .vmath import exp
+from ..quadrature_rules import NO_SCALE, points as points_of, raised, rule, seed_of
+from .common import normal_cdf
+from .common.elementwise import exp
+from .common.thread_pool import over_rows
 
 FUNCTIONS = {"log_ndtr": 0, "log_sigmoid": 1, "log1p_square": 2}
 f8 = np.float64
@@ -78,11 +77,11 @@ def _expectation(start, stop, function, mean, var, at, z, w, out):
             for j in range(n):
                 x[j] = m[j] + root[j] * z[k]
             if function == 0:
-                tails.log_ndtr(x, g, slope)
+                normal_cdf.log_ndtr(x, g, slope)
             elif function == 1:
-                tails.log_sigmoid(x, g, slope)
+                normal_cdf.log_sigmoid(x, g, slope)
             else:
-                tails.log1p_square(x, g, slope)
+                normal_cdf.log1p_square(x, g, slope)
             wz = w[k] * z[k]
             for j in range(n):
                 value[j] += w[k] * g[j]
@@ -137,7 +136,7 @@ def _largest(start, stop, Y, mean, var, z, w, p, d_mean, d_var):
                 mc, tc, pc, dc, ic = mean[c, i : i + n], t[c, :n], Phi[c, :n], phi[c, :n], inverse[c]
                 for j in range(n):
                     tc[j] = (x[j] - mc[j]) * ic[j]
-                tails.ndtr(tc, pc, dc)
+                normal_cdf.ndtr(tc, pc, dc)
                 for j in range(n):
                     other = y[j] != c
                     pc[j] = pc[j] if other else f8(1.0)
@@ -204,7 +203,7 @@ def _expected_logsumexp(start, stop, mean, root, points, value, d_mean, d_var):
                     xc[j] = exp(xc[j] - top[j])
                     total[j] += xc[j]
             for j in range(n):
-                sums[j] += top[j] + tails.log1p(total[j] - f8(1.0))
+                sums[j] += top[j] + normal_cdf.log1p(total[j] - f8(1.0))
                 total[j] = share / total[j]
             for c in range(C):
                 xc, d_mc, d_vc, point = x[c], d_mean[c, i : i + n], d_var[c, i : i + n], points[s, c]

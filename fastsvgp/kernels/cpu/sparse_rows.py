@@ -9,9 +9,9 @@ import math
 import numpy as np
 from numba import njit
 
-from . import scratch
-from .threads import over_rows
-from .vmath import exp
+from .common import scratch
+from .common.elementwise import exp
+from .common.thread_pool import over_rows
 
 PLAIN = {"nogil": True, "cache": True, "fastmath": {"contract"}, "error_model": "numpy"}
 LANES, COLUMNS = 64, 16  # rows of a buffer; columns that a thread does at once

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader
+from ...runtime import cuda_devices
+from .common import loader
 
 # as in chevron.cu: threads and lines of a block, right-hand sides at once, columns that a block of sum_blocks finishes
 BLOCK, LINES, TOGETHER, FINISHED, WARP = 256, 128, 4, 8, 32

@@ -8,10 +8,10 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
 from ...errors import NotPositiveDefinite
-from .. import verdicts
-from . import blas, loader, triangular
+from ...runtime import cuda_devices, deferred_checks
+from . import triangular
+from .common import blas, loader
 from .products import symmetrise
 
 BLOCK, TILE = 256, 32  # as in cholesky.cu
@@ -68,7 +68,7 @@ def _factor(A, jitter, overwrite_a, noise=None, reverse=False):
 
 def _judge(U, info, jitter, reverse):
     """Leave a verdict on the factors, or raise where nobody else asks."""
-    flag, M = verdicts.flag(), U.shape[-1]
+    flag, M = deferred_checks.flag(), U.shape[-1]
     _launch("check_pivots", U.dtype, len(info), U, np.int64(M), info, NULL if flag is None else flag)
     if flag is None:
         info = info.get()

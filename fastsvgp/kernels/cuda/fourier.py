@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader
+from ...runtime import cuda_devices
+from .common import loader
 from .products import matmul
 
 # as in fourier.cu: threads of a block, frequencies between barriers, columns that a block sums up

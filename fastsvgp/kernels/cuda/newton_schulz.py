@@ -7,8 +7,9 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader, tiled
+from ...runtime import cuda_devices
+from . import tiled
+from .common import loader
 from .tiled import (
     BETWEEN,
     DEVIATION,

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader
+from ...runtime import cuda_devices
+from .common import loader
 
 BLOCK = 256  # as in packing.cu
 

@@ -9,10 +9,11 @@ import functools
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader, pairwise_parts, products
-from .pairwise import FAMILIES
-from .parameters import NULL, number, parameter
+from ...runtime import cuda_devices
+from . import products
+from .common import loader
+from .common.scalars import NULL, number, parameter
+from .pairwise import FAMILIES, partial_sums
 
 BLOCK, WIDE, TALL, HEIGHT = 256, 64, 64, 32  # as in patches.cu: threads of a block, columns of a tile, its rows in either kernel
 BLOCKS_EACH = 8  # for each multiprocessor
@@ -144,17 +145,17 @@ def _pull(model, left, right, A, bar, axis, need, half=False, each_image=False):
     found = {}
     if "sides" in need:
         found["sides"] = cp.empty((len(sides), rows, D), dtype)
-        pairwise_parts.sum_sides(sides, 1, lengthscales, found["sides"])
+        partial_sums.sum_sides(sides, 1, lengthscales, found["sides"])
     if "A" in need:
         found["A"] = weights.sum(0).astype(dtype)
         if half:
             products.symmetrise(found["A"])
     if "variance" in need:
         found["variance"] = cp.empty((), dtype)
-        pairwise_parts.sum_parts(total, variance, False, found["variance"])
+        partial_sums.sum_parts(total, variance, False, found["variance"])
     if "lengthscales" in need:
         found["lengthscales"] = cp.empty(np.shape(lengthscales), dtype)
-        pairwise_parts.sum_parts(radial if of_all else squares, lengthscales, not of_all, found["lengthscales"])
+        partial_sums.sum_parts(radial if of_all else squares, lengthscales, not of_all, found["lengthscales"])
     return found
 
 

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import blas, loader
+from ...runtime import cuda_devices
+from .common import blas, loader
 
 # as in products.cu
 BLOCK, WARP, TEAMS, BAND = 256, 32, 16, 8

@@ -8,13 +8,13 @@ import functools
 
 import numpy as np
 
-from ... import cuda_devices
-from .. import rules
-from . import loader
+from ...runtime import cuda_devices
+from .. import quadrature_rules
+from .common import loader
 
 BLOCK = 256  # as in quadrature.cu
 NULL = np.uint64(0)
-FLOOR = np.float64(rules.FLOOR)
+FLOOR = np.float64(quadrature_rules.FLOOR)
 
 
 def _launch(kernel, dtype, blocks, *arguments):
@@ -23,12 +23,12 @@ def _launch(kernel, dtype, blocks, *arguments):
 
 @functools.lru_cache(maxsize=32)
 def _rule(cp, device, num):
-    return tuple(cp.asarray(np.array(part), blocking=True) for part in rules.rule(num))
+    return tuple(cp.asarray(np.array(part), blocking=True) for part in quadrature_rules.rule(num))
 
 
 @functools.lru_cache(maxsize=8)
 def _points(cp, device, dim, num, seed):
-    return cp.asarray(np.array(rules.points(dim, num, seed)), blocking=True)
+    return cp.asarray(np.array(quadrature_rules.points(dim, num, seed)), blocking=True)
 
 
 def _nodes(num):
@@ -43,7 +43,7 @@ def _contiguous(*arrays):
 
 def gauss_hermite_nodes(mean, var, num):
     z = _nodes(num)[0].reshape(num, *(1,) * mean.ndim)
-    return mean + np.sqrt(rules.raised(mean, var)) * z
+    return mean + np.sqrt(quadrature_rules.raised(mean, var)) * z
 
 
 def _weighted(weights, G):
@@ -63,7 +63,7 @@ def log_gauss_hermite(log_G):
 
 def gauss_hermite_vjp(e_bar, G_prime, mean, var):
     z, w = _nodes(len(G_prime))
-    slope = _weighted(w * z, G_prime) / (2 * np.sqrt(rules.raised(mean, var)))
+    slope = _weighted(w * z, G_prime) / (2 * np.sqrt(quadrature_rules.raised(mean, var)))
     return tuple((e_bar * bar).astype(mean.dtype, copy=False) for bar in (_weighted(w, G_prime), slope))
 
 
@@ -96,7 +96,7 @@ def largest(Y, mean, var, num, need):
 
 def normal_points(dim, num, rng):
     cp = cuda_devices.cupy()
-    return _points(cp, cuda_devices.current_device(), dim, num, rules.seed_of(rng))
+    return _points(cp, cuda_devices.current_device(), dim, num, quadrature_rules.seed_of(rng))
 
 
 def expected_logsumexp(mean, var, points, need):

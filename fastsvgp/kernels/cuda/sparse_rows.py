@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader
+from ...runtime import cuda_devices
+from .common import loader
 
 BLOCK, TILE, RUN = 256, 32, 512  # as in sparse_rows.cu
 

@@ -11,8 +11,8 @@ import threading
 
 import numpy as np
 
-from ... import cuda_devices
-from . import loader
+from ...runtime import cuda_devices
+from .common import loader
 
 BLOCK, TILE, DEPTH = 128, 64, 16  # as in tiled.cu: threads of a block, rows and columns of its tile, values of k at a time
 BUFFERED = 3 * 2 * TILE * 20  # as there: elements in shared memory

@@ -8,8 +8,9 @@ import math
 
 import numpy as np
 
-from ... import cuda_devices
-from . import blas, loader, tiled
+from ...runtime import cuda_devices
+from . import tiled
+from .common import blas, loader
 from .tiled import (
     EVERYTHING,
     FROM_ROW,

@@ -1,0 +1,161 @@
+"""Where a posterior of two sets of inducing inputs starts, and the posterior of one set that it equals."""
+
+import numpy as np
+
+from .. import check, kernels
+from ..covariances import Covariance
+from ..posteriors import DecoupledWeights, Marginal, Whitened
+from ..posteriors.base import PosteriorT, identities, prior_factor
+from ..posteriors.dual_sites import DualTying
+from ..posteriors.orthogonal import OrthogonalSets
+from ..posteriors.whitened_pass import GaussianFactor
+from ..records import leaves, record, replace
+from ..records.inducing_sets import naming_repeated, stacked
+from ..records.typed import Array, Record
+from ..runtime import deferred_checks
+from .elbo import SVGP
+
+
+@deferred_checks.retried
+def to_joint(model: SVGP, jitter: float | None = None) -> SVGP:
+    """The same SVGP with one set of inducing inputs, Z and O stacked: the same q, the same bound and predictions.
+
+    Parameters
+    ----------
+    model : SVGP
+        With a ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled`` or ``DecoupledWeights`` posterior and an ``InducingPair``.
+    jitter : float, optional
+        As in ``elbo``: use the same.
+
+    Returns
+    -------
+    SVGP
+        With a ``Whitened`` posterior, whose factor is block-diagonal, or a ``Marginal`` one, with the factor
+        [[W_u, 0], [K_vu Kuu^-1 W_u, W_v]] (W_v = chol(C_vv) of ``Decoupled``).
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As ``elbo``; ``TypeError`` where the posterior has one set already.
+
+    Notes
+    -----
+    (M + M2)^3 / 3 flops, and P (M + M2)^3 / 3 for ``Orthogonal``.
+
+    Examples
+    --------
+    >>> pair = fs.InducingPair(Z, np.linspace(-1.8, 1.8, 4)[:, None])
+    >>> two = fs.SVGP(covariance, pair, fs.at_prior(fs.WhitenedOrthogonal, covariance, pair), gaussian)
+    >>> joint = fs.to_joint(two)
+    >>> joint.inducing.shape, round(fs.elbo(joint, X, Y) - fs.elbo(two, X, Y), 6) + 0.0
+    ((10, 1), 0.0)
+    """
+    if type(model) is not SVGP:
+        raise TypeError(f"to_joint: `model` must be a fastsvgp.SVGP, got {type(model).__name__}")
+    model, _, _, dtype = check.svgp(model)
+    q = model.posterior
+    if not isinstance(q, OrthogonalSets):
+        raise TypeError(f"to_joint: a {type(q).__name__} posterior has one set of inducing inputs already")
+    L, end, means, trils = _factor(model.covariance, model.inducing, jitter, dtype), 0, [], []
+    for name, size in zip(q.names, q.set_sizes(len(L)), strict=True):
+        at, end = slice(end, end + size), end + size
+        mean, tril = q.whitened(name, np.ascontiguousarray(L[at, at], like=L))
+        means.append(mean)
+        trils.append((at, tril))
+    mean = np.concatenate(means, axis=-1)
+    tril = np.zeros((*mean.shape, len(L)), dtype, like=L)
+    for at, block in trils:
+        tril[..., at, at] = block
+    joint = Whitened(mean, kernels.tril(tril))
+    if q.unwhitens:
+        joint = Marginal(mean, joint.scale_tril).unwhitened(L, mean, joint.scale_tril)
+    return replace(model, inducing=stacked(model.inducing), posterior=joint)
+
+
+@deferred_checks.retried
+def at_prior(
+    kind: type[PosteriorT],
+    covariance: Covariance,
+    inducing: Array | Record,
+    outputs: int | None = None,
+    jitter: float | None = None,
+) -> PosteriorT:
+    """A posterior that equals the prior: a start for training, at which the KL divergence is zero.
+
+    Parameters
+    ----------
+    kind : type
+        ``Whitened``, ``Marginal``, ``AbsorbedDualSites``, ``DualSites``, ``WhitenedOrthogonal``, ``Orthogonal``, ``Decoupled``
+        or ``DecoupledWeights``.
+    covariance : Covariance
+    inducing : (M, D) array, or ``InducingPair``
+    outputs : int, optional
+        P, the leading axis of all fields; default none.
+    jitter : float, optional
+        As in ``elbo``: use the same.
+
+    Returns
+    -------
+    Posterior
+        Of that class, in the dtype of covariance and inducing inputs.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        Another class, inducing inputs in another number of sets, and whatever a bound refuses.
+
+    Examples
+    --------
+    >>> q = fs.at_prior(fs.Whitened, covariance, Z, outputs=2)
+    >>> q.mean.shape, q.scale_tril.shape
+    ((2, 6), (2, 6, 6))
+    """
+    if not (isinstance(kind, type) and getattr(kind, "starts_at_prior", False)):
+        name = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+        raise TypeError(
+            "at_prior: `kind` must be Whitened, Marginal, AbsorbedDualSites, DualSites, WhitenedOrthogonal, Orthogonal, "
+            f"Decoupled or DecoupledWeights, got {name}"
+        )
+    given = _Prior(covariance, inducing)
+    check.parts(given, ("covariance",))
+    check.begin(given)
+    given, dtype = check.parameters(given)
+    sizes, _ = check.inducing(given, kind.num_sets, f"a {kind.__name__} posterior")
+    batch = () if outputs is None else (check.whole("outputs", outputs),)
+    home = next(value for path, _, value in leaves(given) if path.startswith("inducing"))
+    means = [np.zeros((*batch, size), dtype, like=home) for size in sizes]
+    if issubclass(kind, DualTying):
+        return _settled(kind(means[0], np.zeros_like(identities(means[0]))))
+    if issubclass(kind, DecoupledWeights):
+        return _settled(kind(means[0], identities(means[0]), means[1]))
+    single = issubclass(kind, GaussianFactor)
+    if kind.whitening_is_fixed if single else not kind.unwhitens:
+        return _settled(kind(*(field for mean in means for field in (mean, identities(mean)))))
+    L, end, fields = _factor(given.covariance, given.inducing, jitter, dtype), 0, {}
+    if single:
+        return _settled(kind(*means, None).unwhitened(L, *means, identities(*means)))
+    q = kind(*[None] * len(kind._record_fields))
+    for name, size, mean in zip(kind.names, sizes, means, strict=True):
+        at, end = slice(end, end + size), end + size
+        fields |= q.unwhitened(name, np.ascontiguousarray(L[at, at], like=L), mean, identities(mean))
+    return _settled(kind(**fields))
+
+
+@record
+class _Prior:
+    """What the prior of the inducing variables depends on."""
+
+    covariance: object
+    inducing: object
+
+
+def _factor(covariance, inducing, jitter, dtype):
+    with naming_repeated(inducing):
+        return prior_factor(covariance.Kuu(inducing), check.jitter_amount(jitter, dtype))
+
+
+def _settled(posterior):
+    """A posterior whose verdicts have been read."""
+    fields = [value for name, value in vars(posterior).items() if name.startswith("mean")]
+    check.result(sum(np.add.reduce(value, axis=None, dtype=np.float64) for value in fields), posterior)
+    return posterior

@@ -1,0 +1,281 @@
+"""The relay of ``DecoupledWeights``: whitened SVGP on Z, and a mean with weights for every row of O; nothing is M2 x M2.
+
+With w the weights, r = K_uv w, h = Kuu^-1 r (jitter in Kuu and K_vv), and ' the transpose, C_fv w = K_fv w - K_fu h, so
+
+    f   = that of ``Whitened`` on Z  +  K_fv w - K_fu h
+    KL  = that of ``Whitened`` on Z  +  (w' K_vv w - r' h) / 2          (w' C_vv w = w' K_vv w - r' h)
+
+Reverse, with a the cotangents of the mean, kappa that of the KL, c = K_uf a: the new terms are
+a' K_fv w - c' Kuu^-1 r + kappa (w' K_vv w - r' Kuu^-1 r) / 2, and
+
+    g       = r_bar = -(Kuu^-1 c + kappa h)                      K_uv_bar = g w'
+    w_bar   = K_vf a + K_vu g + kappa K_vv w                     K_vf_bar = w a',     K_vv_bar = kappa w w' / 2
+    Kuf_bar = that of ``Whitened`` - h a'
+    Kuu_bar = that of ``Whitened`` + sym(Kuu^-1 c h') + kappa h h' / 2 = ... - sym(g h') - kappa h h' / 2
+
+each summed over the outputs where they share the array. The quadratic form goes by in pieces (rows R, columns C of K_vv, weights
+rho of the rows and d of the columns):
+
+    w' K_vv w = sum over pieces of (rho w_R)' K_RC (d w_C)
+
+R a run of rows, C all rows from its beginning, rho = 1, d = 1 within the run and 2 beyond; or, estimated from sampled rows J, one
+piece with R the distinct rows of J, rho = M2 / S times how often each was drawn, all columns, and d = 1. Its gradients
+
+    K_RC_bar = kappa / 2 (rho w_R) (d w_C)',   w_R_bar = kappa / 2 rho K_RC (d w_C),   w_C_bar = kappa / 2 d K_RC' (rho w_R)
+
+are those of the estimate. Source: Salimbeni et al. 2018; Shi et al. 2020, sections 3.1, 5.2.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import kernels
+from ..likelihoods.base import total
+from ..posteriors import Whitened
+from ..posteriors.base import Bars, Joint, Pass, Projection, solve_vectors
+from ..records import Marginals, leaf, plus, record, replace
+from ..records.inducing_sets import InducingSets, sets_of
+from .layer_pass import LayerBars, LayerParts, LayerPass
+
+RUN_NUMBERS = 2**19  # of a run of rows of O against other inputs: three of them stay in a 16 MiB cache
+FORM_ROWS = 1024  # of K_vv at a time
+
+
+class DecoupledLayerPass:
+    """One way through a layer with ``DecoupledWeights``: what a ``LayerPass`` offers, from the same arguments.
+
+    sampled : (S,) row numbers of O on the host, from which the quadratic form is estimated; None: it is exact
+    """
+
+    def __init__(self, layer, jitter, columns=0, need=(), sampled=None):
+        q, self.layer, roots = layer.posterior, layer, {name.partition(".")[0] for name in need}
+        (Z, O), covariance = sets_of(layer.inducing), layer.covariance  # noqa: E741
+        self.num_inducing, self.O, self.weights = len(Z) + len(O), O, q.weights_v.reshape(-1, len(O))
+        self._of_inducing, self._of_weights = "inducing" in roots, "posterior" in need or "posterior.weights_v" in need
+        fields = tuple(name for name in need if name.startswith("covariance"))
+        self._of_K = fields + (("inducing", "other") if self._of_inducing else ())
+        self._of_Kvf = fields + (("inducing",) if self._of_inducing else ()) + (("X",) if "inputs" in need else ())
+        self._form = _QuadraticForm(covariance, O, self.weights, jitter, sampled)
+        self._Kvu = _Bilinear(covariance.Kuu, covariance.Kuu_vjp, O, Z, self.weights)
+        shifted = _Shifted(Whitened(q.mean_u, q.scale_tril_u), self._Kvu.products)
+        self._on_Z = LayerPass(LayerParts(covariance, shifted, _OnlyZ(Z), layer.mean), jitter, columns, _of_Z(need))
+        self._weights_bar, self._covariance_bar, self._O_bar = np.zeros_like(self.weights), None, None
+
+    @property
+    def clamped(self):
+        return self._on_Z.clamped
+
+    def _Kvf(self, X):
+        return _Bilinear(self.layer.covariance.Kuf, self.layer.covariance.Kuf_vjp, self.O, X, self.weights)
+
+    def forward(self, X):
+        f, rows = self._on_Z.forward(X)
+        Kvf = self._Kvf(X)
+        return Marginals(f.mean + Kvf.products.reshape(f.mean.shape), f.var), (rows, Kvf)
+
+    def floor(self, X):
+        return self._on_Z.floor(X)
+
+    def joint(self, X):
+        f = self._on_Z.joint(X)
+        return f._replace(mean=f.mean + self._Kvf(X).products.reshape(f.mean.shape))
+
+    def pull(self, rows, f_bar):
+        rows, Kvf = rows
+        X_bar = self._take(Kvf.pull(f_bar.mean.reshape(Kvf.products.shape), self._of_Kvf, self._of_weights))
+        return plus(X_bar, self._on_Z.pull(rows, f_bar))
+
+    def kl(self):
+        return self._on_Z.kl() + 0.5 * self._form.value()
+
+    def finish(self, kl_bar):
+        shifted = self._on_Z.work
+        of_Z = self._on_Z.finish(kl_bar)
+        self._covariance_bar = plus(of_Z.covariance, self._covariance_bar)
+        Z_bar = self._take(self._Kvu.pull(shifted.r_bar, self._of_K, self._of_weights))
+        if kl_bar and (self._of_K or self._of_weights):
+            self._take(self._form.pull(kl_bar, self._of_K))
+        q, of_u = self.layer.posterior, of_Z.posterior
+        weights_bar = self._weights_bar.reshape(q.weights_v.shape) if self._of_weights else None
+        return LayerBars(
+            self._covariance_bar,
+            type(self.layer.inducing)(Z_bar + sets_of(of_Z.inducing)[0], self._O_bar) if self._of_inducing else None,
+            type(q)(of_u.mean, of_u.scale_tril, weights_bar),
+            of_Z.mean,
+        )
+
+    def natural_sums(self):
+        return self._on_Z.natural_sums()
+
+    def natural_step(self, step_size):
+        """Of q(u): the weights are none of its parameters."""
+        stepped = self._on_Z.natural_step(step_size)
+        return replace(self.layer.posterior, mean_u=stepped.mean, scale_tril_u=stepped.scale_tril)
+
+    def _take(self, bars):
+        """Add ``(weights_bar, covariance_bar, O_bar, other_bar)`` to the sums, but for the last, which is returned."""
+        weights_bar, covariance_bar, O_bar, other_bar = bars
+        if weights_bar is not None:
+            self._weights_bar += weights_bar
+        self._covariance_bar, self._O_bar = plus(covariance_bar, self._covariance_bar), plus(O_bar, self._O_bar)
+        return other_bar
+
+
+class _Bilinear:
+    """sum_p w_p' K b_p with K = K(O, x), run of rows of O by run of rows; its ``products`` are w K (P, n).
+
+    block, rule : ``Kuf`` or ``Kuu`` of a covariance, and its reverse rule; x : (n, D); w : (P, M2)
+    """
+
+    def __init__(self, block, rule, O, x, w):  # noqa: E741
+        self._rule, self._O, self._x, self._w, M2 = rule, O, x, w, len(O)
+        size = max(1, RUN_NUMBERS // max(1, len(x))) if type(w) is np.ndarray else M2  # a device likes them long
+        self._runs, self.products = [], np.zeros((len(w), len(x)), w.dtype, like=w)
+        for start in range(0, M2, size):
+            run = slice(start, min(start + size, M2))
+            K = block(O[run], x)
+            self.products += kernels.matmul(w[:, run], K)
+            self._runs.append((run, K))
+
+    def pull(self, b, need, need_w):
+        """``(w_bar, covariance_bar, O_bar, x_bar)`` for b (P, n): for these names, as ``rule`` calls them. Consumes K."""
+        w_bar, covariance_bar, O_bar, x_bar = np.zeros_like(self._w) if need_w else None, None, [], None
+        runs, self._runs = self._runs, None
+        for run, K in runs:
+            if need_w:
+                w_bar[:, run] = kernels.matmul(b, K, transpose_b=True)
+            if need:
+                K_bar = kernels.matmul(self._w[:, run], b, transpose_a=True)
+                bars = self._rule(K_bar, K, self._O[run], self._x, need)
+                covariance_bar, x_bar = plus(bars[0], covariance_bar), plus(bars[2], x_bar)
+                O_bar.append(bars[1])
+        return w_bar, covariance_bar, np.concatenate(O_bar) if "inducing" in need else None, x_bar
+
+
+class _QuadraticForm:
+    """w' (K_vv + jitter I) w, summed over the outputs of w (P, M2): its pieces, its value, its cotangents."""
+
+    def __init__(self, covariance, O, w, jitter, sampled):  # noqa: E741
+        self._covariance, self._O, self._w, self._jitter = covariance, O, w, jitter
+        self._pieces = _runs(w) if sampled is None else [_sample(w, sampled)]
+        self._kept = None
+
+    def _bilinear(self, R, C, d):
+        return _Bilinear(self._covariance.Kuu, self._covariance.Kuu_vjp, self._O[C], self._O[R], d * self._w[:, C])
+
+    def value(self):
+        value = 0.0
+        for R, C, rho, d in self._pieces:
+            w_R, K = self._w[:, R], self._bilinear(R, C, d)
+            value += total(rho * w_R * (K.products + self._jitter * w_R))
+            self._kept = K if len(self._pieces) == 1 else None
+        return value
+
+    def pull(self, kl_bar, need):
+        """``(w_bar, covariance_bar, O_bar, None)`` for kl_bar / 2 of the value; names as of ``Kuu_vjp``."""
+        w_bar, covariance_bar, O_bar = np.zeros_like(self._w), None, np.zeros_like(self._O) if "inducing" in need else None
+        for R, C, rho, d in self._pieces:
+            w_R, K = self._w[:, R], self._bilinear(R, C, d) if self._kept is None else self._kept
+            of_w, of_K, C_bar, R_bar = K.pull(0.5 * kl_bar * rho * w_R, need, True)
+            w_bar[:, R] += kl_bar * rho * (0.5 * K.products + self._jitter * w_R)
+            w_bar[:, C] += d * of_w
+            covariance_bar = plus(of_K, covariance_bar)
+            if O_bar is not None:
+                O_bar[R] += R_bar
+                O_bar[C] += C_bar
+        self._kept = None
+        return w_bar, covariance_bar, O_bar, None
+
+
+def _runs(w):
+    """The exact form: each run of rows with all columns from its beginning."""
+    M2, pieces = w.shape[1], []
+    for start in range(0, M2, FORM_ROWS):
+        d = kernels.full(M2 - start, 2.0, w)
+        d[:FORM_ROWS] = 1
+        pieces.append((slice(start, min(start + FORM_ROWS, M2)), slice(start, M2), w.dtype.type(1), d))
+    return pieces
+
+
+def _sample(w, rows):
+    """An estimate: distinct rows, with all columns."""
+    distinct, counts = np.unique(rows, return_counts=True)
+    rho = np.asarray((counts * (w.shape[1] / len(rows))).astype(w.dtype), like=w)
+    return np.asarray(distinct, like=w), slice(None), rho, w.dtype.type(1)
+
+
+@record
+class _OnlyZ(InducingSets):
+    """One set under the name that messages call it by."""
+
+    Z: Any = leaf()
+
+
+def _of_Z(need):
+    """Names of ``need`` as fields of the layer on Z."""
+    own = {"posterior.mean_u": "posterior.mean", "posterior.scale_tril_u": "posterior.scale_tril"}
+    names = ("inducing" if name.startswith("inducing.") else own.get(name, name) for name in need)
+    return tuple(dict.fromkeys(name for name in names if name != "posterior.weights_v"))
+
+
+class _Shifted(NamedTuple):
+    """``Whitened`` with the mean function -K_fu Kuu^-1 r; r (P, M)."""
+
+    posterior: Any
+    r: Any
+
+    def start_from(self, prior, columns=0, need=()):
+        return _ShiftedPass(self.posterior.start_from(prior, columns, need), self.r)
+
+
+class _ShiftedPass(Pass):
+    """Its pass; after ``finish``, ``r_bar`` is the cotangent of r."""
+
+    def __init__(self, work, r):
+        self._work, self._r, self._c = work, r, np.zeros_like(r)
+        self._h = self._solved(r)
+
+    def _solved(self, x):
+        """Kuu^-1 x."""
+        return solve_vectors(self._work.L, solve_vectors(self._work.L, x), transpose=True)
+
+    @property
+    def clamped(self):
+        return self._work.clamped
+
+    def project(self, Kuf, kff):
+        f, rows = self._work.project(Kuf, kff)
+        return Projection(Marginals(f.mean - kernels.matmul(self._h, Kuf).reshape(f.mean.shape), f.var), (Kuf, rows))
+
+    def joint(self, Kuf, Kff):
+        mean, cov = self._work.joint(Kuf, Kff)
+        return Joint(mean - kernels.matmul(self._h, Kuf).reshape(mean.shape), cov)
+
+    def pull(self, rows, f_bar):
+        Kuf, rows = rows
+        a = f_bar.mean.reshape(len(self._r), Kuf.shape[1])
+        self._c += kernels.matmul(a, Kuf, transpose_b=True)
+        Kuf_bar = self._work.pull(rows, f_bar)
+        if Kuf_bar is not None:
+            for h, of_mean in zip(self._h, a, strict=True):
+                kernels.add_outer(Kuf_bar, -h, of_mean)
+        return Kuf_bar
+
+    def kl(self):
+        return self._work.kl() - 0.5 * total(self._r * self._h)
+
+    def finish(self, kl_bar):
+        posterior_bar, Kuu_bar = self._work.finish(kl_bar)
+        h = self._h
+        g = self.r_bar = -(self._solved(self._c) + kl_bar * h)
+        if Kuu_bar is not None:
+            low_rank = kernels.matmul(np.concatenate([g, h]), np.concatenate([h, g + kl_bar * h]), transpose_a=True)
+            Kuu_bar -= 0.5 * kernels.symmetrise(low_rank)
+        return Bars(posterior_bar, Kuu_bar)
+
+    def natural_sums(self):
+        return self._work.natural_sums()
+
+    def natural_step(self, step_size):
+        return self._work.natural_step(step_size)

@@ -1,0 +1,50 @@
+"""Gradients scaled and added. On a device all their arrays are one launch, since each of them is small."""
+
+from .. import kernels
+from ..records import is_record, leaves, tree_map
+from ..runtime.deferred_checks import on_device
+
+
+def scaled(factor, *trees):
+    """Records and arrays times a number; None stays. The first one tells where they are."""
+    if factor == 1.0:
+        return trees
+    if on_device(trees[0]):
+        return _joined([[tree] for tree in trees], factor)
+    return [_each(lambda array: array * factor, [tree]) for tree in trees]
+
+
+def added(*sums):
+    """For each sequence of records of one shape, or of arrays, their sum; None is nothing, and the sum of nothing."""
+    sums = [[tree for tree in trees if tree is not None] for trees in sums]
+    if any(on_device(value) for trees in sums for value in _leaves(trees)):
+        return _joined(sums)
+    return [_each(lambda *arrays: sum(arrays[1:], arrays[0]), trees) for trees in sums]
+
+
+def _joined(sums, factor=1.0):
+    """``factor`` times the sum of the trees in each list."""
+    groups = []
+    for trees in sums:
+        _each(lambda *arrays: groups.append(arrays), trees)
+    there = [arrays for arrays in groups if all(map(on_device, arrays))]
+    there = iter(kernels.sum_each(there, factor) if there else ())
+
+    def result(*arrays):
+        if all(map(on_device, arrays)):
+            return next(there)
+        total = sum(arrays[1:], arrays[0])
+        return total if factor == 1.0 else total * factor
+
+    return [_each(result, trees) for trees in sums]
+
+
+def _leaves(trees):
+    """What the first of the trees is made of."""
+    return [value for _, _, value in leaves(trees[0])] if trees and is_record(trees[0]) else trees[:1]
+
+
+def _each(function, trees):
+    if not trees or trees[0] is None:
+        return None
+    return tree_map(function, *trees) if is_record(trees[0]) else function(*trees)

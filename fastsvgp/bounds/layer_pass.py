@@ -1,0 +1,181 @@
+"""One pass of data through a layer: covariance, posterior and mean function, forward and back.
+
+Rooms hand each other covariance blocks and marginals, and their cotangents come back the same way. Whatever is M x M is a sum
+over runs of rows, so rows go through in as many runs as one likes. Layers chain: what ``pull`` gives for the inputs of one is
+where the cotangents of the one below begin.
+"""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..posteriors.base import Prior, over_outputs
+from ..records import Marginals, is_record, leaves, plus
+from ..records.inducing_sets import naming_repeated
+from .gradient_sums import added
+
+KEEP_KUU_UP_TO = 256  # inducing variables; above, computing Kuu again for its reverse rule costs 1 % and saves (M, M) numbers
+
+
+class LayerParts(NamedTuple):
+    """What a ``LayerPass`` wants to know of a layer, where there is no record that has it."""
+
+    covariance: Any
+    posterior: Any
+    inducing: Any = None
+    mean: Any = None
+
+
+class Rows(NamedTuple):
+    """What a run of rows leaves for the way back."""
+
+    X: Any
+    Kuf: Any
+    saved: Any
+
+
+class LayerBars(NamedTuple):
+    """Cotangents of a layer's fields; None for what is not needed."""
+
+    covariance: Any
+    inducing: Any
+    posterior: Any
+    mean: Any
+
+
+class LayerPass:
+    """One way through a layer, which is any record with a covariance, inducing inputs, a posterior, and a mean or None.
+
+    Parameters
+    ----------
+    layer : record
+        Checked, all in one dtype.
+    jitter : float
+    columns : int
+        How many inputs will be pulled: columns of Kuf.
+    need : tuple of str
+        Dotted names of the layer's fields to differentiate; "inputs" for the cotangents of X; "natural_step".
+    prior : Prior, optional
+        That of another pass of this covariance at these inducing inputs, with this jitter.
+    **more
+        Random quantities, or a direction, for ``start_from`` of the posterior.
+
+    Attributes
+    ----------
+    work : Pass
+        That of the posterior.
+    num_inducing : int
+        Rows of Kuu.
+    clamped : int
+        As of ``work``.
+
+    Examples
+    --------
+    >>> layer = LayerPass(model, jitter=1e-6, columns=len(X), need=("posterior",))
+    >>> f, rows = layer.forward(X)
+    >>> ell, f_bar, _ = gaussian.expected_log_prob(Y, f)
+    >>> _ = layer.pull(rows, f_bar)
+    >>> grad = layer.finish(-1.0).posterior
+    >>> np.allclose(grad.mean, fs.elbo_and_grad(model, X, Y)[1].posterior.mean)
+    True
+    """
+
+    def __init__(self, layer, jitter, columns=0, need=(), prior=None, **more):
+        self.layer = layer
+        self._of_Kuu, self._of_Kuf, self._of_kff, self._of_mean, own = _needs(tuple(need), layer.mean is not None)
+        prior = Prior(layer.covariance.Kuu(layer.inducing), jitter) if prior is None else prior
+        Kuu = prior.Kuu
+        with naming_repeated(layer.inducing):
+            self.work = layer.posterior.start_from(prior, columns, own, **more)
+        self.num_inducing = len(Kuu)
+        self._Kuu = Kuu if len(Kuu) <= KEEP_KUU_UP_TO else None
+        self._dtype, self._pulled, self._mean_bar = Kuu.dtype, False, None
+        self._covariance_bars, self._inducing_bars = [], []
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    def forward(self, X):
+        """``(Marginals, Rows)`` at a run of rows X (N, D)."""
+        layer, covariance = self.layer, self.layer.covariance
+        Kuf = covariance.Kuf(layer.inducing, X)
+        return self._through(X, Kuf, *self.work.project(Kuf, covariance.kff(X)))
+
+    def _through(self, X, Kuf, f, saved):
+        """``forward`` from what the posterior's pass gives."""
+        mean = self.layer.mean
+        return f if mean is None else Marginals(f.mean + mean(X), f.var), Rows(X, Kuf, saved)
+
+    def floor(self, X):
+        """The variances (N,) to which those at X are raised that rounding had driven below."""
+        kff = self.layer.covariance.kff(X)
+        return np.finfo(kff.dtype).eps * kff
+
+    def joint(self, X):
+        """``Joint`` moments of the latent function at X."""
+        covariance = self.layer.covariance
+        f = self.work.joint(covariance.Kuf(self.layer.inducing, X), covariance.Kff(X))
+        return f if self.layer.mean is None else f._replace(mean=f.mean + self.layer.mean(X))
+
+    def pull(self, rows, f_bar):
+        """Take in the cotangents of the marginals at these rows; those of X (N, D) if "inputs" are needed. Consumes ``rows``."""
+        X, Kuf, saved = rows
+        self._pulled = True
+        Kuf_bar, X_bar, covariance = self.work.pull(saved, f_bar), None, self.layer.covariance
+        if self._of_mean:
+            mean_bar, X_bar = self.layer.mean.vjp(f_bar.mean, X, self._of_mean)
+            self._mean_bar = plus(mean_bar, self._mean_bar)
+        if self._of_Kuf:
+            covariance_bar, inducing_bar, of_Kuf = covariance.Kuf_vjp(Kuf_bar, Kuf, self.layer.inducing, X, self._of_Kuf)
+            of_kff = covariance.kff_vjp(over_outputs(f_bar.var), X, self._of_kff) if self._of_kff else (None, None)
+            self._covariance_bars += covariance_bar, of_kff[0]
+            self._inducing_bars.append(inducing_bar)
+            X_bar = plus(plus(of_kff[1], of_Kuf), X_bar)
+        return X_bar
+
+    def kl(self):
+        """KL[q(u) || p(u)]."""
+        return self.work.kl()
+
+    def natural_sums(self):
+        """As of ``Pass``."""
+        return self.work.natural_sums()
+
+    def natural_step(self, step_size):
+        """The posterior after a step, as of ``Pass``."""
+        return self.work.natural_step(step_size)
+
+    def finish(self, kl_bar):
+        """``LayerBars`` of all rows, and of the KL term with its own cotangent. Ends the pass, and gives its memory back."""
+        if not self._pulled:
+            f, rows = self.forward(self._no_inputs())
+            self.pull(rows, f)  # empty: so are its cotangents
+        posterior_bar, Kuu_bar = self.work.finish(kl_bar)
+        del self.work
+        if self._of_Kuu:
+            covariance_bar, inducing_bar, _ = self.layer.covariance.Kuu_vjp(
+                Kuu_bar, self._Kuu, self.layer.inducing, None, self._of_Kuu
+            )  # fmt: skip
+            self._covariance_bars.append(covariance_bar)
+            self._inducing_bars.append(inducing_bar)
+        return LayerBars(*added(self._covariance_bars, self._inducing_bars), posterior_bar, self._mean_bar)
+
+    def _no_inputs(self):
+        """X without rows, which leaves the KL term alone."""
+        inducing = self.layer.inducing
+        home = next(value for _, _, value in leaves(inducing)) if is_record(inducing) else inducing
+        return np.empty((0, self.layer.covariance.num_columns(inducing)), self._dtype, like=home)
+
+
+@cache
+def _needs(need, has_mean):
+    """What the rules of Kuu, Kuf, kff and the mean function must give for these names, and what the posterior's pass must."""
+    below = {root: tuple(name for name in need if name.partition(".")[0] == root) for root in ("covariance", "inducing", "mean")}
+    inputs, fields = (("X",) if "inputs" in need else ()), below["covariance"]
+    of_Kuu = fields + (("inducing",) if below["inducing"] else ())
+    of_mean = (("mean",) if below["mean"] else ()) + inputs if has_mean else ()
+    own = tuple(name for name in need if name.partition(".")[0] in ("posterior", "natural_step"))
+    blocks = ("blocks",) if of_Kuu else ("blocks.Kuf",) if inputs else ()
+    return of_Kuu, of_Kuu + inputs, fields + inputs, of_mean, own + blocks

@@ -1,0 +1,57 @@
+"""Passes with one prior that share what depends on it alone: Lam = L^-1 Kuf, row by row."""
+
+from ..posteriors.base import Prior
+from ..records import Marginals
+from .layer_pass import LayerPass
+
+KEEP_NUMBERS = 2**26  # of Lam of all data: 512 MiB in float64
+SHARE_NUMBERS = 2**23  # of Kuf and Lam between a natural step and the gradient after it: 64 MiB in float64
+
+
+class KeptLayer:
+    """What ``sweep`` wants to know of a layer's pass, at a prior that others share; ``kept`` holds the rows of all parts."""
+
+    def __init__(self, model, prior, state, kept):
+        self._model, self._kept, self._at = model, kept, 0
+        self.num_inducing = len(prior.Kuu)
+        self.work = state.start_from(prior, 0, ("natural_step",))
+
+    @property
+    def clamped(self):
+        return self.work.clamped
+
+    def forward(self, X):
+        covariance, mean = self._model.covariance, self._model.mean
+        if self._kept is None or self._at == len(self._kept):
+            rows = self.work.rows(covariance.Kuf(self._model.inducing, X), covariance.kff(X))
+            if self._kept is not None:
+                self._kept.append(rows._replace(Kuf=None))
+        else:
+            rows = self._kept[self._at]
+        self._at += 1
+        f, saved = self.work.project_rows(rows, owns=self._kept is None)
+        return f if mean is None else Marginals(f.mean + mean(X), f.var), saved
+
+
+class SharedLayerPass(LayerPass):
+    """A ``LayerPass`` that keeps its rows, for passes with other posteriors to go through ``after`` it in the same runs.
+
+    Where the posterior's pass does not share rows, it keeps nothing: ask ``work.shares_rows``.
+    """
+
+    def __init__(self, layer, jitter, columns=0, need=(), after=None, **more):
+        self.prior = after.prior if after else Prior(layer.covariance.Kuu(layer.inducing), jitter)
+        super().__init__(layer, jitter, columns, need, self.prior, **more)
+        self._there, self.kept = after.kept if after else [], []
+
+    def forward(self, X):
+        if not self.work.shares_rows:
+            return super().forward(X)
+        owns = bool(self._there)
+        if owns:
+            rows = self._there.pop(0)
+        else:
+            covariance = self.layer.covariance
+            rows = self.work.rows(covariance.Kuf(self.layer.inducing, X), covariance.kff(X))
+            self.kept.append(rows)
+        return self._through(X, rows.Kuf, *self.work.project_rows(rows, owns))

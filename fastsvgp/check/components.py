@@ -1,0 +1,42 @@
+"""Checks that each part of a model is a record of the right kind, and says what to write instead of a class."""
+
+from ..records import is_record
+
+PARTS = {  # field of a model: a method that only its kind of record has, and an example
+    "covariance": ("check_dim", "RBF(...)"),
+    "posterior": ("check_size", "Whitened(...)"),
+    "likelihood": ("check_targets", "Gaussian(...)"),
+    "mean": ("check_shapes", "ConstantMean(...) or None"),
+}
+PARTIAL = (  # where a None may come from
+    "; a gradient is None outside `wrt`, and tree_map keeps it: take the gradient of all fields, or put the new ones into "
+    "the model with fastsvgp.replace_at"
+)
+
+
+def parts(model, names=tuple(PARTS)):
+    """Refuse a model with a part in the place of another."""
+    for name in names:
+        if not hasattr(model, name):
+            continue
+        (method, example), part = PARTS[name], getattr(model, name)
+        if not (is_record(part) and hasattr(part, method) or name == "mean" and part is None):
+            what = part.__name__ + ", a class" if isinstance(part, type) else type(part).__name__
+            if isinstance(part, type):
+                hint = in_place_of_class(part, model)
+            elif part is None:
+                hint = PARTIAL
+            else:
+                hint = "; its class lacks the decorator fastsvgp.record" if hasattr(part, method) else ""
+            raise TypeError(f"`{name}` of the model must be a record such as fastsvgp.{example}, got {what}{hint}")
+
+
+def in_place_of_class(kind, model=None):
+    """What to write where a class stands in the place of a record."""
+    own = f"fs.{kind.__name__}" if kind.__module__.startswith("fastsvgp.") else kind.__name__
+    if not getattr(kind, "starts_at_prior", False):
+        return f"; call it: {own}(...)"
+    classes = getattr(getattr(model, "likelihood", None), "num_latent", None)
+    outputs = f", outputs={classes}" if isinstance(classes, int) else ""
+    Z = "Z" if kind.num_sets == 1 else "fs.InducingPair(Z, O)"
+    return f"; to start at the prior write fs.at_prior({own}, covariance, {Z}{outputs})"

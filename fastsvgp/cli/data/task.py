@@ -1,0 +1,301 @@
+"""From tables to a task: which column is the target, what kind of target it is, which rows are held out, and the scaling."""
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import DataFileError
+from ...recipes.scaling import LARGEST, Scale
+from ..errors import UsageError, shown
+from ..settings.likelihood import choose_likelihood
+from ..settings.names import BINARY, MULTICLASS, REGRESSION, kind_of
+from . import columns as encodings
+from .cells import commas, is_number
+from .tables import read_table
+
+log = logging.getLogger("fastsvgp")
+ROW_NAMES = {"id", "index", "idx", "row", "row id", "row_id", "rowid", "unnamed: 0"}  # of columns that say which row it is
+
+
+@dataclass
+class Task:
+    """What is to be learnt.
+
+    ``X`` (N, D) float64 and ``y`` (N,): float64 values, or integer codes into ``classes``. ``test`` (N,) bool marks the rows
+    that are held out. ``reason`` says in words why this likelihood was chosen. ``image_shape`` is (H, W, C) where the
+    file says so.
+
+    Inputs that hold text, dates or missing values are ``raw`` until ``split`` says which rows are for training; ``X``,
+    ``input_names`` and ``encoding`` are then made of them.
+    """
+
+    X: np.ndarray | None
+    y: np.ndarray
+    likelihood: str
+    reason: str
+    classes: list | None
+    input_names: list
+    target_name: str
+    columns: dict
+    image_shape: tuple | None = None
+    test: np.ndarray | None = None
+    split: str = ""
+    raw: encodings.Raw | None = None
+    missing: str = "error"
+    encoding: encodings.Encoding | None = None
+
+    @property
+    def kind(self):
+        return kind_of(self.likelihood)
+
+
+def load_task(
+    path,
+    *,
+    target=None,
+    target_file=None,
+    ignore=(),
+    likelihood=None,
+    delimiter="auto",
+    header="auto",
+    images=False,
+    missing="error",
+):
+    """Read the data and decide what the target is.
+
+    Parameters
+    ----------
+    path, target_file : path-like
+        ``target_file`` holds the target in the rows' order; without it the target is a column of ``path`` (or ``y`` of an npz).
+    target : str, optional
+        Name or index of the target column; default the last.
+    ignore : sequence of str
+        Columns to leave out, by name or index.
+    likelihood : str, optional
+        One of ``names.LIKELIHOODS``; inferred from the target by default.
+    images : bool
+        Whether arrays may be of images. Their columns are pixels: neither text nor missing.
+    missing : str
+        "error", or "median" for inputs that may miss values.
+    """
+    if images and missing != "error":
+        raise UsageError(f"--missing {missing}: with --patch-shape inputs are pixels, none of which may be missing; leave it out")
+    table = read_table(path, delimiter, header, images)
+    ignored = {table.index_of(column, "--ignore") for column in ignore}
+    columns = [i for i in range(table.num_columns) if i not in ignored]
+    values, name, position = _find_target(table, target, target_file, columns, delimiter, header)
+    if position in ignored:
+        raise UsageError(f"--ignore: {name!r} is the target; ignore inputs only, or choose another --target")
+    columns = [i for i in columns if i != position]
+    if not columns:
+        raise UsageError(
+            f"{table.path} has no column left for the inputs: it has {table.num_columns}, one of them the target "
+            f"{name!r}; give the target with --target or --target-file"
+        )
+    if len(columns) > 1:
+        for column in columns:
+            _note_row_names(table, column)
+    y, chosen, reason, classes = interpret_target(values, name, likelihood)
+    layout = {
+        "named": table.named and len(set(table.names)) == len(table.names),
+        "width": table.num_columns,
+        "inputs": columns,
+        "target": position,
+    }
+    names = [table.names[i] for i in columns]
+    text = set() if images else encodings.text_columns(table, columns)
+    if text or missing != "error":
+        known = encodings.date_columns(table, text)
+        raw = encodings.read_raw(table, columns, text - known.keys(), known, missing)
+        return Task(None, y, chosen, reason, classes, names, name, layout, raw=raw, missing=missing)
+    X = table.inputs(columns, missing=None if images else missing)
+    return Task(X, y, chosen, reason, classes, names, name, layout, table.image_shape)
+
+
+def _note_row_names(table, column):
+    """Say so where an input does no more than number the rows; it stays an input, since it may be a time or a place."""
+    values, name = table.numbers[:, column], table.names[column].strip()
+    unnamed = not table.named or name == f"column {column}"
+    first = values[0]
+    counts = (
+        column == 0 and unnamed and len(values) > 2 and first in (0, 1) and np.array_equal(values, first + np.arange(len(values)))
+    )
+    label = name.lower() in ROW_NAMES and np.all(values == np.round(values)) and len(np.unique(values)) == len(values)
+    if counts or label:
+        which = (
+            f"the first column counts the rows from {first:g}, as an index does" if counts else f"column {name!r} names the rows"
+        )
+        log.warning("%s: %s; it is an input here: --ignore %s leaves it out", table.path, which, column if unnamed else name)
+
+
+def _find_target(table, target, target_file, columns, delimiter, header):
+    """The target's values, its name, and its column in ``table`` (None: it is not among them)."""
+    if target_file is not None:
+        other = read_table(target_file, delimiter, header)
+        if other.target is not None and target is not None:
+            raise UsageError(f"--target: {other.path} has the target as y; leave --target out")
+        if other.target is None and target is None and other.num_columns > 1:
+            raise UsageError(f"--target-file: {other.path} has {other.num_columns} columns; say which one with --target")
+        values = other.target if other.target is not None else other.target_column(other.index_of(target or "0", "--target"))
+        if len(values) != table.num_rows:
+            raise DataFileError(f"--target-file: {other.path} has {len(values)} rows, but {table.path} has {table.num_rows}")
+        name = other.names[other.index_of(target or "0", "--target")] if other.named else "y"
+        return values, name, None
+    if table.target is not None:
+        if target is not None:
+            raise UsageError(f"--target: {table.path} already has the target as y; leave --target out")
+        return table.target, "y", None
+    if table.image_shape is not None:
+        raise UsageError(f"{table.path} holds images, and no y beside X; give the target with --target-file")
+    if target is None:
+        if table.num_columns == 1:
+            raise UsageError(
+                f"{table.path} has one column only, so there is no target; give one with --target-file, or the right --delimiter"
+            )
+        position = columns[-1] if columns else table.num_columns - 1
+    else:
+        position = table.index_of(target, "--target")
+    name = table.names[position] if table.named else f"column {position}"
+    return table.target_column(position), name, position
+
+
+def interpret_target(values, name, likelihood=None):
+    """Decide what kind of target this is.
+
+    Parameters
+    ----------
+    values : (N,) array of numbers, booleans or text
+    name : str
+        For messages.
+    likelihood : str, optional
+        What the user asked for.
+
+    Returns
+    -------
+    y, likelihood, reason, classes
+        Values or class codes; the likelihood; why; the class names or None.
+    """
+    usable = np.abs(values) < LARGEST if values.dtype.kind == "f" else np.True_
+    if not usable.all():
+        row = int(np.argmin(usable))
+        what = f"{values[row]:g}" + (", too large to be squared," if np.isfinite(values[row]) else "")
+        raise DataFileError(f"the target {name!r} is {what} in row {row}; fill it in or remove the row")
+    distinct = np.unique(values)
+    if len(values) < 2:
+        raise UsageError(f"there is {len(values)} row of data only; at least three are needed to learn and to test")
+    if len(distinct) < 2:
+        raise UsageError(
+            f"the target {name!r} is constant: all {len(values)} values are {distinct[0]}, so there is nothing to "
+            "learn; choose another column with --target"
+        )
+    if likelihood is None:
+        likelihood, reason = choose_likelihood(values)
+    else:
+        reason = "as asked"
+    kind = kind_of(likelihood)
+    if kind in ("regression", "counts"):
+        if values.dtype.kind in "US":
+            raise UsageError(
+                f"--likelihood {likelihood} needs numbers, but the target {name!r} is text such as {str(values[0])!r}; "
+                f"choose a classification likelihood ({shown(BINARY | MULTICLASS)}) or another --target"
+            )
+        y = values.astype(np.float64)
+        if kind == "counts" and (y.min() < 0 or np.any(y != np.round(y))):
+            raise UsageError(
+                f"--likelihood poisson needs counts 0, 1, 2..., but the target {name!r} runs from {y.min():g} to "
+                f"{y.max():g}{'' if np.any(y < 0) else ' with fractions'}; choose {shown(REGRESSION)}"
+            )
+        return y, likelihood, reason, None
+    if kind == "binary" and len(distinct) != 2:
+        raise UsageError(
+            f"--likelihood {likelihood} needs two classes, but the target {name!r} has {len(distinct)} values: "
+            f"{shown(map(class_name, distinct), 5)}; choose {shown(MULTICLASS)} or {shown(REGRESSION)}"
+        )
+    if 2 * len(distinct) > len(values) or len(distinct) > 1000:
+        raise UsageError(
+            f"the target {name!r} has {len(distinct)} different values in {len(values)} rows, too many for classes; "
+            + _instead_of_classes(values)
+        )
+    y = np.searchsorted(distinct, values)
+    return y, likelihood, reason, [class_name(value) for value in distinct]
+
+
+def _instead_of_classes(values):
+    """What to do about a target with too many values for classes: often a few cells of text made text of its numbers."""
+    if values.dtype.kind not in "US":
+        return "choose another --target, or --likelihood gaussian"
+    odd = [cell for cell in values.tolist() if not is_number(cell)]
+    if commas(odd):
+        return commas(odd)
+    if not odd:
+        return "it is text that reads as numbers: store it as numbers"
+    if len(odd) < len(values):
+        numbers = len(values) - len(odd)
+        return f"{numbers} cells are numbers, but {odd[0]!r} is not: correct such cells, or choose another --target"
+    return "choose another --target"
+
+
+def class_name(value):
+    if isinstance(value, (float, np.floating)) and value == round(value):
+        return str(int(value))
+    return str(value)
+
+
+# --- held-out rows -----------------------------------------------------------------------------------------------------
+
+
+def split(task, *, fraction=0.1, mask=None, seed=0):
+    """Mark the rows of ``task`` that are held out: those of ``mask`` ("FILE:COLUMN"), else a random ``fraction``.
+
+    What the inputs are is learnt of the others.
+    """
+    num = len(task.y)
+    if mask is not None:
+        task.test, task.split = _read_mask(mask, num), f"test mask {mask}"
+    else:
+        count = min(max(round(fraction * num), 1), num - 1) if fraction else 0
+        order = np.random.default_rng([seed, num]).permutation(num)
+        task.test = np.zeros(num, bool)
+        task.test[order[:count]] = True
+        task.split = f"a random {100 * fraction:g} % held out, seed {seed}" if count else "nothing held out"
+    if num - task.test.sum() < 2:
+        raise UsageError(f"rows left for training: {num - task.test.sum()}; at least two are needed")
+    if len(np.unique(task.y[~task.test])) < 2:
+        raise UsageError(
+            f"the target {task.target_name!r} is constant over the training rows; choose another split (--seed, "
+            "--test-mask) or another --target"
+        )
+    if task.raw is not None:
+        task.encoding = encodings.learn(task.raw, ~task.test, task.missing)
+        task.X, task.input_names, task.raw = task.encoding.matrix(task.raw), task.encoding.input_names, None
+    return task
+
+
+def _read_mask(argument, num):
+    path, colon, column = argument.rpartition(":")
+    path = path if colon else argument
+    table = read_table(path)
+    if not (colon and column) and table.num_columns > 1:
+        raise UsageError(f"--test-mask: {path} has {table.num_columns} columns; say which, as in {path}:0")
+    column = column if colon and column else "0"
+    values = table.target_column(table.index_of(column, "--test-mask"))
+    if table.num_rows != num:
+        raise DataFileError(f"--test-mask: {path} has {table.num_rows} rows, but the data have {num}")
+    wrong = next((value for value in values.tolist() if not (is_number(value) and float(value) in (0, 1))), None)
+    if wrong is not None:
+        raise DataFileError(f"--test-mask: column {column} of {path} must be 0 (train) or 1 (test), got {class_name(wrong)}")
+    return values == 1
+
+
+# --- scaling -----------------------------------------------------------------------------------------------------------
+
+
+class Standardisation(Scale):
+    """Affine scaling by the training part's mean and standard deviation; a column that never varies keeps scale 1."""
+
+    def inputs(self, X):
+        return self.X(X)
+
+    def target(self, y):
+        return self.y(y)

@@ -1,0 +1,127 @@
+"""What a fit leaves behind beside the model: held-out metrics, metrics.json, plots, and all of it as a page."""
+
+import json
+import os
+import re
+
+import numpy as np
+
+import fastsvgp as fs
+
+from ... import leaves
+from ...files import write_atomically
+from ...runtime.extras import install_hint
+from ..fitted import Fitted, bottom, sets_of
+from . import metrics, page, plots
+from .outputs import METRICS, MODEL, REPORT, writing
+
+GRID = 400
+
+
+def evaluate(fitted, task):
+    """Held-out metrics of a model beside the trivial predictor's; None where nothing is held out."""
+    if not task.test.any():
+        return None
+    X, y, y_train = task.X[task.test], task.y[task.test], task.y[~task.test]
+    log_density, prediction = fitted.log_density(X, y), fitted.predict(X)
+    if fitted.classes is not None:
+        return metrics.classification(y, prediction.probabilities, log_density, y_train)
+    if fitted.kind == "counts":
+        return metrics.counts(y, prediction.mean, log_density, y_train.mean())
+    return metrics.regression(fitted.scale.target(y), fitted.scale.target(prediction.mean), log_density, fitted.scale)
+
+
+def write_metrics(folder, results):
+    """Write metrics.json."""
+    path = os.path.join(folder, METRICS)
+    with writing(path, lambda: _model_is_there(folder)):
+        write_atomically(path, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode()))
+    return path
+
+
+def _model_is_there(folder):
+    return f"the model is in {os.path.join(folder, MODEL)} all the same; free some space before the next fit"
+
+
+def parameters(model):
+    """The few numbers worth reading: variances, lengthscales and the like, under their dotted paths."""
+    return {
+        path: np.asarray(value, np.float64).tolist()
+        for path, _, value in leaves(model)
+        if value is not None and re.sub(r"^(basis|layers\.\d+)\.", "", path).split(".")[0] in ("covariance", "likelihood", "mean")
+    }
+
+
+def write_plots(folder, fitted, task, values, title):
+    """Write the plots that suit the task; returns their paths, and a line that says why there are none."""
+    if not plots.available():
+        return [], f"plots skipped: matplotlib is not installed; {install_hint('cli')}"
+    figures = {}
+    if len(values):
+        figures["training.png"] = plots.training_curve(values, int(np.sum(~task.test)), title)
+    if fitted.image_shape is not None:
+        figures["patches.png"] = plots.inducing_patches(*_patches(fitted), title)
+    figures |= _fit_plots(fitted, task, title)
+    written = []
+    for name, figure in figures.items():
+        path = os.path.join(folder, name)
+        with writing(path, lambda: _model_is_there(folder)):
+            plots.write(path, figure)
+        written.append(path)
+    return written, None
+
+
+def write_page(folder, fitted, results, said, values, plotted, why_not):
+    """Write report.html; ``said``: the lines that were printed of data and choices."""
+    path, text = os.path.join(folder, REPORT), page.page(fitted, results, said, values, plotted, why_not)
+    with writing(path, lambda: _model_is_there(folder)):
+        write_atomically(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+    return path
+
+
+def _patches(fitted):
+    """Inducing patches (M, h, w, C), in the units of the data, and the weights (rows, columns) of the windows."""
+    covariance, scale = fitted.model.covariance, fitted.scale
+    H, W, C, h, w, stride = covariance.geometry
+    Z = sets_of(fitted.model.inducing)[0]
+    windows = (H - h) // stride + 1, (W - w) // stride + 1
+    return (scale.x_mean[0] + scale.x_scale[0] * Z).reshape(-1, h, w, C), np.reshape(covariance.weights, windows)
+
+
+def _fit_plots(fitted: Fitted, task, title):
+    train, test = ~task.test, task.test
+    names = (*task.input_names, task.target_name)
+    one_input, levels = task.X.shape[1] == 1, plots.INTERVAL if fitted.classes is None else ()
+    if one_input:
+        parts = [(task.X[rows, 0], task.y[rows]) for rows in (train, test)]
+        grid = _grid(task.X[:, 0])
+        prediction = fitted.predict(grid[:, None], levels)
+        if fitted.classes is not None:
+            return {"fit.png": plots.classes_1d(*parts, grid, prediction.probabilities, fitted.classes, names, title)}
+        sets = () if isinstance(fitted.model, fs.QSGP) else sets_of(bottom(fitted.model).inducing)
+        inducing = [Z[:, 0] * fitted.scale.x_scale[0] + fitted.scale.x_mean[0] for Z in sets]
+        return {"fit.png": plots.fit_1d(*parts, grid, prediction.mean, prediction.quantiles, inducing, names, title)}
+    if not test.any():
+        return {}
+    X, y = task.X[test], task.y[test]
+    prediction = fitted.predict(X, levels)
+    if fitted.classes is None:
+        at = fitted.cdf(X, y)
+        pit = (np.where(y > 0, fitted.cdf(X, np.maximum(y - 1, 0)), 0) if fitted.kind == "counts" else at), at
+        figure = plots.predicted_against_true(y, prediction.mean, prediction.quantiles, pit, task.target_name, title)
+    else:
+        surface = _surface(fitted, task, names) if task.X.shape[1] == 2 else None
+        figure = plots.classification(y, prediction.probabilities, fitted.classes, title, surface)
+    return {"predictions.png": figure}
+
+
+def _grid(x, points=GRID):
+    margin = 0.08 * (x.max() - x.min() or 1.0)
+    return np.linspace(x.min() - margin, x.max() + margin, points)
+
+
+def _surface(fitted, task, names):
+    gx, gy = _grid(task.X[:, 0], 120), _grid(task.X[:, 1], 120)
+    corners = np.stack(np.meshgrid(gx, gy), axis=-1)
+    probabilities = fitted.predict(corners.reshape(-1, 2)).probabilities.reshape(len(gy), len(gx), -1)
+    return gx, gy, probabilities, task.X, task.y, names

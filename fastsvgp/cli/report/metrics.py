@@ -1,0 +1,139 @@
+"""Held-out metrics of a model beside those of the trivial predictor, which knows the training targets and no input."""
+
+from math import lgamma
+
+import numpy as np
+
+from ...recipes.remedies import Outcome, remedies
+
+LABELS = {"rmse": "RMSE", "nlpd": "NLPD", "accuracy": "accuracy"}
+TRIVIAL = {"standardised": "mean and sd", "counts": "mean rate", "classes": "class frequencies"}  # by the scale
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+def regression(y, mean, log_density, scale):
+    """RMSE and NLPD in the standardised scale, and in the original one.
+
+    Parameters
+    ----------
+    y, mean, log_density : (N,)
+        Standardised test targets, predictive means of y, and log predictive densities.
+    scale : Standardisation
+        Of the training part. The trivial predictor is its Gaussian, N(0, 1) in the standardised scale.
+    """
+    model = {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))}
+    trivial = {"rmse": rms(y), "nlpd": 0.5 * (LOG_2PI + float(np.mean(y**2)))}
+    return {
+        "scale": "standardised",
+        "model": model,
+        "trivial": trivial,
+        "original_scale": {
+            who: {"rmse": values["rmse"] * scale.y_scale, "nlpd": values["nlpd"] + float(np.log(scale.y_scale))}
+            for who, values in (("model", model), ("trivial", trivial))
+        },
+    }
+
+
+def counts(y, mean, log_density, train_mean):
+    """RMSE and NLPD of counts; the trivial predictor is the Poisson law at the training part's mean."""
+    log_factorial = np.array([lgamma(v + 1.0) for v in y])
+    trivial = y * np.log(train_mean) - train_mean - log_factorial
+    return {
+        "scale": "counts",
+        "model": {"rmse": rms(y - mean), "nlpd": -float(np.mean(log_density))},
+        "trivial": {"rmse": rms(y - train_mean), "nlpd": -float(np.mean(trivial))},
+    }
+
+
+def classification(y, probabilities, log_density, train_codes):
+    """Accuracy and NLPD; the trivial predictor says the class frequencies of the training part (each count plus one).
+
+    Parameters
+    ----------
+    y : (N,) integer codes
+    probabilities : (N, C)
+    log_density : (N,)
+        Log probability of the true class.
+    train_codes : (N_train,) integer codes
+    """
+    frequency = np.bincount(train_codes, minlength=probabilities.shape[1]) + 1.0
+    frequency /= frequency.sum()
+    return {
+        "scale": "classes",
+        "model": {"accuracy": float(np.mean(probabilities.argmax(axis=1) == y)), "nlpd": -float(np.mean(log_density))},
+        "trivial": {"accuracy": float(np.mean(frequency.argmax() == y)), "nlpd": -float(np.mean(np.log(frequency[y])))},
+    }
+
+
+def coverage(below, at, levels):
+    """Share of targets inside the central predictive interval of each level.
+
+    Parameters
+    ----------
+    below, at : (N,)
+        The predictive distribution function just below each target and at it. Between them, where they differ, a target counts by
+        the part of its probability that the interval holds (Czado, Gneiting and Held 2009): on average the level, if calibrated.
+    levels : (K,)
+    """
+    shares = []
+    for level in levels:
+        low, high = 0.5 - 0.5 * level, 0.5 + 0.5 * level
+        inside = (at >= low) & (at <= high)
+        part = np.minimum(at, high) - np.maximum(below, low)
+        width = np.where(at > below, at - below, 1)
+        shares.append(np.mean(np.where(at > below, np.clip(part / width, 0, 1), inside)))
+    return np.array(shares)
+
+
+FEW = 30  # held-out rows, of which chance makes what it likes
+WORDS = {
+    "longer": "more --steps",
+    "minibatches": "--method svgp",
+    "all": "--inducing {rows} (all rows)",
+    "exact": "--method sgpr --inducing {rows} (all rows)",
+    "more": "--inducing {more}",
+    "fewer": "--ignore for columns that cannot matter",
+    "covariance": "another --covariance",
+}
+BLIND = "{}; or these inputs say little about the target"
+SPREAD = {  # of a model that is right on average, but sure or unsure where it should not be
+    "standardised": "its intervals are off: another --likelihood (student-t and laplace bear outliers); {}",
+    "counts": "its intervals are off: {}; or the counts vary by more than their rate, as a Poisson law does not",
+    "classes": "its probabilities are off: {}, or another --likelihood",
+}
+
+
+def advice(result, num_rows, outcome):
+    """What to say of a model that is no better than the trivial predictor on ``num_rows`` rows; None where it is better.
+
+    ``outcome`` is the ``remedies.Outcome`` of its training, as a dict.
+    An accuracy must be less than that of the largest class to be worth a word: where one class is rare they are often equal.
+    """
+    model, trivial = result["model"], result["trivial"]
+    lost = [name for name in model if (model[name] < trivial[name] if name == "accuracy" else model[name] >= trivial[name])]
+    if not lost:
+        return None
+    names = " and ".join(LABELS[name] for name in lost)
+    todo = (SPREAD[result["scale"]] if lost == ["nlpd"] else BLIND).format(remedies(Outcome(**outcome), WORDS))
+    chance = f" (with {num_rows} held-out rows it may be chance)" if num_rows < FEW else ""
+    return f"no better than the trivial predictor in {names}{chance}: {todo}"
+
+
+def rms(values):
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def table(result, title="held-out data"):
+    """Metrics as lines of text: one row for the model, one for the trivial predictor."""
+    names = list(result["model"])
+    trivial = TRIVIAL[result["scale"]]
+    blocks = [(title, result)]
+    if "original_scale" in result:
+        blocks = [(f"{title}, standardised", result), (f"{title}, original scale", result["original_scale"])]
+    lines = []
+    for heading, values in blocks:
+        lines.append(f"  {heading:<40}" + "".join(f"{LABELS[n]:>12}" for n in names))
+        for who, row in (("model", values["model"]), (f"trivial predictor ({trivial})", values["trivial"])):
+            lines.append(f"    {who:<38}" + "".join(f"{row[n]:>12.4g}" for n in names))
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""SGPR and SOLVE-GP with q(u) at its optimum: collapsed bounds."""

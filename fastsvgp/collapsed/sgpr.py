@@ -1,0 +1,382 @@
+"""The collapsed bound of SGPR (Titsias 2009; handbook, "SGPR" and appendices VI, VII) and the q(u) at which it is attained.
+
+With beta = 1 / noise, L = chol(Kuu), Lam = L^-1 Kuf, B = I + beta Lam Lam', R = chol(B), c = beta R^-1 Lam y:
+
+    bound = log N(y | 0, Qff + noise I) - beta t / 2,     t = tr(Kff - Qff) = sum kff - |Lam|_F^2
+          = -N/2 log(2 pi noise) - sum log R_ii - beta |y|^2 / 2 + |c|^2 / 2 - beta t / 2.
+
+Gradient, per output, with w = L^-T R^-T c and e = y - Kfu w (the weights of the mean and its residual):
+
+    Kuf_bar = beta (w e' + L^-T (I - B^-1) Lam),     kff_bar = -beta / 2,     y_bar = -beta e
+    Kuu_bar = -1/2 (w w' + L^-T (B - 2 I + B^-1) L^-1)
+    noise_bar = beta^2 |e|^2 / 2 - beta (N - M + tr B^-1) / 2 + beta^2 t / 2
+
+P outputs share the covariance: the terms without y count P times.
+
+With weights of the data, W = diag(omega), each sum over data takes them, Lam Lam' = sum lam_n lam_n' and N = sum 1 too:
+
+    B = I + beta Lam W Lam',    c = beta R^-1 Lam W y,    t = sum omega kff - tr(Lam W Lam')
+    bound = -1/2 (sum omega) log(2 pi noise) - sum log R_ii - beta sum omega y^2 / 2 + |c|^2 / 2 - beta t / 2,
+
+the bound sum omega_n E log N(y_n | f_n, noise) - KL at its optimum q(v) = N(m, B^-1), m = R^-T c = beta B^-1 Lam W y. Gradient:
+q(v) may be held, since it is optimal, and with e = y - Lam' m, which is the e of above,
+
+    bound = -1/2 (sum omega) log(2 pi noise) - beta/2 sum omega_n (e_n^2 + kff_n - |lam_n|^2 + lam_n' B^-1 lam_n) - KL
+    y_bar = -beta W e,    kff_bar = -beta omega / 2
+    Lam_bar = beta (m (W e)' + (I - B^-1) Lam W)                        each column as without weights, times its own
+    Kuf_bar = L^-T Lam_bar = beta (w (W e)' + L^-T (I - B^-1) Lam W)    w = L^-T m as above
+    Lam W e = Lam W y - Lam W Lam' m = (B m - (B - I) m) / beta = m / beta
+    Lam_bar Lam' = m m' + (I - B^-1) (B - I) = m m' + B - 2 I + B^-1    so that the whitening rule gives the Kuu_bar of above
+    noise_bar = beta^2 / 2 (sum omega e^2 + t + tr(Lam W Lam' B^-1)) - beta / 2 sum omega
+    beta tr(Lam W Lam' B^-1) = tr((B - I) B^-1) = M - tr B^-1           so that N becomes sum omega, |e|^2 takes them: no more
+
+The weights are those of rows, (N,), shared by the outputs as B is.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..bounds.elbo import SVGP
+from ..check import weights as weighing
+from ..covariances import Covariance
+from ..distributed import reduce
+from ..likelihoods import Gaussian
+from ..likelihoods.base import in_dtype, log, number, total, weighted
+from ..means import Mean
+from ..posteriors import Whitened
+from ..posteriors.base import add_to_diagonals, prior_factor
+from ..records import Blocks, leaf, plus, record, restricted
+from ..records.inducing_sets import naming_repeated
+from ..records.typed import Array, ArrayLike, Group, Names, Number, Record, RecordT
+from ..runtime import deferred_checks
+
+
+@record
+class SGPR:
+    """Sparse Gaussian process regression: Gaussian noise, q(u) optimal and implicit.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (M, D) array, or a record that the covariance takes
+    noise_variance : float
+    mean : Mean, optional
+
+    Examples
+    --------
+    >>> sgpr = fs.SGPR(covariance, inducing=Z, noise_variance=0.1)
+    >>> trained, info = fs.fit(sgpr, X, Y, steps=20)
+    >>> trained.noise_variance < 0.1
+    True
+    """
+
+    covariance: Covariance
+    inducing: Array | Record
+    noise_variance: Number = leaf("positive")
+    mean: Mean | None = None
+
+
+@deferred_checks.retried
+@models.public(SGPR)
+def collapsed_bound(
+    sgpr: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    group: Group | None = None,
+) -> float:
+    """The collapsed bound, in nats. 2 M^2 N flops.
+
+    Parameters
+    ----------
+    sgpr, X, Y, jitter, weights, group
+        As in ``collapsed_bound_and_grad``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``collapsed_bound_and_grad``.
+
+    Examples
+    --------
+    >>> round(fs.collapsed_bound(sgpr, X, Y), 3)
+    -4.474
+    """
+    if group is not None and not isinstance(group, reduce.Share):
+        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
+        return reduce.bound(group, collapsed_bound, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    return check.result(forward(sgpr, X, Y, jitter, weights, group).value, sgpr)
+
+
+@deferred_checks.retried
+@models.public(SGPR)
+def collapsed_bound_and_grad(
+    sgpr: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    wrt: Names | None = None,
+    group: Group | None = None,
+) -> tuple[float, RecordT]:
+    """The collapsed bound of SGPR and its gradient.
+
+    Parameters
+    ----------
+    sgpr : SGPR or OrthogonalSGPR
+    X : (N, D) array
+        All data.
+    Y : (N,) or (N, P) array
+        P outputs share covariance, inducing inputs and noise; their bounds are summed.
+    jitter : float, optional
+        Absolute amount added to the diagonal of Kuu; default 1e-6 in float64, 1e-4 in float32.
+    weights : (N,) array, optional
+        How often each row counts, as in ``elbo``; all outputs of a row alike, since they share one covariance of q(u).
+    group : group of ``fs.distributed``, optional
+        As in ``elbo``; two sums over the ranks: Lam Lam' and what goes with it, then the gradient. For an OrthogonalSGPR the
+        value comes with the second one, so that ``collapsed_bound`` has it too.
+    wrt : sequence of str, optional
+        Dotted names of the fields to differentiate; default all.
+
+    Returns
+    -------
+    value : float
+    grad : SGPR or OrthogonalSGPR
+        In natural space; ``None`` for fields not asked for.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+
+    Notes
+    -----
+    4 M^2 N + 10/3 M^3 flops, for ``OrthogonalSGPR`` with M2 = M 14 M^2 N + 29 M^3; two (M, N) arrays beside the covariance
+    block. On a device one copy to the host holds the value and
+    whether all is well.
+
+    Examples
+    --------
+    >>> value, grad = fs.collapsed_bound_and_grad(sgpr, X, Y)
+    >>> grad.inducing.shape
+    (6, 1)
+    """
+    if group is not None and not isinstance(group, reduce.Share):
+        sums = lambda: [reduce.of_collapsed(sgpr, Y), reduce.of_gradient(sgpr, wrt)]  # noqa: E731
+        options = dict(packings=sums, role="group", weights=weights, jitter=jitter)
+        return reduce.bound(group, collapsed_bound_and_grad, sgpr, X, Y, wrt, **options)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    wrt = check.names(wrt, sgpr)
+    s = forward(sgpr, X, Y, jitter, weights, group)
+    _, grad = reduce.summed_gradient(group, 0.0, gradient(s, sgpr, X, wrt, share=group))
+    return check.result(s.value, sgpr), grad
+
+
+@deferred_checks.retried
+@models.public(SGPR)
+def optimal_svgp(
+    sgpr: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    group: Group | None = None,
+) -> SVGP:
+    """The SVGP at which the bound of SVGP equals the collapsed one: q(v) = N(B^-1 beta Lam y, B^-1) with u = L v.
+
+    On a device nothing but the value of the bound, with whether all is well, is copied to the host.
+
+    Parameters
+    ----------
+    sgpr, X, Y, jitter, weights, group
+        As in ``collapsed_bound_and_grad``.
+
+    Returns
+    -------
+    SVGP
+        With a ``Whitened`` posterior, of an ``OrthogonalSGPR`` a ``WhitenedOrthogonal`` one, and a ``Gaussian`` likelihood; the
+        lower factor of B^-1 comes from B by one reversed
+        Cholesky factorisation (appendix VII of the handbook gives an upper one).
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``collapsed_bound_and_grad``.
+
+    Examples
+    --------
+    >>> best = fs.optimal_svgp(sgpr, X, Y)
+    >>> round(fs.elbo(best, X, Y) - fs.collapsed_bound(sgpr, X, Y), 6) + 0.0
+    0.0
+    """
+    if group is not None and not isinstance(group, reduce.Share):
+        sums = lambda: [reduce.of_collapsed(sgpr, Y)]  # noqa: E731
+        return reduce.bound(group, optimal_svgp, sgpr, X, Y, packings=sums, role="group", weights=weights, jitter=jitter)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    s = forward(sgpr, X, Y, jitter, weights, group)
+    mean = kernels.solve_triangular(s.R, s.c, transpose=True)
+    tril = kernels.cholesky_of_inverse(s.B)
+    check.result(s.value, sgpr)
+    if len(s.shape) == 2:
+        posterior = Whitened(np.ascontiguousarray(mean.T, like=mean), np.repeat(tril[None], s.shape[0], axis=0))
+    else:
+        posterior = Whitened(mean[:, 0].copy(), tril)
+    return SVGP(sgpr.covariance, sgpr.inducing, posterior, Gaussian(variance=sgpr.noise_variance), sgpr.mean)
+
+
+class State:
+    """What the value and the gradient share."""
+
+    __slots__ = ("blocks", "L", "Lam", "B", "R", "c", "t", "beta", "y", "shape", "value", "weights", "count")
+
+
+def forward(sgpr, X, Y, jitter, weights=None, share=None):
+    """The value, and what the gradient and others need beside it; ``share`` of ``ranks``: X and Y are some of all rows."""
+    s = State()
+    y = Y if sgpr.mean is None else Y - sgpr.mean(X)
+    s.shape, s.y = Y.shape, y.reshape(-1, Y.shape[-1])
+    s.beta = 1.0 / number(sgpr.noise_variance)
+    s.blocks = sgpr.covariance.blocks(sgpr.inducing, X)
+    with naming_repeated(sgpr.inducing):
+        s.L = prior_factor(s.blocks.Kuu, jitter)
+    s.Lam = kernels.solve_triangular(s.L, s.blocks.Kuf)
+    real_beta, s.weights = in_dtype(s.beta, s.y.dtype), weights
+    precisions = kernels.full(X.shape[0], s.beta, s.y) if weights is None else real_beta * weights
+    gram, Lam_y = kernels.weighted_gram(s.Lam, precisions), kernels.matmul(s.Lam, weighted(s.y, weights), transpose_b=True)
+    prior, squares = total(s.blocks.kff, weights), total(np.square(s.y, dtype=float), weights)
+    P, N = s.y.shape
+    s.count = N if weights is None else total(weights)
+    if share is not None:
+        s.count, gram, Lam_y, squares, prior = share.together(float(s.count), gram, Lam_y, squares, prior)
+    s.B = kernels.symmetrise(gram)
+    s.t = prior - np.trace(s.B, dtype=float) / s.beta
+    add_to_diagonals(s.B, 1)
+    s.R = kernels.cholesky(s.B)
+    s.c = kernels.solve_triangular(s.R, real_beta * Lam_y)  # (M, P)
+    fit = total(np.square(s.c, dtype=float)) - s.beta * squares
+    log_det = s.count * log(2 * np.pi / s.beta) + 2 * total(np.log(np.diagonal(s.R), dtype=float))
+    s.value = 0.5 * (fit - P * (log_det + s.beta * s.t))
+    return s
+
+
+class InPlace(NamedTuple):
+    """What a bound has in the place of terms of the collapsed one's gradient, for all outputs together.
+
+    Lam_bar : (M, N), in the place of P beta (I - B^-1) Lam W; C : (M, M), of which the lower triangle is read, in the place of
+    P (B - 2 I + B^-1); noise, covariance : added, of the noise variance, and of the covariance where it is met beside the blocks
+    """
+
+    Lam_bar: Any
+    C: Any
+    noise: Any
+    covariance: Any
+
+
+def gradient(s, sgpr, X, wrt, others=None, share=None):
+    """The gradient, restricted to ``wrt``, from what ``forward`` left, which it consumes; with a ``share`` that of some rows.
+
+    ``others`` : InPlace, of another bound with the same mean of q(u)
+    """
+    part = reduce.kl_part(share)  # of what all rows have together
+    P, N = s.y.shape
+    M = s.L.shape[0]
+    beta, real = s.beta, s.y.dtype.type
+    real_beta = in_dtype(beta, s.y.dtype)
+    w = kernels.solve_triangular(s.L, kernels.solve_triangular(s.R, s.c, transpose=True), transpose=True)  # (M, P)
+    e = s.y - kernels.matmul(w, s.blocks.Kuf, transpose_a=True)  # (P, N)
+    B_inverse = kernels.cholesky_inverse(s.R)
+    s.R = None
+    trace = np.trace(B_inverse, dtype=float)
+    squares = total(np.square(e, dtype=float), s.weights) + part * P * s.t
+    e = weighted(e, s.weights)
+    with np.errstate(over="ignore"):  # to infinity, where the derivative is beyond the range of floats
+        noise_bar = 0.5 * beta * (beta * squares - part * P * (s.count - M + trace)) + (0 if others is None else others.noise)
+    covariance_bar = inducing_bar = mean_bar = None
+    roots = {name.partition(".")[0] for name in wrt}
+    need = tuple(name for name in wrt if name.partition(".")[0] == "covariance") + (("inducing",) if "inducing" in roots else ())
+    if need:
+        # Phi(C) + Phi(C)' = C for symmetric C: the whitening rule gives -1/2 L^-T C L^-1
+        if others is None:
+            C, s.B = s.B, None
+            C += B_inverse
+            add_to_diagonals(C, -2)
+            C *= part * P
+        else:
+            C = others.C
+        Kuu_bar = kernels.whitening_vjp(C, s.L, overwrite_c=True)
+        for weight in w.T:
+            kernels.add_outer(Kuu_bar, real(-0.5 * part) * weight, weight)
+        if others is None:
+            add_to_diagonals(B_inverse, -1)
+            B_inverse *= -P * real_beta  # P beta (I - B^-1)
+            F = kernels.solve_triangular(s.L, B_inverse, transpose=True, overwrite_b=True)
+            Kuf_bar = kernels.matmul(F, s.Lam)
+            s.Lam = F = None
+            if s.weights is not None:
+                Kuf_bar *= s.weights
+        else:
+            Kuf_bar = kernels.solve_triangular(s.L, others.Lam_bar, transpose=True, overwrite_b=True)
+        for weight, residual in zip(w.T, e, strict=True):
+            kernels.add_outer(Kuf_bar, real_beta * weight, residual)
+        bars = Blocks(Kuu_bar, Kuf_bar, weighted(kernels.full(N, -0.5 * beta * P, s.y), s.weights))
+        covariance_bar, inducing_bar, _ = sgpr.covariance.blocks_vjp(bars, s.blocks, sgpr.inducing, X, need)
+        covariance_bar = plus(covariance_bar, None if others is None else others.covariance)
+    if sgpr.mean is not None and "mean" in roots:
+        mean_bar, _ = sgpr.mean.vjp((real_beta * e).reshape(s.shape), X, ("mean",))
+    noise_bar = in_dtype(noise_bar, s.y.dtype) if "noise_variance" in roots else None
+    return restricted(SGPR(covariance_bar, inducing_bar, noise_bar, mean_bar), wrt)
+
+
+def checked(sgpr, X, Y, jitter, num_sets=1):
+    """The arguments of a collapsed bound, checked and in one dtype; Y as (N,) or (P, N)."""
+    check.parts(sgpr)
+    check.begin(sgpr, X)
+    X = check.inputs("X", X)
+    Y = check.as_array("Y", Y)
+    check.one_device(("X", X), ("Y", Y))
+    sgpr, dtype = check.parameters(sgpr, X, *((Y,) if Y.dtype.kind == "f" else ()))
+    if np.ndim(sgpr.noise_variance):
+        raise ValueError(f"`noise_variance` has shape {np.shape(sgpr.noise_variance)}; give one number, for all data and outputs")
+    if not deferred_checks.none(sgpr.noise_variance < np.finfo(dtype).tiny):
+        raise ValueError(
+            f"`noise_variance` is {float(sgpr.noise_variance):g}, and its inverse is beyond the range of {dtype}; "
+            "give a larger one: for standardised targets 1e-6 is small"
+        )
+    _, D = check.inducing(sgpr, num_sets, type(sgpr).__name__)
+    check.columns(X, D, owner=sgpr.covariance.columns_of)
+    if Y.ndim not in (1, 2) or Y.shape[0] != X.shape[0] or Y.size == 0:
+        raise ValueError(f"`Y` must be ({X.shape[0]},) or ({X.shape[0]}, P), one row for each row of `X`, got {Y.shape}")
+    check.finite("Y", Y)
+    if sgpr.mean is not None:
+        sgpr.mean.check_shapes(D, Y.shape[1:])
+    Y = np.ascontiguousarray(Y.T, dtype, like=Y)
+    return sgpr, X.astype(dtype, copy=False), Y, check.jitter_amount(jitter, dtype)
+
+
+def checked_with(weights, checked, sgpr, X, Y, jitter):
+    """``checked``, or what a kind has in its place, and weights (N,) in the dtype of Y; None stays."""
+    if weights is None:
+        return *checked(sgpr, X, Y, jitter), None
+    (sgpr, X, Y, jitter), weights = weighing.through(lambda X, Y: checked(sgpr, X, Y, jitter), X, Y, weights)
+    if weights.ndim > 1 and weights.shape[1] > 1:
+        raise ValueError(
+            f"`weights` of shape {weights.shape}: outputs of a collapsed bound share one covariance of q(u), and so one weight a "
+            f"row; give ({len(X)},), or an {type(sgpr).__name__} for each output, or train an SVGP, which takes them"
+        )
+    return sgpr, X, Y, jitter, np.ascontiguousarray(weights.reshape(-1), Y.dtype, like=Y)
+
+
+models.register(
+    SGPR,
+    instead="predict with info.svgp of model, info = fs.fit(...), or fs.optimal_svgp(model, X, Y); its bound: fs.collapsed_bound",
+)

@@ -1,0 +1,196 @@
+"""A tighter bound than the collapsed one, for those who can afford all of K_ff: Shi et al. 2020, equations 14 and 15.
+
+What u leaves over of f has the covariance Delta = K_ff - Q_ff. The collapsed bound pays tr(Delta) / (2 noise) for it, this one
+tr((Q_ff + noise I)^-1 Delta) / 2, which is never more. Names as in ``collapsed``: Q_ff = Lam' Lam, B = I + beta Lam W Lam' = R R'
+with W = diag(w) the weights of the data, or I. Besides
+
+    Gam = Lam W,    U = R^-1 Gam,    V = U Delta,    S = V U' = U Delta U',    G = R^-T S R^-1
+
+Weights are rows repeated: y of them all is F y with F' F = W, and F' (F Q_ff F' + noise I)^-1 F = beta (W - beta U' U). So
+
+    bound = the collapsed one + x,    x = beta^2 / 2 tr(U Delta U') = beta^2 / 2 tr(B^-1 D),    D = Gam Delta Gam' = R S R'.
+
+Reverse, per output, with T = Gam Delta = R V:
+
+    Kff_bar = Delta_bar = beta^2 / 2 Gam' B^-1 Gam = beta^2 / 2 U' U
+    Lam_bar of x = beta^2 B^-1 T W                                     by each Gam = Lam W of D, which is symmetric
+                 - beta (I - B^-1) Gam                                 by d Delta = -(d Lam' Lam + Lam' d Lam): -2 Lam Delta_bar,
+                                                                       where Lam Gam' = (B - I) / beta
+                 - beta^3 B^-1 D B^-1 Gam                              by d B = beta (d Lam Gam' + Gam d Lam')
+    Lam_bar of the collapsed bound = beta (m (W e)' + (I - B^-1) Gam)  its second term is that of x with the other sign
+    Lam_bar of both = beta m (W e)' + beta^2 R^-T (V W - beta S U)     B^-1 T = R^-T V,  B^-1 D B^-1 Gam = R^-T S U
+    C = Lam_bar Lam' of both = m m' + beta^2 B^-1 D (I - beta B^-1 Lam W Lam') = m m' + beta^2 B^-1 D B^-1 = m m' + beta^2 G
+    dx/dbeta = beta tr(B^-1 D) - beta^2 / 2 tr(B^-1 D B^-1 Lam W Lam')
+             = beta / 2 (tr S + tr G)                                  by beta B^-1 Lam W Lam' = I - B^-1
+    noise_bar of x = -beta^2 dx/dbeta = -beta^3 / 2 (tr S + tr G)
+
+Where N variance is large beside the noise, T and D are large and B^-1 is small, so all goes by U: beta U' U <= W. Delta is
+subtracted entry by entry, so it is right to the rounding of one variance. S and G are positive semi-definite, and no matrix is
+the difference of two large ones.
+
+Kff_bar is known before K_ff is, so K_ff goes by once, in blocks that are contracted at once: rows I, and columns J from the
+beginning of I on, of which those beyond I count twice.
+"""
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..likelihoods.base import in_dtype, total, weighted
+from ..records import plus
+from ..records.typed import ArrayLike, Names, Record, RecordT
+from ..runtime import deferred_checks
+from .sgpr import SGPR, InPlace, checked, checked_with, forward, gradient
+
+RUN = 256  # rows of K_ff at a time: with more of them more of the blocks on the diagonal is computed twice
+
+
+@deferred_checks.retried
+@models.public(SGPR)
+def tighter_bound(
+    sgpr: Record,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    max_rows: int = 20_000,
+) -> float:
+    """The tighter bound, in nats. 2 (N + 2 M) M N flops, and K_ff once.
+
+    Parameters
+    ----------
+    sgpr, X, Y, jitter, weights, max_rows
+        As in ``tighter_bound_and_grad``.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``tighter_bound_and_grad``.
+
+    Examples
+    --------
+    >>> fs.tighter_bound(sgpr, X, Y) >= fs.collapsed_bound(sgpr, X, Y)
+    True
+    """
+    sgpr, X, Y, jitter, weights = _checked("tighter_bound", sgpr, X, Y, jitter, weights, max_rows)
+    s = forward(sgpr, X, Y, jitter, weights)
+    value, _ = _tighter(s, sgpr.covariance, X)
+    return check.result(value, sgpr)
+
+
+@deferred_checks.retried
+@models.public(SGPR)
+def tighter_bound_and_grad(
+    sgpr: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    jitter: float | None = None,
+    weights: ArrayLike | None = None,
+    max_rows: int = 20_000,
+    wrt: Names | None = None,
+) -> tuple[float, RecordT]:
+    """A bound between the collapsed one and the log marginal likelihood, and its gradient.
+
+    Parameters
+    ----------
+    sgpr : SGPR
+    X : (N, D) array
+        All data.
+    Y : (N,) or (N, P) array
+    jitter : float, optional
+        As in ``collapsed_bound``.
+    weights : (N,) array, optional
+        How often each row counts, as in ``collapsed_bound``.
+    max_rows : int
+        More rows are refused, with what they would cost: time grows with N^2.
+    wrt : sequence of str, optional
+        Dotted names of the fields to differentiate; default all.
+
+    Returns
+    -------
+    value : float
+    grad : SGPR
+        In natural space; ``None`` for fields not asked for.
+
+    Raises
+    ------
+    ValueError
+        N above ``max_rows``, and as ``collapsed_bound``.
+    TypeError, NotPositiveDefinite
+        As ``collapsed_bound``.
+
+    Notes
+    -----
+    4 M N^2 + 9 M^2 N flops, and each covariance of two data once, with its derivatives; some (M, N) and (N, 256) arrays, never
+    (N, N). K_ff - Q_ff is formed entry by entry, so a small noise costs no more digits than it costs the collapsed bound.
+    The bound of SOLVE-GP whose q(v) is optimal for all data as inducing inputs O. Source: Shi et al. 2020, equation 14.
+    No ``group``: each rank would need the inputs of all others, for K_ff is of every two data.
+
+    Examples
+    --------
+    >>> value, grad = fs.tighter_bound_and_grad(sgpr, X, Y, wrt=("covariance",))
+    >>> grad.covariance.lengthscales.shape
+    (1,)
+    """
+    sgpr, X, Y, jitter, weights = _checked("tighter_bound_and_grad", sgpr, X, Y, jitter, weights, max_rows)
+    wrt = check.names(wrt, sgpr)
+    s = forward(sgpr, X, Y, jitter, weights)
+    value, others = _tighter(s, sgpr.covariance, X, tuple(name for name in wrt if name.partition(".")[0] == "covariance"))
+    grad = gradient(s, sgpr, X, wrt, others)
+    return check.result(value, sgpr), grad
+
+
+def _tighter(s, covariance, X, need=None):
+    """``(value, InPlace)``; ``need`` holds names of the covariance, and without it there is no gradient."""
+    real_beta, P = in_dtype(s.beta, s.y.dtype), len(s.y)
+    scale = P * real_beta * real_beta
+    U = kernels.solve_triangular(s.R, weighted(s.Lam, s.weights))
+    x, V, covariance_bar = _through_Kff(covariance, X, s.Lam, U, 0.5 * scale, need)
+    if need is None:
+        return s.value + x, None
+    S = kernels.matmul(V, U, transpose_b=True)
+    G = kernels.solve_triangular(s.R, S, transpose=True)
+    G = kernels.solve_triangular(s.R, np.ascontiguousarray(G.T, like=G), transpose=True, overwrite_b=True)
+    noise_bar = -0.5 * P * s.beta**3 * (np.trace(S, dtype=float) + np.trace(G, dtype=float))
+    Lam_bar = weighted(V, s.weights)
+    Lam_bar -= kernels.matmul(real_beta * S, U)
+    Lam_bar *= scale
+    Lam_bar = kernels.solve_triangular(s.R, Lam_bar, transpose=True, overwrite_b=True)
+    return s.value + x, InPlace(Lam_bar, scale * G, noise_bar, covariance_bar)
+
+
+def _through_Kff(covariance, X, Lam, U, scale, need):
+    """``(x, V, cotangents of the covariance)`` for Kff_bar = scale U' U; V as well only if ``need`` is not None."""
+    x, V, covariance_bar = 0.0, None if need is None else np.zeros_like(U), None
+    for start in range(0, len(X), RUN):
+        I, J, beyond = slice(start, start + RUN), slice(start, None), slice(start + RUN, None)  # noqa: E741
+        K, Q = covariance.Kff(X[I], X[J]), kernels.matmul(Lam[:, I], Lam[:, J], transpose_a=True)
+        Delta = np.subtract(K, Q, out=Q)
+        K_bar = kernels.matmul(scale * U[:, I], U[:, J], transpose_a=True)
+        K_bar[:, RUN:] *= 2
+        if need is not None:
+            V[:, I] += kernels.matmul(U[:, J], Delta, transpose_b=True)
+            V[:, beyond] += kernels.matmul(U[:, I], np.ascontiguousarray(Delta[:, RUN:], like=Delta))
+        if need:
+            covariance_bar = plus(covariance.Kff_vjp(K_bar, K, X[I], X[J], need)[0], covariance_bar)
+        Delta *= K_bar
+        x += total(Delta)
+    return x, V, covariance_bar
+
+
+def _checked(name, sgpr, X, Y, jitter, weights, max_rows):
+    most = check.whole("max_rows", max_rows)
+    sgpr, X, Y, jitter, weights = checked_with(weights, checked, sgpr, X, Y, jitter)
+    N = len(X)
+    if N > most:
+        M = sum(sgpr.covariance.num_inducing(sgpr.inducing))
+        raise ValueError(
+            f"{name}: `X` has {N} rows, more than `max_rows`, {most}: all {N}^2 covariances of two data would be computed, and "
+            f"some {2 * M * N**2 / 1e12:.2g} Tflop spent on them at each call. Give fewer rows, or `max_rows={N}` to do it"
+        )
+    return sgpr, X, Y, jitter, weights

@@ -1,0 +1,70 @@
+"""What rank 0 of a group decides, or has computed, on all ranks."""
+
+import numpy as np
+
+from .. import check
+from ..records import is_record, leaves
+from . import reduce
+from .packing import Packing
+from .protocol import Team
+
+
+def chosen(group, choose, X, rng, rows, **same):
+    """``choose(X, rng)``, an array or a record, as rank 0 makes it: of all rows, or of some ``rows`` gathered from all ranks.
+
+    same : what ranks must have given alike
+    """
+    team, facts, found, error = Team.of(group), {}, None, None
+    try:
+        facts = {"function": choose.__qualname__.split(".")[0], "rng": reduce.seed_of(rng)}
+        facts |= {name: repr(value) for name, value in same.items()}
+        X = X if hasattr(X, "shape") else check.as_array("X", X)
+        if group.rows == "own" and np.ndim(X) != 2:
+            raise ValueError(f"`X` must have shape (N, D), got {np.shape(X)}")
+    except Exception as failure:
+        error = failure
+    team.agree(facts, error)
+    seed = reduce.common_seed(team, rng)
+    own, sizes, share = None, np.zeros(group.size), None
+    if group.rows == "own":
+        try:
+            sizes[group.rank], width = len(X), np.shape(X)[1]
+        except Exception as failure:
+            error, width = failure, 0
+        team.agree({"columns of X": width, "dtype of X": str(getattr(X, "dtype", None))}, error)
+        group.sum(sizes)
+        share = np.minimum(sizes, np.ceil(rows * sizes / max(sizes.sum(), 1))).astype(int)
+        ends, own = np.cumsum([0, *share]), np.zeros((share.sum(), width))
+        try:
+            picked = np.sort(np.random.default_rng([seed, group.rank]).choice(len(X), share[group.rank], replace=False))
+            own[ends[group.rank] : ends[group.rank + 1]] = X[picked]
+        except Exception as failure:
+            error = failure
+        team.agree({}, error)
+        flat = own.reshape(-1)
+        group.sum(flat)
+        X = own.astype(X.dtype if X.dtype.kind == "f" else float)
+    try:
+        found = choose(X, seed)
+    except Exception as failure:
+        error = failure
+    team.agree({}, error)
+    return sent(group, found)
+
+
+def sent(group, tree):
+    """A record, or an array, with the numbers of rank 0; what is neither stays."""
+    if not is_record(tree):
+        if tree is None:
+            return None
+        packing, values = Packing([("real", np.shape(tree))]), [tree]
+    else:
+        found = [(path, kind, value) for path, kind, value in leaves(tree) if value is not None]
+        packing, values = Packing([(kind, np.shape(value)) for _, kind, value in found]), [value for *_, value in found]
+    buffer = np.empty(packing.size)
+    packing.pack(values, buffer)
+    group.broadcast(buffer)
+    received = packing.unpack(buffer, values)
+    if not is_record(tree):
+        return received[0]
+    return reduce.put(tree, {path: number for (path, *_), number in zip(found, received, strict=True)})

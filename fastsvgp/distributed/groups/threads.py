@@ -1,0 +1,160 @@
+"""Ranks that are threads of one process: without MPI, for tests and teaching."""
+
+import threading
+
+import numpy as np
+
+from ...errors import RemoteError
+
+ENDED = "its function returned, and other ranks still call with the group; have all ranks make the same calls"
+
+
+class _Shared:
+    """What the ranks of one group have together."""
+
+    def __init__(self, size):
+        self.size, self.changed, self.buffers, self.result = size, threading.Condition(), [None] * size, None
+        self.turn, self.came, self.failure = 0, 0, None
+
+    def meet(self):
+        """Wait for all, and say how many were here before; ``RemoteError`` if one will not come."""
+        with self.changed:
+            if self.failure is not None:
+                raise RemoteError(*self.failure)
+            turn, before = self.turn, self.came
+            self.came += 1
+            if self.came == self.size:
+                self.turn, self.came = turn + 1, 0
+                self.changed.notify_all()
+            self.changed.wait_for(lambda: self.turn > turn or self.failure is not None)
+            if self.turn == turn:
+                raise RemoteError(*self.failure)
+            return before
+
+    def begin(self):
+        """Have all ranks come again, also if one has left."""
+        with self.changed:
+            self.came, self.failure = 0, None
+
+    def leave(self, rank, why):
+        """Let whoever waits, or will wait, for this rank raise ``RemoteError``."""
+        with self.changed:
+            self.failure = self.failure or (rank, why)
+            self.changed.notify_all()
+
+
+class ThreadGroup:
+    """One rank of ``threads``."""
+
+    def __init__(self, shared, rank, rows):
+        self._shared, self.rank, self.rows = shared, rank, rows
+
+    @property
+    def size(self):
+        """How many ranks there are."""
+        return self._shared.size
+
+    def sum(self, buffer):
+        """The sum over the ranks, in their order, in place: bits are equal on all of them."""
+        self._exchange(buffer, self._add)
+
+    def broadcast(self, buffer):
+        """The buffer of rank 0, in place."""
+        self._exchange(buffer, lambda buffers: buffers[0].copy())
+
+    def _exchange(self, buffer, make):
+        shared = self._shared
+        shared.buffers[self.rank] = buffer
+        if shared.meet() == 0:  # one of them, whichever
+            sizes = [len(one) for one in shared.buffers]
+            shared.result = make(shared.buffers) if len(set(sizes)) == 1 else sizes
+        shared.meet()
+        result = shared.result
+        if isinstance(result, list):
+            raise ValueError(f"the ranks are not in the same call: they exchange {result} numbers; each must make the same calls")
+        buffer[...] = result
+
+    @staticmethod
+    def _add(buffers):
+        total = buffers[0].copy()
+        for other in buffers[1:]:
+            total += other
+        return total
+
+    def begin(self):
+        """Have all ranks come again, also if one has left."""
+        self._shared.begin()
+
+    def leave(self, error=None):
+        """This rank has ended: whoever waits, or will wait, for it raises ``RemoteError``."""
+        self._shared.leave(self.rank, ENDED if error is None else f"{type(error).__name__}: {error}")
+
+
+class ThreadGroups(list):
+    """The groups of all ranks, each for a thread of its own."""
+
+    def run(self, function):
+        """``function(group)`` on all ranks, each in a thread; the list of results.
+
+        Where ranks raise, the error of the first that failed by itself is raised here, when all have ended.
+        """
+        results, errors = [None] * len(self), {}
+        for group in self[:1]:
+            group.begin()
+
+        def work(group):
+            try:
+                results[group.rank] = function(group)
+            except BaseException as error:
+                errors[group.rank] = error
+            group.leave(errors.get(group.rank))
+
+        workers = [threading.Thread(target=work, args=(group,), daemon=True) for group in self]
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        except BaseException as error:  # Ctrl-C comes to this thread alone: ranks end at their next sum, and none goes on unseen
+            self[0].leave(error)
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+            raise
+        for group in self[:1]:
+            group.begin()  # ranks may also meet in threads that are not ours
+        if errors:
+            raise min(errors.items(), key=lambda item: (isinstance(item[1], RemoteError), item[0]))[1]
+        return results
+
+
+def threads(n, rows="all"):
+    """A group of ``n`` ranks in one process.
+
+    Parameters
+    ----------
+    n : int
+    rows : {"all", "own"}
+        Whether X and Y of a call are all rows, on every rank, or this rank's.
+
+    Returns
+    -------
+    list of n groups
+        One for each rank, to be used in a thread of its own. Its ``run(function)`` calls ``function(group)`` on all of them, and
+        returns the list of what they return.
+
+    Notes
+    -----
+    It shows what several processes do, and shares the cores of one: it is no way to be faster.
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"threads: `n` must be a whole number of at least 1, got {n!r}")
+    shared = _Shared(int(n))
+    return ThreadGroups(ThreadGroup(shared, rank, checked_rows(rows)) for rank in range(int(n)))
+
+
+def checked_rows(rows):
+    """Refuse anything but the two ways in which ranks have rows."""
+    if rows not in ("all", "own"):
+        raise ValueError(f'`rows` must be "all", every rank sees all rows, or "own", X and Y are this rank\'s; got {rows!r}')
+    return rows

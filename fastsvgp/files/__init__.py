@@ -1,0 +1,11 @@
+"""Files: written whole or not at all, and rows read from them."""
+
+from .atomic import (
+    InUse as InUse,
+    Path as Path,
+    as_path as as_path,
+    clear_leftovers as clear_leftovers,
+    release_lock as release_lock,
+    take_lock as take_lock,
+    write_atomically as write_atomically,
+)

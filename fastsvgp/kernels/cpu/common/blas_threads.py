@@ -1,0 +1,173 @@
+"""The threads of SciPy's OpenBLAS: how many, and as many as a call of ours deserves while it runs.
+
+OpenBLAS cuts a product up for all its threads, which then wait for one another. Where another process has one of the cores,
+they wait for it to have had its turn, three milliseconds and more in every product, however small. Measured on two cores, a whole
+step of a whitened SVGP (D = 8) on one and on two BLAS threads, in milliseconds: the best times undisturbed (in real-time
+priority), and medians beside the work of others.
+
+    M, B           100, 100    100, 256     100, 1024    150, 256     200, 256    512, 1024
+    undisturbed    0.67 0.96   0.94 0.82    2.4 1.8      1.9 1.5      3.2 2.2     49 30
+    disturbed      1.5  56     2.6  61      10  220      7.9 36       3.3 61      170 850
+
+In M^2 (M + B), the flops of its products, ``SERIAL_BELOW`` is where two threads begin to gain more than a quarter undisturbed:
+from run to run (100, 256) is 0.94 0.82 or 0.96 1.30. Up to there predictions, SGPR and float32 gain 2 to 23 %; ``Marginal`` and
+``LikelihoodForm`` lose, and at M = 200 still. A batch counts up to ``WIDEST`` rows: at M = 50 two threads gain 17 % however long
+it is.
+
+The pool is reached through ``ctypes``, by symbols that SciPy's own modules see: no other library's pool is touched, and where
+SciPy has another BLAS nothing is. A setting is a number that products read when they begin: to read it takes 0.1 us, to write it
+0.1 us. It is one for the process. So the first call that wants less than there is writes down what was there, calls beside it may
+only lower it further, and the last one to end puts it back.
+"""
+
+import ctypes
+import functools
+import os
+import threading
+import time
+
+import scipy.linalg.cython_blas
+
+from ....runtime.num_threads import get_num_threads, is_fixed
+from .contention import crowd, queued
+
+SERIAL_BELOW = 8e6
+WIDEST = 2048
+NAMES = "scipy_openblas_{}", "scipy_openblas_{}64_", "openblas_{}", "openblas_{}64_"  # in wheels of SciPy; elsewhere
+
+
+class OpenBLAS:
+    """A loaded OpenBLAS. Its functions are called with the GIL held: a fork by Python code cannot come in between."""
+
+    def __init__(self, library, name):
+        number, text = ctypes.c_int, ctypes.c_char_p
+        for function, result, *arguments in (
+            ("get_num_threads", number),
+            ("set_num_threads", None, number),
+            ("get_config", text),
+            ("get_corename", text),
+        ):
+            symbol = getattr(library, name.format(function))
+            symbol.restype, symbol.argtypes = result, arguments
+            setattr(self, function, symbol)
+
+
+@functools.cache
+def scipys():
+    """The OpenBLAS that SciPy is linked to; ``None`` where it has another BLAS, or hides it."""
+    try:
+        library = ctypes.PyDLL(scipy.linalg.cython_blas.__file__)  # its symbols are searched with those of what it needs
+    except OSError:
+        return None
+    for name in NAMES:
+        if hasattr(library, name.format("set_num_threads")):
+            try:
+                return OpenBLAS(library, name)
+            except AttributeError:  # too old to say what it is
+                continue
+    return None
+
+
+def facts():
+    """What SciPy's BLAS is, in words: version, the kernels it chose for this CPU, threads. ``None`` where it is not OpenBLAS."""
+    blas = scipys()
+    if blas is None:
+        return None
+    version = " ".join(blas.get_config().decode().split()[:2])  # "OpenBLAS 0.3.30"
+    threads = blas.get_num_threads()
+    return f"{version}, {blas.get_corename().decode()} kernels, {threads} thread{'s' * (threads > 1)}"
+
+
+_lock = threading.RLock()  # of a thread that a signal's handler may take back here
+_inside = set()  # identities of the threads that are in a call
+_before = None  # the setting to put back; None where nothing was changed
+_watched = None  # (identity of a thread, threads of BLAS, CPU and wall time when it began) of a call that tells of others
+
+
+def enter(M, B):
+    """Begin a call of this thread, with matrices of M x M and M x B numbers; True where ``leave`` is to end it.
+
+    False in a call within a call, which goes on under the setting of the outer one, and where there is nothing to set.
+    """
+    global _before, _watched
+    blas, here = scipys(), threading.get_ident()
+    if blas is None or here in _inside:
+        return False
+    small = M * M * (M + min(B, WIDEST)) < SERIAL_BELOW
+    wanted = 1 if small or crowd and not is_fixed() else get_num_threads()
+    try:
+        with _lock:
+            _inside.add(here)
+            now = blas.get_num_threads()
+            if wanted < now:
+                if _before is None:
+                    _before = now
+                blas.set_num_threads(wanted)
+            alone = len(_inside) == 1 and min(wanted, now) > 1 and not is_fixed()
+            waited = queued() if alone else None
+            if waited is not None:
+                _watched = here, min(wanted, now), time.process_time(), time.perf_counter(), waited
+            else:
+                _watched = None  # a call beside another's tells of neither
+    except BaseException:  # an interrupt
+        leave()
+        raise
+    return True
+
+
+def leave():
+    """End the call of this thread."""
+    global _watched
+    here, seen = threading.get_ident(), _watched
+    if seen is not None and seen[0] == here:
+        _, threads, cpu, wall, waited = seen
+        _watched, now = None, queued()
+        if now is not None:
+            crowd.observe(threads, time.process_time() - cpu, time.perf_counter() - wall, now - waited)
+    _inside.discard(here)
+    if not _inside and _before is not None:
+        _put_back()
+
+
+def _put_back():
+    global _before
+    with _lock:
+        if not _inside and _before is not None:
+            scipys().set_num_threads(_before)
+            _before = None
+
+
+def limit(count):
+    """Allow calls and everybody else at most so many threads; returns how many were allowed, for ``allow``."""
+    blas = scipys()
+    with _lock:
+        allowed = count if blas is None else blas.get_num_threads() if _before is None else _before
+        allow(min(allowed, count))
+    return allowed
+
+
+def allow(count):
+    """Allow so many threads from now on, or from the end of the calls that run."""
+    global _before
+    blas = scipys()
+    if blas is None:
+        return
+    with _lock:
+        if _before is not None:
+            _before = count
+        now = blas.get_num_threads()
+        if count < now or count > now and _before is None:
+            blas.set_num_threads(count)
+
+
+def _only_this_thread():
+    """A forked child has one thread; the calls of the others, and what they have set, end here."""
+    global _lock
+    _lock = threading.RLock()
+    _inside.intersection_update([threading.get_ident()])
+    if not _inside and _before is not None:
+        _put_back()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_only_this_thread)

@@ -1,0 +1,90 @@
+"""Where compiled code is kept, and that it belongs to these sources.
+
+Numba's on-disk cache looks at the file of a function, not at the files of the functions it calls: after an upgrade that changes
+one file, its callers would run old machine code. So the compiled files beside the sources carry one stamp of all sources, and
+are dropped when it changes. (Where ``NUMBA_CACHE_DIR`` points elsewhere, empty that folder after an upgrade.)
+
+Numba keeps them in ``NUMBA_CACHE_DIR``, else beside the sources, else in the user's cache folder: the first that can be written.
+Where none can (a container without a home, a read-only installation) it refuses to compile at all; then they go to a temporary
+folder of this user alone, with a warning. Machine code that others could write would be run as ours.
+"""
+
+import atexit
+import functools
+import hashlib
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+import warnings
+
+import numba
+
+FOLDER = pathlib.Path(__file__).parents[1]  # that of all CPU kernels
+
+
+@functools.cache
+def _stamp():
+    return hashlib.sha256(b"".join(p.read_bytes() for p in sorted(FOLDER.rglob("*.py")))).hexdigest()
+
+
+def drop_stale():
+    """Drop what was compiled beside the sources from other sources."""
+    cache = FOLDER / "__pycache__"
+    stamp_file = cache / "fastsvgp.stamp"
+    try:
+        if stamp_file.exists() and stamp_file.read_text() == _stamp():
+            return
+        for file in [*FOLDER.rglob("__pycache__/*.nbi"), *FOLDER.rglob("__pycache__/*.nbc")]:
+            file.unlink(missing_ok=True)
+        cache.mkdir(exist_ok=True)
+        stamp_file.write_text(_stamp())
+    except OSError:  # a read-only installation: then nothing was compiled into it either
+        pass
+
+
+def _tried():
+    """Of which Numba is asked where its compiled code would go."""
+
+
+def find_place():
+    """Where Numba finds no folder for compiled code, give it a temporary one."""
+    try:
+        numba.njit(cache=True)(_tried)
+        return
+    except RuntimeError:  # "no locator available"
+        pass
+    try:
+        place = _temporary()
+    except OSError as error:
+        raise OSError(f"no folder for compiled code can be written; set NUMBA_CACHE_DIR to one ({error})") from error
+    numba.config.CACHE_DIR = str(place)
+    warnings.warn(
+        f"neither {FOLDER / '__pycache__'} nor the user's cache folder can be written: compiled code goes to {place}, where it "
+        "may not stay; set NUMBA_CACHE_DIR to a folder of yours to keep it",
+        stacklevel=2,
+    )
+
+
+def _temporary():
+    """A folder that this user alone can write: the same in the next process, where its name is still ours to take."""
+    if hasattr(os, "getuid"):
+        place = pathlib.Path(tempfile.gettempdir(), f"fastsvgp-compiled-{os.getuid()}")
+        try:
+            place.mkdir(mode=0o700, exist_ok=True)
+            found = place.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700:
+                place = place / _stamp()[:16]  # of these sources: nothing in it is stale
+                place.mkdir(mode=0o700, exist_ok=True)
+                return place
+        except OSError:  # somebody else's, or not a folder
+            pass
+    place = pathlib.Path(tempfile.mkdtemp(prefix="fastsvgp-compiled-"))
+    atexit.register(_remove, place, os.getpid())
+    return place
+
+
+def _remove(place, owner):
+    if os.getpid() == owner:  # not a forked child
+        shutil.rmtree(place, ignore_errors=True)

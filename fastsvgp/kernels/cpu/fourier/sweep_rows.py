@@ -1,0 +1,382 @@
+"""The loops of random Fourier features: a panel of frequencies is drawn and meets all points, tile by tile, in a thread's cache.
+
+Phases theta, counted in turns, cosines and sines are rows over the points of a tile, so every loop runs over contiguous memory.
+Rows of four frequencies meet in one loop where they add to the same row, which then is read and written once for the four.
+
+Products with the features of the inputs are BLAS's, in blocks so small (2^18 multiply-adds) that OpenBLAS does them in the thread
+that asks: on blocks in the cache it reaches the rate of a large product, and its own threads are never woken, which would spin
+against ours.
+"""
+
+import numpy as np
+from numba import njit
+
+from ..common import blas
+from ..common.elementwise import cos_sin
+from .philox import draw
+
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+GROUP, BLOCK = 4, 32  # frequencies of a loop, and of a product that makes phases
+LOOPS = 8  # features; beyond them the matrix product is the faster one
+SERIAL, SIDE = 1 << 18, 64  # multiply-adds of a product, and their cube root
+MANY = 16  # right-hand sides: from here on matrix products are faster
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def turn(start, stop, X, turns, x):
+    """x (tiles, D or more, points) = the columns of X (N, D) times ``turns`` (D,), with zeros for what is not there."""
+    points = x.shape[2]
+    for tile in range(start, stop):
+        first = tile * points
+        for d in range(x.shape[1]):
+            row, count = x[tile, d], min(points, X.shape[0] - first) if d < X.shape[1] else 0
+            for i in range(count):
+                row[i] = turns[d] * X[first + i, d]
+            for i in range(count, points):
+                row[i] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _phases(omega, x, theta):
+    """theta (P, n) = omega' x, for omega (D, P) and x (D, n); D is a multiple of four."""
+    if x.shape[0] > LOOPS:
+        step = SERIAL // theta.size
+        for d in range(0, x.shape[0], step):
+            blas.gemm(omega[d : d + step], x[d : d + step], theta, blas.T, blas.N, 1.0, 1.0 if d else 0.0)
+        return
+    for p in range(theta.shape[0]):
+        t, w0, w1, w2, w3 = theta[p], omega[0, p], omega[1, p], omega[2, p], omega[3, p]
+        x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+        if x.shape[0] == 4:
+            for i in range(t.size):
+                t[i] = (w0 * x0[i] + w1 * x1[i]) + (w2 * x2[i] + w3 * x3[i])
+        else:
+            w4, w5, w6, w7 = omega[4, p], omega[5, p], omega[6, p], omega[7, p]
+            x4, x5, x6, x7 = x[4], x[5], x[6], x[7]
+            for i in range(t.size):
+                t[i] = ((w0 * x0[i] + w1 * x1[i]) + (w2 * x2[i] + w3 * x3[i])) + (
+                    (w4 * x4[i] + w5 * x5[i]) + (w6 * x6[i] + w7 * x7[i])
+                )
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def waves(theta, c, s):
+    """Cosines and sines of phases in turns. Two arrays: in one, LLVM could not tell their rows apart."""
+    for p in range(theta.shape[0]):
+        t, cosine, sine = theta[p], c[p], s[p]
+        for i in range(t.size):
+            cosine[i], sine[i] = cos_sin(t[i])
+
+
+# --- four frequencies: a, b (R, 4) are weights of cosines and of sines, d (4,) of squared cosines --------------------------
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _forward(a, b, c, s, total):
+    """total[r] += sum of a[r] cos + b[r] sin."""
+    c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
+    s0, s1, s2, s3 = s[0], s[1], s[2], s[3]
+    for r in range(a.shape[0]):
+        a0, a1, a2, a3 = a[r, 0], a[r, 1], a[r, 2], a[r, 3]
+        b0, b1, b2, b3, row = b[r, 0], b[r, 1], b[r, 2], b[r, 3], total[r]
+        for i in range(row.size):
+            row[i] += ((a0 * c0[i] + b0 * s0[i]) + (a1 * c1[i] + b1 * s1[i])) + (
+                (a2 * c2[i] + b2 * s2[i]) + (a3 * c3[i] + b3 * s3[i])
+            )
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _squares(d, c, row):
+    """row += sum of d cos^2."""
+    c0, c1, c2, c3, d0, d1, d2, d3 = c[0], c[1], c[2], c[3], d[0], d[1], d[2], d[3]
+    for i in range(row.size):
+        row[i] += (d0 * (c0[i] * c0[i]) + d1 * (c1[i] * c1[i])) + (d2 * (c2[i] * c2[i]) + d3 * (c3[i] * c3[i]))
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _backward(U, c, s, of_c, of_s):
+    """of_c[r] += sum of U[r] cos, of_s[r] += sum of U[r] sin."""
+    c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
+    s0, s1, s2, s3 = s[0], s[1], s[2], s[3]
+    for r in range(U.shape[0]):
+        u = U[r]
+        a0 = b0 = a1 = b1 = a2 = b2 = a3 = b3 = U.dtype.type(0)
+        for i in range(u.size):
+            a0 += u[i] * c0[i]
+            b0 += u[i] * s0[i]
+            a1 += u[i] * c1[i]
+            b1 += u[i] * s1[i]
+            a2 += u[i] * c2[i]
+            b2 += u[i] * s2[i]
+            a3 += u[i] * c3[i]
+            b3 += u[i] * s3[i]
+        _add_four(of_c[r], a0, a1, a2, a3)
+        _add_four(of_s[r], b0, b1, b2, b3)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _add_four(place, a, b, c, d):
+    place[0] += a
+    place[1] += b
+    place[2] += c
+    place[3] += d
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _squares_back(u, c, of_c):
+    """of_c += sums of u cos^2."""
+    c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
+    a0 = a1 = a2 = a3 = u.dtype.type(0)
+    for i in range(u.size):
+        a0 += u[i] * (c0[i] * c0[i])
+        a1 += u[i] * (c1[i] * c1[i])
+        a2 += u[i] * (c2[i] * c2[i])
+        a3 += u[i] * (c3[i] * c3[i])
+    _add_four(of_c, a0, a1, a2, a3)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _slopes(U, a, b, c, s, g):
+    """g = sum_r U[r] (b[r] cos - a[r] sin): what sum U * (W Phi') changes by with the phase.
+
+    Four right-hand sides at once are 17 flops in place of 24: cos sum_r U[r] b[r] - sin sum_r U[r] a[r].
+    """
+    fours = U.shape[0] // 4 * 4
+    for q in range(GROUP):
+        cosine, sine, target = c[q], s[q], g[q]
+        if U.shape[0] == 0:
+            target[:] = 0
+        for r in range(0, fours, 4):
+            u0, u1, u2, u3 = U[r], U[r + 1], U[r + 2], U[r + 3]
+            a0, a1, a2, a3 = a[r, q], a[r + 1, q], a[r + 2, q], a[r + 3, q]
+            b0, b1, b2, b3 = b[r, q], b[r + 1, q], b[r + 2, q], b[r + 3, q]
+            if r == 0:
+                for i in range(target.size):
+                    of_s = (a0 * u0[i] + a1 * u1[i]) + (a2 * u2[i] + a3 * u3[i])
+                    of_c = (b0 * u0[i] + b1 * u1[i]) + (b2 * u2[i] + b3 * u3[i])
+                    target[i] = of_c * cosine[i] - of_s * sine[i]
+            else:
+                for i in range(target.size):
+                    of_s = (a0 * u0[i] + a1 * u1[i]) + (a2 * u2[i] + a3 * u3[i])
+                    of_c = (b0 * u0[i] + b1 * u1[i]) + (b2 * u2[i] + b3 * u3[i])
+                    target[i] += of_c * cosine[i] - of_s * sine[i]
+        for r in range(fours, U.shape[0]):
+            u, ar, br = U[r], a[r, q], b[r, q]
+            if r == 0:
+                for i in range(target.size):
+                    target[i] = u[i] * (br * cosine[i] - ar * sine[i])
+            else:
+                for i in range(target.size):
+                    target[i] += u[i] * (br * cosine[i] - ar * sine[i])
+
+
+# --- any number of frequencies ---------------------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _slopes_of_squares(u, d, c, s, g):
+    """g -= 2 u d cos sin: what sum u * (sum d cos^2) changes by with the phase."""
+    for q in range(g.shape[0]):
+        cosine, sine, target, twice = c[q], s[q], g[q], d[q] + d[q]
+        for i in range(target.size):
+            target[i] -= twice * u[i] * (cosine[i] * sine[i])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _turned(of_s, of_c, c, s, g):
+    """g = of_c cos - of_s sin, and of_s = of_c = 0."""
+    for q in range(g.shape[0]):
+        cosine, sine, A, B, target = c[q], s[q], of_s[q], of_c[q], g[q]
+        for i in range(target.size):
+            target[i] = B[i] * cosine[i] - A[i] * sine[i]
+        A[:] = 0
+        B[:] = 0
+
+
+@njit(nogil=True, cache=True)
+def _even(size, most):
+    """The size of the fewest equal parts that are no larger than ``most``."""
+    return -(-size // -(-size // most))
+
+
+@njit(nogil=True, cache=True)
+def _product(A, B, C, trans_a, trans_b):
+    """C += op(A) op(B), in parts of SERIAL multiply-adds at most."""
+    if C.size == 0:
+        return
+    m, n = C.shape
+    k = A.shape[0] if trans_a == blas.T else A.shape[1]
+    rows, columns = _even(m, SIDE), _even(n, SIDE)
+    depth = _even(k, SERIAL // (rows * columns))
+    for i in range(0, m, rows):
+        for t in range(0, k, depth):
+            a = A[t : t + depth, i : i + rows] if trans_a == blas.T else A[i : i + rows, t : t + depth]
+            for j in range(0, n, columns):
+                b = B[j : j + columns, t : t + depth] if trans_b == blas.T else B[t : t + depth, j : j + columns]
+                blas.gemm(a, b, C[i : i + rows, j : j + columns], trans_a, trans_b, 1.0, 1.0)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _contract(omega, g, part):
+    """part (D, n) = omega g, for omega (D, P) and g (P, n)."""
+    step = SERIAL // g.size
+    for d in range(0, omega.shape[0], step):
+        blas.gemm(omega[d : d + step], g, part[d : d + step], blas.N, blas.N, 1.0, 0.0)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _move(part, total):
+    """total += part, and part = 0: sums of a few hundred terms in their own dtype end here, in float64."""
+    for r in range(part.shape[0]):
+        row, target = part[r], total[r]
+        for i in range(row.size):
+            target[i] += row[i]
+            row[i] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _gather(W, v, scale, first, a, b, d):
+    """a, b = weights of cosines and of sines, and d = scale (v of cosines - v of sines), for the frequencies from ``first`` on;
+    zeros where there are none.
+    """
+    count = min(d.size, W.shape[1] // 2 - first)
+    for r in range(W.shape[0]):
+        w = W[r, 2 * first :]
+        for q in range(count):
+            a[r, q], b[r, q] = w[2 * q], w[2 * q + 1]
+        a[r, count:] = 0
+        b[r, count:] = 0
+    d[:] = 0
+    for r in range(v.shape[0]):
+        w = v[r, 2 * first :]
+        for q in range(count):
+            d[q] = scale * (w[2 * q] - w[2 * q + 1])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _scatter(of_c, of_s, squares, scale, first, back, squares_back):
+    """Add what a panel found, of the frequencies that there are, and set it to 0."""
+    for r in range(back.shape[0]):
+        row, count = back[r, 2 * first :], min(of_c.shape[1], back.shape[1] // 2 - first)
+        for q in range(count):
+            row[2 * q] += scale * of_c[r, q]
+            row[2 * q + 1] += scale * of_s[r, q]
+    for r in range(squares_back.shape[0]):
+        row = squares_back[r, first:]
+        for q in range(min(squares.shape[1], row.size)):
+            row[q] += scale * scale * squares[r, q]
+    of_c[:] = 0
+    of_s[:] = 0
+    squares[:] = 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def sweep(start, stop, seed, indices, degrees, width, x, W, v, U, u, scale, total, back, squares_back, X_bar, phases, kept):
+    """Shares start ... stop of the frequencies, drawn here, with all points. What is of size 0 is not wanted.
+
+    Parameters
+    ----------
+    seed, indices, degrees : see ``frequencies.draw``
+    width : frequencies of a panel, a multiple of four that divides their number
+    x : (tiles, D, points), inputs in turns; D is a multiple of four
+    W : (R, 2 n), U : (tiles, R, points)
+        n frequencies; those of ``indices`` beyond them count 0. R of U and W are the same where slopes are wanted.
+    v : (S, 2 n), u : (tiles, S, points)
+        The same for squares, S = 0 or 1.
+    scale : s, of features
+    total : (shares, tiles, R + S, points) float64
+        Overwritten with W Phi' / s and with s sum_p (v_2p - v_2p+1) cos^2, of each share of the frequencies on its own.
+    back : (R, 2 n) float64
+        U Phi is added to it.
+    squares_back : (S, n) float64
+        s^2 u cos^2 is added to it.
+    X_bar : (shares, tiles, D, points) float64
+        Overwritten with sum_p omega_p g_p / s, of each share on its own.
+    phases : (panels, tiles, width, points)
+        Of all frequencies with all points: kept, or overwritten.
+    kept : whether they are there
+    """
+    shares, panels, (tiles, D, points), R = total.shape[0], indices.size // width, x.shape, W.shape[0]
+    forward, backward, slopes = total.size > 0, back.size + squares_back.size > 0, X_bar.size > 0
+    squares, many, dtype = v.shape[0] > 0, max(R, U.shape[1]) >= MANY, x.dtype
+    block, lines = 2 * BLOCK if many else BLOCK if D > LOOPS else GROUP, back.shape[0]
+    omega, theta = np.empty((D, width), dtype), np.empty((block, points), dtype)
+    wave = block if many else GROUP
+    c, s = np.empty((wave, points), dtype), np.empty((wave, points), dtype)
+    A, B = np.zeros((block, points), dtype), np.zeros((block, points), dtype)
+    sums, contracted = np.zeros((total.shape[2], points), dtype), np.empty((X_bar.shape[2], points), dtype)
+    a, b, d = np.empty((R, width), dtype), np.empty((R, width), dtype), np.empty(width, dtype)
+    g = np.empty((width if slopes else 0, points), dtype)
+    of_c, of_s, of_squares = np.zeros((lines, width)), np.zeros((lines, width)), np.zeros((squares_back.shape[0], width))
+    product = np.zeros((lines, block), dtype)
+    for share in range(start, stop):
+        total[share] = 0
+        X_bar[share] = 0
+        for panel in range(panels * share // shares, panels * (share + 1) // shares):
+            first = panel * width
+            if not kept or slopes:
+                draw(0, width, seed, indices[first : first + width], degrees, omega)
+            _gather(W, v, scale, first, a, b, d)
+            for tile in range(tiles):
+                for at in range(0, width, block):
+                    end = min(width, at + block)
+                    here = phases[panel, tile][at:end] if phases.size else theta[: end - at]
+                    if not kept:
+                        _phases(omega[:, at:end], x[tile], here)
+                    if many:
+                        cosines, sines = c[: end - at], s[: end - at]
+                        waves(here, cosines, sines)
+                        if forward:
+                            _product(a[:, at:end], cosines, sums[:R], blas.N, blas.N)
+                            _product(b[:, at:end], sines, sums[:R], blas.N, blas.N)
+                        if back.size:
+                            _product(U[tile], cosines, product[:, : end - at], blas.N, blas.T)
+                            _move(product[:, : end - at], of_c[:, at:end])
+                            _product(U[tile], sines, product[:, : end - at], blas.N, blas.T)
+                            _move(product[:, : end - at], of_s[:, at:end])
+                        if slopes:
+                            _product(a[:, at:end], U[tile], A[: end - at], blas.T, blas.N)
+                            _product(b[:, at:end], U[tile], B[: end - at], blas.T, blas.N)
+                            _turned(A, B, cosines, sines, g[at:end])
+                    for p in range(at, end, GROUP):
+                        four, wave = slice(p, p + GROUP), p - at if many else 0
+                        cosines, sines = c[wave : wave + GROUP], s[wave : wave + GROUP]
+                        if not many:
+                            waves(here[p - at : p - at + GROUP], cosines, sines)
+                            if forward:
+                                _forward(a[:, four], b[:, four], cosines, sines, sums)
+                            if back.size:
+                                _backward(U[tile], cosines, sines, of_c[:, four], of_s[:, four])
+                            if slopes:
+                                _slopes(U[tile], a[:, four], b[:, four], cosines, sines, g[four])
+                        if forward and squares:
+                            _squares(d[four], cosines, sums[R])
+                        if squares_back.size:
+                            _squares_back(u[tile, 0], cosines, of_squares[0, four])
+                        if slopes and squares:
+                            _slopes_of_squares(u[tile, 0], d[four], cosines, sines, g[four])
+                    if forward and (end == width or not many and end % BLOCK == 0):
+                        _move(sums, total[share, tile])
+                if slopes:
+                    _contract(omega, g, contracted)
+                    _move(contracted, X_bar[share, tile])
+            if backward:
+                _scatter(of_c, of_s, of_squares, scale, first, back, squares_back)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def finish(start, stop, shares, out):
+    """out (N, D) = the sum of ``shares`` (shares, tiles, D or more, points), for some of the tiles."""
+    points = shares.shape[3]
+    sums = np.empty(points)
+    for tile in range(start, stop):
+        first = tile * points
+        for d in range(out.shape[1]):
+            for i in range(points):
+                sums[i] = 0
+            for share in range(shares.shape[0]):
+                row = shares[share, tile, d]
+                for i in range(points):
+                    sums[i] += row[i]
+            for i in range(min(points, out.shape[0] - first)):
+                out[first + i, d] = sums[i]

@@ -1,0 +1,268 @@
+"""Covariance matrices of stationary functions and weighted inner products, and the contractions of their cotangents.
+
+Two forms of the squared distance r^2 = sum_d ((x_d - x'_d) / l_d)^2. Few features: direct differences, of scaled inputs unless
+these lie too many lengthscales apart. Many: norms and one matrix product of centred, scaled inputs, with every pair whose r^2
+suffers cancellation computed again directly.
+"""
+
+import numpy as np
+from scipy.linalg import blas
+
+from ..common import scratch
+from ..common.batching import plain
+from ..common.thread_pool import over_rows
+from . import low_dim as direct, small as small, tiles as rows
+
+FAMILIES = {"rbf": rows.RBF, "matern12": rows.MATERN12, "matern32": rows.MATERN32, "matern52": rows.MATERN52}
+DIRECT_BELOW = 41  # features; from here on the form with the matrix product is the faster one
+TILE = 1 << 18  # entries of the row tile in which the reverse rule works for many features (2 MB in float64)
+_smallest = {np.dtype(t): 2 / np.sqrt(np.finfo(t).max) for t in (np.float64, np.float32)}
+_none = {np.dtype(t): np.empty((0, 0), t) for t in (np.float64, np.float32)}
+
+
+def _scale(lengthscales, D, dtype):
+    """1 / lengthscales, of finite square: for anything smaller too, all that is not equal is infinitely far apart."""
+    return np.divide(1, np.maximum(lengthscales, _smallest[dtype]), out=np.empty(D, dtype), casting="same_kind")
+
+
+def _vector(lengthscales, D, dtype):
+    """(D,) or (1,), in the dtype: a number may be too small or too large for it."""
+    if np.ndim(lengthscales) == 0:
+        return np.array([min(max(float(lengthscales), float(_smallest[dtype])), float(np.finfo(dtype).max))], dtype)
+    if lengthscales.shape != (D,):
+        raise ValueError(f"`lengthscales` must have shape () or ({D},), one for each feature, got {lengthscales.shape}")
+    return plain(lengthscales)
+
+
+def _gemm(dtype):
+    return blas.dgemm if dtype == np.float64 else blas.sgemm
+
+
+def _blocks(N):
+    return -(-N // rows.ROWS)
+
+
+def stationary(family, X1, X2, variance, lengthscales):
+    if X1.ndim > 2:
+        return np.stack(
+            [stationary(family, x, None if X2 is None else X2[i], variance, lengthscales) for i, x in enumerate(X1)]
+        )
+    symmetric = X2 is None
+    X1 = plain(X1)
+    X2 = X1 if symmetric else plain(X2)
+    (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
+    variance, work = dtype.type(variance), N1 * N2 * (0.7 + 0.06 * D)  # nanoseconds, about
+    if D < DIRECT_BELOW and work < small.UP_TO:
+        return small.matrix(FAMILIES[family], X1, X2, _vector(lengthscales, D, dtype), _smallest[dtype], variance, symmetric)
+    scale, K = _scale(lengthscales, D, dtype), scratch.empty((N1, N2), dtype)
+    if D < DIRECT_BELOW:
+        arguments = FAMILIES[family], *_tiled(X1, X2, scale), variance, symmetric, K
+        over_rows(direct.direct, _blocks(N1), work, *arguments)
+        return K
+    if K.size == 0:
+        return K
+    A, norms1, B, norms2 = _centred(X1, X2, scale)
+    if symmetric:
+        syrk = blas.dsyrk if dtype == np.float64 else blas.ssyrk
+        syrk(-2, A.T, trans=1, c=K.T, overwrite_c=1)  # the upper triangle of K' is the lower one of K
+    else:
+        _gemm(dtype)(-2, B.T, A.T, trans_a=1, c=K.T, overwrite_c=1)
+    arguments = FAMILIES[family], X1, X2, scale, norms1, norms2, variance, symmetric, K
+    over_rows(rows.finish, _blocks(N1), 1.5 * N1 * N2, *arguments)
+    return K
+
+
+def _tiled(X1, X2, scale):
+    """(A, Bt, scale, is_scaled): X1, and X2 with features as rows, scaled where that loses nothing."""
+    A, Bt = np.empty_like(X1), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
+    if len(X1) and direct.scaled(X1, X2, scale, A, Bt):
+        return A, Bt, scale, True
+    return _exactly(X1, X2, scale)
+
+
+def _exactly(X1, X2, scale):
+    """The same, unscaled."""
+    Bt = np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
+    direct.transpose(X2, Bt)
+    return X1, Bt, scale, False
+
+
+def _centred(X1, X2, scale):
+    """Scaled inputs about their mean, and their squared norms. A NaN in the mean must not spread to other points."""
+    c = np.nan_to_num(X1.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
+    results = []
+    for X in (X1,) if X2 is X1 else (X1, X2):
+        A, norms = np.empty_like(X), np.empty(len(X), X.dtype)
+        over_rows(rows.centre, len(X), X.size, X, c, scale, A, norms)
+        results += [A, norms]
+    return results * 2 if X2 is X1 else results
+
+
+def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    if X1.ndim > 2:
+        return _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K)
+    symmetric = X2 is None
+    if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous:
+        if symmetric:
+            K_bar = K_bar.T
+        else:
+            swap = {"X1": "X2", "X2": "X1"}
+            need, K = tuple(swap.get(name, name) for name in need), None if K is None else K.T
+            X2_bar, X1_bar, *rest = stationary_vjp(K_bar.T, family, X2, X1, variance, lengthscales, need, K)
+            return X1_bar, X2_bar, *rest
+    X1, K_bar = plain(X1), plain(K_bar)
+    X2 = X1 if symmetric else plain(X2)
+    D, dtype = X1.shape[1], X1.dtype
+    if symmetric and K is not None and K.flags.f_contiguous:
+        K = K.T  # the same matrix, in C order
+    if family != "rbf" or K is None or not K.flags.carray:  # computed again at less than it costs to turn, or to divide
+        K = _none[dtype]
+    variance = dtype.type(variance)
+    one_side = "X1" in need or "lengthscales" in need
+    both_sides = symmetric and "X1" in need or not symmetric and "X2" in need
+    sides = 2 if both_sides else int(one_side)
+    work = K_bar.size * (1 + (0.0, 0.12, 0.15)[sides] * D) / (2 if symmetric else 1)
+    if D < DIRECT_BELOW and work < small.UP_TO:
+        total, squares, X1_bar, X2_bar, scale = small.matrix_vjp(
+            K_bar, FAMILIES[family], X1, X2, _vector(lengthscales, D, dtype), _smallest[dtype], variance, symmetric, sides, K
+        )
+    else:
+        form, scale = _direct_vjp if D < DIRECT_BELOW or K_bar.size == 0 else _product_vjp, _scale(lengthscales, D, dtype)
+        total, squares, X1_bar, X2_bar = form(K_bar, FAMILIES[family], X1, X2, variance, scale, symmetric, sides, work, K)
+    variance_bar = lengthscales_bar = None
+    if "variance" in need:
+        variance_bar = dtype.type(total / float(variance))
+    if "lengthscales" in need:  # squares holds sum w ((x - x') / l)^2, a factor l short of the derivative
+        squares = squares * scale
+        lengthscales_bar = dtype.type(squares.sum()) if np.ndim(lengthscales) == 0 else squares.astype(dtype)
+    return X1_bar if "X1" in need else None, X2_bar if "X2" in need and not symmetric else None, variance_bar, lengthscales_bar
+
+
+def _vjp_over_batch(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    """One matrix at a time; what the batch shares is summed."""
+    results = [
+        stationary_vjp(
+            K_bar[i], family, X1[i], None if X2 is None else X2[i], variance, lengthscales, need, None if K is None else K[i]
+        )
+        for i in range(len(X1))
+    ]
+    X1_bar, X2_bar, variance_bar, lengthscales_bar = (
+        None if parts[0] is None else np.stack(parts) for parts in zip(*results, strict=True)
+    )
+    return X1_bar, X2_bar, *(None if bar is None else bar.sum(0) for bar in (variance_bar, lengthscales_bar))
+
+
+def _direct_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
+    (N1, D), dtype = X1.shape, X1.dtype
+    X1_bar = np.zeros((N1, D), dtype)
+    # k at hand needs no distances, and Matern12's gradient near 0 all digits of the differences
+    exact = K.size > 0 or family == rows.MATERN12
+    *tiled, is_scaled = (_exactly if exact else _tiled)(X1, X2, scale)
+    arguments = family, *tiled, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar
+    # each range has an X2_bar of its own
+    (total, squares, X2_bar), *others = over_rows(direct.direct_vjp, _blocks(N1), work, *arguments, chunks=2)
+    for more, more_squares, part in others:
+        total += more
+        squares += more_squares
+        X2_bar += part
+    factors = scale if is_scaled else scale * scale
+    if not is_scaled:
+        squares *= factors
+    if symmetric:  # what lies below the diagonal stands for both sides; on it, k is the variance and differences are 0
+        total *= 2
+        squares *= 2
+        factors = 2 * factors
+        if sides == 2:
+            X1_bar += X2_bar.T
+    X1_bar *= factors
+    return total, squares, X1_bar, np.multiply(X2_bar.T, factors, order="C") if sides == 2 and not symmetric else None
+
+
+def _product_vjp(K_bar, family, X1, X2, variance, scale, symmetric, sides, work, K):
+    """A row tile of W = K_bar q at a time; with rows a of A and b of B (centred and scaled), and sums over i, j:
+
+    X1_bar_i = sum_j w (b_j - a_i) = (W B)_i - a_i sum_j w             X2_bar_j = (W' A)_j - b_j sum_i w
+    sum w (b - a)^2 = sum_i a_i^2 sum_j w + sum_j b_j^2 sum_i w - 2 sum_i a_i (W B)_i        (elementwise in the features)
+
+    Near pairs, for which these differences cancel, are not in W but added one by one. Symmetric: only X1's side, doubled.
+    """
+    (N1, D), N2, dtype = X1.shape, X2.shape[0], X1.dtype
+    gemm, gemv = (blas.dgemm, blas.dgemv) if dtype == np.float64 else (blas.sgemm, blas.sgemv)
+    A, norms1, B, norms2 = _centred(X1, X2, scale)
+    by_value = family == rows.RBF and K.size > 0
+    if by_value:
+        norms1, norms2 = np.exp(-rows.NEAR / 2 * norms1), np.exp(-rows.NEAR / 2 * norms2)
+    size = min(N1, max(32, TILE // N2))
+    tile, row_sums, column_sums = np.empty((size, N2), dtype), np.empty(size, dtype), np.zeros(N2, dtype)
+    other_side = sides == 2 and not symmetric
+    X1_bar, X2_bar = np.zeros((N1, D), dtype), np.zeros((N2, D) if other_side else (0, D), dtype)
+    squares, total = np.zeros(D), 0.0
+    for start in range(0, N1, size):
+        here = slice(start, min(start + size, N1))
+        a, bar, W = A[here], X1_bar[here], tile[: here.stop - start]
+        if not by_value:
+            gemm(-2, B.T, a.T, trans_a=1, c=W.T, overwrite_c=1)
+        arguments = family, X1[here], X2, scale, norms1[here], norms2, variance, K_bar[here], K[here], W, row_sums
+        results = over_rows(rows.weigh, len(W), 2.0 * W.size, *arguments)
+        total += sum(result[0] for result in results)
+        if sides == 0:
+            continue
+        sums = row_sums[: len(W), None]
+        gemm(1, B.T, W.T, c=bar.T, overwrite_c=1)
+        squares += (((2 if symmetric else 1) * sums * a - 2 * bar) * a).sum(0, dtype=np.float64)
+        bar -= sums * a
+        if not symmetric:
+            gemv(1, W.T, np.ones(len(W), dtype), beta=1, y=column_sums, overwrite_y=1)
+        if other_side:
+            gemm(1, a.T, W.T, trans_b=1, beta=1, c=X2_bar.T, overwrite_c=1)
+        for _, i, j, w in results:
+            rows.add_pairs(i, j, w, X1[here], X2, scale, bar, X2_bar, squares)
+    if symmetric:
+        return total, squares, np.multiply(X1_bar, 2 * scale, out=X1_bar), None
+    squares += (column_sums[:, None] * B * B).sum(0, dtype=np.float64)
+    if other_side:
+        X2_bar -= column_sums[:, None] * B
+    return total, squares, np.multiply(X1_bar, scale, out=X1_bar), np.multiply(X2_bar, scale, out=X2_bar)
+
+
+def inner(X1, X2, weights):
+    dtype = X1.dtype
+    K = scratch.empty((len(X1), len(X1 if X2 is None else X2)), dtype)
+    if K.size == 0:
+        return K
+    weights = np.asarray(weights, dtype)
+    if X2 is None:
+        A = np.multiply(X1, np.sqrt(weights), order="C")
+        syrk = blas.dsyrk if dtype == np.float64 else blas.ssyrk
+        syrk(1, A.T, trans=1, c=K.T, overwrite_c=1)
+        over_rows(rows.mirror, _blocks(len(K)), K.size, K)
+        return K
+    A, B = np.multiply(X1, weights, order="C"), np.ascontiguousarray(X2)
+    _gemm(dtype)(1, B.T, A.T, trans_a=1, c=K.T, overwrite_c=1)
+    return K
+
+
+def inner_vjp(K_bar, X1, X2, weights, need):
+    dtype, weights = X1.dtype, np.asarray(weights, X1.dtype)
+    symmetric = X2 is None
+    X2 = X1 if symmetric else X2
+    X1_bar = X2_bar = weights_bar = None
+    if "X1" in need or "weights" in need:
+        P = _thin_product(K_bar, X2)
+        if "weights" in need:
+            weights_bar = (X1 * P).sum(None if weights.ndim == 0 else 0, dtype=np.float64).astype(dtype)
+        if "X1" in need:
+            X1_bar = np.multiply(P, 2 * weights if symmetric else weights, order="C")
+    if "X2" in need and not symmetric:
+        X2_bar = np.multiply(_thin_product(K_bar.T, X1), weights, order="C")
+    return X1_bar, X2_bar, weights_bar
+
+
+def _thin_product(W, X):
+    """W X for a matrix of either order, without copying it, and a thin X."""
+    if W.size == 0:
+        return np.zeros((W.shape[0], X.shape[1]), W.dtype)
+    gemm, X = _gemm(W.dtype), np.ascontiguousarray(X)
+    if W.flags.f_contiguous:
+        return gemm(1, W, X.T, trans_b=1)
+    return gemm(1, X.T, np.ascontiguousarray(W).T).T

@@ -1,0 +1,63 @@
+"""Small covariance matrices by differences, each in one compiled call: what ``pairwise`` else does in steps, and shares out."""
+
+import numpy as np
+
+from .low_dim import direct, direct_vjp, scaled, transpose
+from .tiles import MATERN12, ROWS, jit
+
+UP_TO = 60_000  # nanoseconds of work, about: less than two hand-overs cost
+
+
+@jit
+def _scale(lengthscales, D, smallest, like):
+    scale = np.empty(D, like.dtype)
+    for d in range(D):
+        scale[d] = 1 / max(lengthscales[d % lengthscales.size], smallest)
+    return scale
+
+
+@jit
+def _tiled(X1, X2, scale, exactly):
+    """As of ``pairwise``."""
+    A, Bt = np.empty(X1.shape, X1.dtype), np.empty((X2.shape[1], X2.shape[0]), X2.dtype)
+    if not exactly and len(X1) > 0 and scaled(X1, X2, scale, A, Bt):
+        return A, Bt, True
+    transpose(X2, Bt)
+    return X1, Bt, False
+
+
+@jit
+def matrix(family, X1, X2, lengthscales, smallest, variance, symmetric):
+    """k of the rows of both; ``lengthscales`` (D,) or (1,)."""
+    scale = _scale(lengthscales, X1.shape[1], smallest, X1)
+    A, Bt, is_scaled = _tiled(X1, X2, scale, False)
+    K = np.empty((len(X1), len(X2)), X1.dtype)
+    direct(0, (len(X1) + ROWS - 1) // ROWS, family, A, Bt, scale, is_scaled, variance, symmetric, K)
+    return K
+
+
+@jit
+def matrix_vjp(K_bar, family, X1, X2, lengthscales, smallest, variance, symmetric, sides, K):
+    """``(sum of K_bar K, squares, X1_bar, X2_bar, scale)``; lengthscales_bar is squares * scale, X2_bar empty if nobody asks.
+
+    The last factor is the caller's: all of them at once may overflow where they multiply a zero.
+    """
+    (N1, D), N2 = X1.shape, len(X2)
+    scale = _scale(lengthscales, D, smallest, X1)
+    A, Bt, is_scaled = _tiled(X1, X2, scale, K.size > 0 or family == MATERN12)
+    X1_bar = np.zeros((N1, D), X1.dtype)
+    blocks = (N1 + ROWS - 1) // ROWS
+    total, squares, other = direct_vjp(0, blocks, family, A, Bt, scale, is_scaled, variance, symmetric, sides, K_bar, K, X1_bar)
+    X2_bar = np.empty((N2 if sides == 2 and not symmetric else 0, D), X1.dtype)
+    twice = X1.dtype.type(2 if symmetric else 1)  # what lies below the diagonal stands for both sides
+    for d in range(D):
+        factor = twice * (scale[d] if is_scaled else scale[d] * scale[d])
+        squares[d] *= twice * (X1.dtype.type(1) if is_scaled else scale[d] * scale[d])
+        for i in range(N1):
+            at = X1_bar[i, d]
+            if symmetric and sides == 2:
+                at += other[d, i]
+            X1_bar[i, d] = at * factor
+        for j in range(len(X2_bar)):
+            X2_bar[j, d] = other[d, j] * factor
+    return twice * total, squares, X1_bar, X2_bar, scale

@@ -1,0 +1,283 @@
+"""The compiled half of ``pairwise``: what its two forms share, and the form with a matrix product.
+
+The family is an integer branch outside the inner loops, so that each kernel compiles once per dtype; every inner loop runs over
+contiguous j and LLVM turns it into vector code.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from ..common.blocked import mirror_rows
+from ..common.elementwise import power_of_half
+
+RBF, MATERN12, MATERN32, MATERN52 = range(4)
+ROWS = 16  # of a block
+FAR = 1e6  # Matern functions are 0 from this r^2 on, and infinity would turn their polynomials into NaN
+LOG2E = 1 / math.log(2)
+CANCELS = 0.5  # r^2 from norms and a product is replaced by the direct sum where it lies below this fraction of the norms
+NEAR = 0.125  # and its pair is contracted by differences below this one, each of which takes longer
+
+jit = njit(nogil=True, cache=True, fastmath={"contract", "reassoc", "nsz", "arcp"}, error_model="numpy")
+
+
+@jit
+def squared_distances(x, Bt, scale, j0, row):
+    """row[j] = sum_d ((Bt[d, j0 + j] - x[d]) scale[d])^2, four features a pass: exact for near points, wherever they are."""
+    n, D = row.size, x.size
+    for j in range(n):
+        row[j] = 0
+    d = 0
+    while d + 4 <= D:
+        b0, b1, b2, b3 = Bt[d, j0 : j0 + n], Bt[d + 1, j0 : j0 + n], Bt[d + 2, j0 : j0 + n], Bt[d + 3, j0 : j0 + n]
+        x0, x1, x2, x3 = x[d], x[d + 1], x[d + 2], x[d + 3]
+        s0, s1, s2, s3 = scale[d], scale[d + 1], scale[d + 2], scale[d + 3]
+        for j in range(n):
+            e0, e1, e2, e3 = (b0[j] - x0) * s0, (b1[j] - x1) * s1, (b2[j] - x2) * s2, (b3[j] - x3) * s3
+            row[j] += (e0 * e0 + e1 * e1) + (e2 * e2 + e3 * e3)
+        d += 4
+    while d < D:
+        b0, x0, s0 = Bt[d, j0 : j0 + n], x[d], scale[d]
+        for j in range(n):
+            e0 = (b0[j] - x0) * s0
+            row[j] += e0 * e0
+        d += 1
+
+
+@jit
+def _squared_distance(x, z, scale):
+    total = x.dtype.type(0)
+    for d in range(x.size):
+        e = (z[d] - x[d]) * scale[d]
+        total += e * e
+    return total
+
+
+@jit
+def _capped(r2):
+    """At most FAR; NaN stays."""
+    far = type(r2)(FAR)
+    return far if r2 > far else r2
+
+
+@jit
+def profile(family, variance, r2, k):
+    """k := k(r) from r^2, as a power of 1/2: exp(-t) = 2^(-t / ln 2)."""
+    f = k.dtype.type
+    if family == RBF:
+        factor = f(LOG2E / 2)
+        for j in range(k.size):
+            k[j] = variance * power_of_half(factor * r2[j])
+    elif family == MATERN12:
+        factor = f(LOG2E)
+        for j in range(k.size):
+            k[j] = variance * power_of_half(factor * math.sqrt(r2[j]))
+    elif family == MATERN32:
+        factor, one, three = f(LOG2E), f(1), f(3)
+        for j in range(k.size):
+            t = math.sqrt(three * _capped(r2[j]))
+            k[j] = variance * (one + t) * power_of_half(factor * t)
+    else:
+        factor, one, five, third = f(LOG2E), f(1), f(5), f(1 / 3)
+        for j in range(k.size):
+            t = math.sqrt(five * _capped(r2[j]))
+            k[j] = variance * (one + t + third * t * t) * power_of_half(factor * t)
+
+
+@jit
+def weights(family, variance, r2, k_bar, w):
+    """w = k_bar q with q = -2 dk / d(r^2); returns sum(k_bar k).
+
+    RBF        k = s exp(-r^2/2)                    q = k
+    Matern12   k = s exp(-r)                        q = s exp(-r) / r, taken as 0 at r = 0
+    Matern32   k = s (1 + t) exp(-t), t^2 = 3 r^2   q = 3 s exp(-t)
+    Matern52   k = s (1 + t + t^2/3) exp(-t), t^2 = 5 r^2
+               q = (5/3) s (1 + t) exp(-t)
+
+    From r^2 and not from k: with an exponential, q takes no longer than with a division by the polynomial, and k stays unread.
+    """
+    f = w.dtype.type
+    total, one = f(0), f(1)
+    if family == RBF:
+        factor = f(LOG2E / 2)
+        for j in range(w.size):
+            w[j] = k_bar[j] * variance * power_of_half(factor * r2[j])
+            total += w[j]
+    elif family == MATERN12:
+        factor, zero = f(LOG2E), f(0)
+        for j in range(w.size):
+            r = math.sqrt(_capped(r2[j]))
+            v = k_bar[j] * variance * power_of_half(factor * r)
+            total += v
+            w[j] = zero if r2[j] == zero else v / r
+    elif family == MATERN32:
+        factor, three = f(LOG2E), f(3)
+        for j in range(w.size):
+            t = math.sqrt(three * _capped(r2[j]))
+            v = k_bar[j] * variance * power_of_half(factor * t)
+            total += (one + t) * v
+            w[j] = three * v
+    else:
+        factor, five, third, outer = f(LOG2E), f(5), f(1 / 3), f(5 / 3)
+        for j in range(w.size):
+            t = math.sqrt(five * _capped(r2[j]))
+            v = k_bar[j] * variance * power_of_half(factor * t)
+            total += (one + t + third * t * t) * v
+            w[j] = outer * ((one + t) * v)
+    return total
+
+
+@jit
+def weights_by_value(k, k_bar, w):
+    """The same for an RBF whose k is at hand: w = k_bar k."""
+    total = w.dtype.type(0)
+    for j in range(w.size):
+        v = k_bar[j] * k[j]
+        w[j] = v
+        total += v
+    return total
+
+
+@jit
+def fold(u, blocks, symmetric):
+    """Block rows of a triangle in the order first, last, second, last but one...: equal ranges hold equal work."""
+    if not symmetric:
+        return u
+    return u // 2 if u % 2 == 0 else blocks - 1 - u // 2
+
+
+@jit
+def mirror(start, stop, K):
+    """The lower triangle of a square K onto the upper one, blocks of ROWS rows."""
+    blocks = (K.shape[0] + ROWS - 1) // ROWS
+    for u in range(start, stop):
+        i0 = fold(u, blocks, True) * ROWS
+        mirror_rows(K, i0, min(i0 + ROWS, K.shape[0]))
+
+
+@jit
+def centre(start, stop, X, c, scale, A, norms):
+    """A = (X - c) scale and its squared row norms.
+
+    No sum beside a store in one loop: compilers order such a sum by how near the arrays are to each other in memory.
+    """
+    for i in range(start, stop):
+        for d in range(X.shape[1]):
+            A[i, d] = (X[i, d] - c[d]) * scale[d]
+        total = X.dtype.type(0)
+        for d in range(X.shape[1]):
+            total += A[i, d] * A[i, d]
+        norms[i] = total
+
+
+@jit
+def _from_products(x, X2, scale, norm1, norms2, products, r2, near):
+    """r^2 from -2 a . b; where that cancels, the direct sum. Returns how many pairs are near, their j in ``near``."""
+    cancels, share = r2.dtype.type(CANCELS), r2.dtype.type(NEAR)
+    low = 0
+    for j in range(r2.size):
+        norm = norm1 + norms2[j]
+        r2[j] = products[j] + norm
+        low += 0 if r2[j] > cancels * norm else 1  # also where the norms are infinite, or NaN
+    if low == 0:
+        return 0
+    low = 0
+    for j in range(r2.size):
+        norm = norm1 + norms2[j]
+        if not r2[j] > cancels * norm:
+            r2[j] = _squared_distance(x, X2[j], scale)
+            if not r2[j] > share * norm:
+                near[low] = j
+                low += 1
+    return low
+
+
+@jit
+def _near_by_value(k, variance, bound1, bounds2, near):
+    """The near pairs of an RBF row from its values: r^2 < c (n1 + n2) where k > s exp(-c n1 / 2) exp(-c n2 / 2)."""
+    low = 0
+    for j in range(k.size):
+        low += 1 if k[j] > variance * bound1 * bounds2[j] else 0
+    if low == 0:
+        return 0
+    low = 0
+    for j in range(k.size):
+        if k[j] > variance * bound1 * bounds2[j]:
+            near[low] = j
+            low += 1
+    return low
+
+
+@jit
+def finish(start, stop, family, X1, X2, scale, norms1, norms2, variance, symmetric, K):
+    """K := k from K = -2 A B', in place, for block rows start..stop; ``symmetric``: from the lower triangle."""
+    N1, N2 = K.shape
+    blocks = (N1 + ROWS - 1) // ROWS
+    near, r2s = np.empty(N2, np.int64), np.empty(N2, K.dtype)
+    for u in range(start, stop):
+        i0 = fold(u, blocks, symmetric) * ROWS
+        i1 = min(i0 + ROWS, N1)
+        for i in range(i0, i1):
+            row = K[i, : i + 1 if symmetric else N2]
+            r2 = r2s[: row.size]
+            _from_products(X1[i], X2, scale, norms1[i], norms2, row, r2, near)
+            profile(family, variance, r2, row)
+        if symmetric:
+            mirror_rows(K, i0, i1)
+
+
+@jit
+def weigh(start, stop, family, X1, X2, scale, norms1, norms2, variance, K_bar, K, W, row_sums):
+    """W := K_bar q from W = -2 A B', row by row, and its row sums.
+
+    An RBF whose K is not empty needs no distances: W holds nothing before, and the norms n come as exp(-NEAR n / 2). Pairs near
+    each other leave W (their differences would cancel in W B) and come back as a list: indices i, j and weights. Returns the
+    sum of K_bar K, and the list, without pairs at distance 0 or of weight 0.
+    """
+    N2 = W.shape[1]
+    dtype = W.dtype
+    near = np.empty(N2, np.int64)
+    r2 = np.ones(N2, dtype)
+    by_value = family == RBF and K.size > 0
+    ii, jj, ww = np.empty(16, np.int64), np.empty(16, np.int64), np.empty(16, dtype)
+    count = 0
+    total = 0.0
+    for i in range(start, stop):
+        w = W[i]
+        if by_value:
+            low = _near_by_value(K[i], variance, norms1[i], norms2, near)
+            total += weights_by_value(K[i], K_bar[i], w)
+        else:
+            low = _from_products(X1[i], X2, scale, norms1[i], norms2, w, r2, near)
+            total += weights(family, variance, r2, K_bar[i], w)
+        if count + low > ii.size:
+            size = 2 * (count + low)
+            more_i, more_j, more_w = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, dtype)
+            more_i[:count], more_j[:count], more_w[:count] = ii[:count], jj[:count], ww[:count]
+            ii, jj, ww = more_i, more_j, more_w
+        for p in range(low):
+            j = near[p]
+            if r2[j] != 0 and w[j] != 0:
+                ii[count], jj[count], ww[count] = i, j, w[j]
+                count += 1
+            w[j] = 0
+        sum_w = 0.0
+        for j in range(N2):
+            sum_w += w[j]
+        row_sums[i] = sum_w
+    return total, ii[:count], jj[:count], ww[:count]
+
+
+@jit
+def add_pairs(ii, jj, ww, X1, X2, scale, X1_bar, X2_bar, squares):
+    """The listed pairs' share, by differences, in scaled units; an empty X2_bar is left alone."""
+    both = X2_bar.size > 0
+    for p in range(ww.size):
+        i, j, w = ii[p], jj[p], ww[p]
+        for d in range(scale.size):
+            e = (X2[j, d] - X1[i, d]) * scale[d]
+            X1_bar[i, d] += w * e
+            squares[d] += w * e * e
+            if both:
+                X2_bar[j, d] -= w * e

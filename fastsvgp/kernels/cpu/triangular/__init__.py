@@ -1,0 +1,145 @@
+"""CPU twin of ``triangular``: lower factors, solves and products with them."""
+
+import numpy as np
+
+from ..common import blas, blocked, scratch
+from ..common.batching import each, entry, flat, matrix, owned, summed_to
+from ..products import column_moments, lower_copy
+from . import lower_products
+
+INVERSE_UP_TO = 256  # rows of a factor whose inverse pays
+
+
+def _apply(operation, L, B, transpose, overwrite):
+    trans = blas.T if transpose else blas.N
+    L = matrix(L)
+    if L.ndim == B.ndim == 2:
+        X = owned(B, overwrite)
+        operation(L, X, trans)
+        return X
+    if L.ndim == 2 and B.shape[-1] < L.shape[-1]:
+        # one shared factor, few columns each: all right-hand sides side by side are one call
+        wide = np.array(np.moveaxis(B, -2, 0), order="C")  # a copy, also where B has that layout already
+        operation(L, wide.reshape(L.shape[0], -1), trans)
+        return np.ascontiguousarray(np.moveaxis(wide, 0, -2))
+    batch = np.broadcast_shapes(L.shape[:-2], B.shape[:-2])
+    X = owned(B, overwrite) if B.shape[:-2] == batch else scratch.copy(np.broadcast_to(B, batch + B.shape[-2:]))
+    for i in np.ndindex(batch):
+        operation(entry(L, i), X[i], trans)
+    return X
+
+
+def _multiply(L, X, trans):
+    blas.trmm(L, X, True, trans, 1.0)
+
+
+def solve_triangular(L, B, transpose=False, overwrite_b=False):
+    return _apply(blocked.solve, L, B, transpose, overwrite_b)
+
+
+def solve_triangular_vjp(X_bar, L, X, transpose=False):
+    B_bar = solve_triangular(L, X_bar, transpose=not transpose)
+    L_bar = tril_product(X, B_bar) if transpose else tril_product(B_bar, X)
+    return summed_to(np.negative(L_bar, out=L_bar), L), B_bar
+
+
+def solve_moments(L, B, x):
+    return each(lambda X, x: column_moments(X, np.ascontiguousarray(x[:, 0])), solve_triangular(L, B), x[..., None])
+
+
+def multiply_triangular(L, B, transpose=False, overwrite_b=False):
+    return _apply(_multiply, L, B, transpose, overwrite_b)
+
+
+def tril_multiply(L, B, overwrite_b=False):
+    def one(L, B, overwrite_b=False):
+        X = owned(B, overwrite_b)
+        lower_products.lower_times(matrix(L), X)
+        return X
+
+    return one(L, B, overwrite_b) if L.ndim == B.ndim == 2 else each(one, L, B)
+
+
+def multiply_triangular_vjp(Y_bar, L, B, transpose=False):
+    B_bar = multiply_triangular(L, Y_bar, transpose=not transpose)
+    return summed_to(tril_product(B, Y_bar) if transpose else tril_product(Y_bar, B), L), B_bar
+
+
+def solve_tril(L, W):
+    def one(L, W):
+        X = scratch.copy(W)
+        blocked.tril_solve(matrix(L), X)
+        blocked.clear_upper(X)
+        return X
+
+    return each(one, L, W)
+
+
+def solve_tril_vjp(X_bar, L, X):
+    def one(X_bar, L, X):
+        W_bar = solve_triangular(L, np.tril(X_bar), transpose=True)
+        L_bar = tril_product(W_bar, X)  # of the full solution: W_bar's upper triangle counts here
+        blocked.clear_upper(W_bar)
+        return np.negative(L_bar, out=L_bar), W_bar
+
+    L_bar, W_bar = each(one, X_bar, L, X)
+    return summed_to(L_bar, L), W_bar
+
+
+def prefers_inverse(L, columns):
+    return L.shape[-1] <= min(INVERSE_UP_TO, columns)
+
+
+def inverse_triangular(L, overwrite_l=False):
+    X = owned(L, overwrite_l, lower_copy)
+    for Xi in flat(X, 2):
+        blocked.inverse(Xi)
+    return X
+
+
+def inverse_triangular_vjp(X_bar, X):
+    # dX = -X dL X, so L_bar = -tril(X' X_bar X')
+    def one(X_bar, X):
+        Y = np.ascontiguousarray(np.tril(X_bar).T)
+        blas.trmm(matrix(X), Y, True, blas.N, 1.0)  # (X_bar X')' = X X_bar'
+        Z = np.ascontiguousarray(Y.T)
+        blas.trmm(matrix(X), Z, True, blas.T, -1.0)
+        blocked.clear_upper(Z)
+        return Z
+
+    return each(one, X_bar, X)
+
+
+def tril_gram(L, w=None):
+    def one(L, w):
+        G = scratch.empty(L.shape, L.dtype)
+        np.multiply(L, 1 if w is None else np.sqrt(w)[:, None], out=G)
+        blocked.gram(G)
+        return G
+
+    return each(lambda L: one(L, w), L)
+
+
+def tril_product(A, B, out=None, add=False):
+    if out is None:
+        out = scratch.empty((*np.broadcast_shapes(A.shape[:-2], B.shape[:-2]), A.shape[-2], B.shape[-2]), A.dtype)
+    if out.ndim == 2:
+        _tril_product(A, B, out, add)
+    else:
+        for i in np.ndindex(out.shape[:-2]):
+            _tril_product(entry(A, i), entry(B, i), out[i], add)
+    return out
+
+
+def _tril_product(A, B, C, add):
+    if A.shape[1]:
+        blocked.tril_product(matrix(A), matrix(B), C, 1.0, 1.0 if add else 0.0)
+    elif not add:
+        C[:] = 0
+    blocked.clear_upper(C)
+
+
+def tril(A):
+    for Ai in flat(A, 2):
+        blocked.clear_upper(Ai)
+    return A

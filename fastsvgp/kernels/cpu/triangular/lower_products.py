@@ -1,0 +1,105 @@
+"""Lower triangles of products with lower factors, panel by panel: every flop that counts is part of a large gemm.
+
+An operand called lower is read up to its diagonal only. Results hold scratch above the diagonal, in blocks of a panel. Working in
+place goes through the panels in the order in which what is still needed has not been overwritten.
+
+Measured against recursions with small leaves on two cores, in float64: L' A L and L S L' 1.2 to 1.3 times as fast at n = 1000,
+about equal at n = 2000.
+"""
+
+from numba import njit
+
+from ..common import blas
+from ..common.blas import N, T, jit
+
+PANEL, ROWS = 128, 192  # the second where a panel is made of rows of both the left operand and the result
+SPLIT = 1024  # from here on two halves and large products between them are the faster way to multiply two lower factors
+
+
+@njit(nogil=True, cache=True)
+def _count(n, size):
+    return max(1, (n + size // 2) // size)
+
+
+@njit(nogil=True, cache=True)
+def _edge(n, count, p):
+    return n if p >= count else n * p // count // 8 * 8
+
+
+@jit(*"MMM")
+def symmetric_times_lower(A, L, C):
+    """C := tril(A L) for a symmetric A, lower triangle read, and a lower L with zeros above its diagonal; 2/3 n^3 flops."""
+    n = A.shape[0]
+    count = _count(n, PANEL)
+    for p in range(count):
+        i, j = _edge(n, count, p), _edge(n, count, p + 1)
+        blas.symm(A[i:, i:], L[i:, i:j], C[i:, i:j], 1.0, 0.0)
+
+
+@jit(*"MM")
+def lower_times(L, B):
+    """B := tril(L B) in place, for a lower L; 2/3 n^3 flops."""
+    n = L.shape[0]
+    count = _count(n, ROWS)
+    for p in range(count - 1, -1, -1):
+        i, j = _edge(n, count, p), _edge(n, count, p + 1)
+        blas.trmm(L[i:j, i:j], B[i:j, :j], True, N, 1.0)
+        blas.gemm(L[i:j, :i], B[:i, :j], B[i:j, :j], N, N, 1.0, 1.0)
+
+
+@jit(*"MM")
+def transposed_times(L, B):
+    """B := tril(L' B) in place, for a lower L, from the lower triangle of B and finite scratch above it; n^3/3 flops."""
+    n = L.shape[0]
+    count = _count(n, PANEL)
+    for p in range(count):
+        i, j = _edge(n, count, p), _edge(n, count, p + 1)
+        blas.trmm(L[i:j, i:j], B[i:j, :j], True, T, 1.0)
+        blas.gemm(L[j:, i:j], B[j:, :j], B[i:j, :j], T, N, 1.0, 1.0)
+
+
+@jit(*"MM")
+def times_transposed(B, L):
+    """B := tril(B L') in place, for a lower L, from the lower triangle of B and finite scratch above it; n^3/3 flops."""
+    n = L.shape[0]
+    count = _count(n, PANEL)
+    for p in range(count - 1, -1, -1):
+        i, j = _edge(n, count, p), _edge(n, count, p + 1)
+        blas.trmm(L[i:j, i:j], B[i:, i:j], False, T, 1.0)
+        blas.gemm(B[i:, :i], L[i:j, :i], B[i:, i:j], N, T, 1.0, 1.0)
+
+
+@jit(*"MM")
+def lower_times_lower(P, Q):
+    """Q := P Q in place, both lower, Q with zeros above its diagonal, which stay; n^3/3 flops."""
+    n = P.shape[0]
+    if n > SPLIT:
+        h = n // 2 // 8 * 8
+        # [P11 0; P21 P22] [Q11 0; Q21 Q22] = [P11 Q11, 0; P22 Q21 + P21 Q11, P22 Q22]
+        blas.trmm(P[h:, h:], Q[h:, :h], True, N, 1.0)
+        for i in range(0, h, 2 * PANEL):
+            j = min(i + 2 * PANEL, h)
+            blas.gemm(P[h:, i:h], Q[i:h, i:j], Q[h:, i:j], N, N, 1.0, 1.0)
+        lower_times_lower(P[:h, :h], Q[:h, :h])
+        lower_times_lower(P[h:, h:], Q[h:, h:])
+        return
+    count, blocks = _count(n, ROWS), _count(n, PANEL)
+    for b in range(blocks):
+        left, right = _edge(n, blocks, b), _edge(n, blocks, b + 1)
+        for p in range(count - 1, -1, -1):
+            i, j = max(_edge(n, count, p), left), _edge(n, count, p + 1)
+            if j <= left:
+                break
+            here = Q[i:j, left : min(right, j)]
+            blas.trmm(P[i:j, i:j], here, True, N, 1.0)
+            blas.gemm(P[i:j, left:i], Q[left:i, left : min(right, j)], here, N, N, 1.0, 1.0)
+
+
+@jit(*"MMMx")
+def add_product(A, B, C, alpha):
+    """C := C + alpha tril(A B); n^3 flops."""
+    n = C.shape[0]
+    count = _count(n, PANEL)
+    for p in range(count):
+        i, j = _edge(n, count, p), _edge(n, count, p + 1)
+        blas.gemm(A[i:], B[:, i:j], C[i:, i:j], N, N, alpha, 1.0)

@@ -1,0 +1,1 @@
+"""What serves the families of CUDA kernels."""

@@ -1,0 +1,175 @@
+"""From CUDA C++ to a launched kernel: NVRTC makes a cubin for the device at hand, a folder keeps it, CuPy loads and launches it.
+
+A cubin is kept under the hash of everything that it depends on: source, headers, options, architecture and the version of NVRTC.
+``FASTSVGP_CACHE_DIR`` moves the folder (``~/.cache/fastsvgp``). ``FASTSVGP_CUDA_CHECK=1`` makes the kernels check what costs a
+wait for the device, such as the range of indices.
+"""
+
+import functools
+import hashlib
+import logging
+import os
+import pathlib
+import tempfile
+from importlib import resources
+
+from ....runtime import cuda_devices
+
+OPTIONS = ("-std=c++17", "-default-device")
+C_NAMES = {"float32": "float", "float64": "double"}
+
+_modules: dict = {}  # by device, family and dtype
+_functions: dict = {}  # those of them, by device, family, dtype and name
+
+
+def checking():
+    """Whether to check what costs a wait for the device."""
+    return os.environ.get("FASTSVGP_CUDA_CHECK", "0") not in ("", "0")
+
+
+# --- sources and cubins --------------------------------------------------------------------------------------------------
+
+
+def source_folder():
+    """Where the ``.cu`` and ``.cuh`` files are: in the installed package, or beside an uninstalled checkout."""
+    try:
+        return resources.files("fastsvgp.kernels.cuda.src")
+    except ModuleNotFoundError:
+        return pathlib.Path(__file__).parents[4] / "kernels_cuda"
+
+
+@functools.cache
+def sources(stem):
+    """``(source, headers)`` of a family: text, and a dictionary of the texts of all headers by name."""
+    folder = source_folder()
+    headers = {f.name: f.read_text(encoding="utf-8") for f in folder.iterdir() if f.name.endswith(".cuh")}
+    return (folder / f"{stem}.cu").read_text(encoding="utf-8"), dict(sorted(headers.items()))
+
+
+def compile_cubin(stem, dtype, architecture, options=()):
+    """``(cubin, log)`` of ``stem.cu`` for elements of ``dtype``; needs NVRTC, but neither a driver nor a device.
+
+    Raises ``RuntimeError`` with the compiler's log.
+    """
+    cuda_devices.cupy()
+    from cupy.cuda import nvrtc
+
+    source, headers = sources(stem)
+    options = (f"-arch=sm_{architecture}", *_options(dtype), *options)
+    texts, names = (tuple(part.encode() for part in parts) for parts in (headers.values(), headers))
+    program = nvrtc.createProgram(source, f"{stem}.cu", texts, names)
+    try:
+        nvrtc.compileProgram(program, options)
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError as error:
+        version = ".".join(map(str, nvrtc.getVersion()))
+        log = nvrtc.getProgramLog(program)
+        said = f"NVRTC {version} cannot compile {stem}.cu with {' '.join(options)}: {error} ({cuda_devices.TESTED})"
+        raise RuntimeError(f"{said}\n{log}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _options(dtype):
+    return (*OPTIONS, f"-DREAL={C_NAMES[dtype]}")
+
+
+def cache_folder():
+    """Where cubins are kept."""
+    named = os.environ.get("FASTSVGP_CACHE_DIR")
+    if named:
+        return pathlib.Path(named)
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "fastsvgp"
+
+
+def load_cubin(stem, dtype, architecture):
+    """The cubin of ``stem.cu``, from the folder or made now. Processes may race: a file appears whole or not at all."""
+    cuda_devices.cupy()
+    from cupy.cuda import nvrtc
+
+    source, headers = sources(stem)
+    parts = [source, *headers, *headers.values(), *_options(dtype), architecture, str(nvrtc.getVersion())]
+    path = cache_folder() / f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:32]}.cubin"
+    try:
+        return path.read_bytes()
+    except OSError:
+        cubin, _ = compile_cubin(stem, dtype, architecture)
+    try:
+        _write_atomically(path, cubin)
+    except OSError as error:
+        log = logging.getLogger("fastsvgp")
+        log.warning("compiled CUDA kernels cannot be kept in %s (%s), so each process compiles them", path.parent, error)
+    return cubin
+
+
+def _write_atomically(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        pathlib.Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+# --- launching -----------------------------------------------------------------------------------------------------------
+
+
+def _load_module(stem, dtype, architecture):
+    module = cuda_devices.cupy().cuda.function.Module()
+    try:
+        module.load(load_cubin(stem, dtype, architecture))
+    except cuda_devices.cupy().cuda.driver.CUDADriverError as error:
+        driver = cuda_devices.dotted(cuda_devices.cupy().cuda.runtime.driverGetVersion())
+        said = f"the driver (CUDA {driver}) does not load {stem}.cu built for sm_{architecture}: {error} ({cuda_devices.TESTED})"
+        raise RuntimeError(said) from error
+    return module
+
+
+def launch(stem, kernel, dtype, grid, block, arguments, shared_memory=0):
+    """Launch ``kernel`` of ``stem.cu`` on the current device and stream; returns at once.
+
+    Parameters
+    ----------
+    dtype : of NumPy, the elements that the family is compiled for
+    grid, block : tuples of up to three int
+    arguments : CuPy arrays and NumPy scalars, of the types of the kernel's parameters
+    shared_memory : bytes of dynamic shared memory
+    """
+    devices, device = cuda_devices.require_device(), cuda_devices.cupy().cuda.get_device_id()
+    if devices > 1:
+        _check_home(arguments, device)
+    prepared = _functions.get((device, stem, dtype.char, kernel)) or _prepare(device, stem, dtype, kernel)
+    if shared_memory > prepared.shared_memory:
+        prepared.allow(shared_memory)
+    prepared.function(grid, block, arguments, shared_memory)
+
+
+def _check_home(arguments, device):
+    for argument in arguments:
+        if hasattr(argument, "__cuda_array_interface__") and argument.device.id != device:
+            raise ValueError(
+                f"an array lives on device {argument.device.id}, the current device is {device}; move it, or choose its device"
+            )
+
+
+class _Prepared:
+    """A kernel that is loaded, and the shared memory that its blocks may have."""
+
+    def __init__(self, function):
+        self.function, self.shared_memory = function, cuda_devices.FREELY_SHARED
+
+    def allow(self, shared_memory):
+        driver = cuda_devices.cupy().cuda.driver
+        driver.funcSetAttribute(self.function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_memory)
+        self.shared_memory = shared_memory
+
+
+def _prepare(device, stem, dtype, kernel):
+    module = _modules.get((device, stem, dtype.char))
+    if module is None:
+        module = _modules[device, stem, dtype.char] = _load_module(stem, str(dtype), cuda_devices.device_facts(device)[0])
+    prepared = _functions[device, stem, dtype.char, kernel] = _Prepared(module.get_function(kernel))
+    return prepared

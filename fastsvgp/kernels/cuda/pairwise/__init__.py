@@ -1,0 +1,199 @@
+"""CUDA twin of ``pairwise``: what ``kernels_cuda/pairwise.cu`` is launched with; wide inner products go to cuBLAS.
+
+Nothing waits for the device: parameters that live there stay there. How sums are split depends on the shapes and on the device
+alone, so results are the same from run to run.
+"""
+
+import math
+
+import numpy as np
+
+from ....runtime import cuda_devices
+from ..common import loader
+from ..common.scalars import NULL, number, on_device, parameter
+from ..products import matmul
+from . import partial_sums, wide
+
+BLOCK, TILE = 256, 64  # as in pairwise_tiles.cuh: threads of a block, rows and columns of its tile
+HIGH = 65_535  # blocks along the second and the third dimension of a grid
+BLOCKS_EACH = 8  # blocks that contract, for each multiprocessor: two to four waves
+DIRECT_BELOW = 41  # features; from here on cuBLAS's products and the passes that they cost take less than direct differences
+FAMILIES = {"rbf": 0, "matern12": 1, "matern32": 2, "matern52": 3}  # as in pairwise.cu
+
+
+def _launch(kernel, dtype, grid, *arguments):
+    loader.launch("pairwise", kernel, dtype, grid, (BLOCK,), arguments)
+
+
+def _tiles(n):
+    return -(-n // TILE)
+
+
+def _grid(items, N1, N2):
+    """A grid with a block for each tile, and how many lines of tiles there are: two dimensions count them, or a few more."""
+    lines = items * _tiles(N1)
+    return (_tiles(N2), min(lines, HIGH), -(-lines // HIGH)), np.uint32(lines)
+
+
+def _address(a):
+    return a.data.ptr if hasattr(a, "__cuda_array_interface__") else a.ctypes.data
+
+
+def _is_aligned(*matrices):
+    """Whether the rows of C-contiguous matrices can be read and written 128 bits at a time."""
+    return all(_address(a) % 16 == 0 and a.shape[-1] * a.itemsize % 16 == 0 for a in matrices)
+
+
+def _pair(X1, X2):
+    """Both inputs C-contiguous as (items, N, D), and the leading axes."""
+    cp = cuda_devices.cupy()
+    first = cp.ascontiguousarray(X1)
+    second = first if X2 is None else cp.ascontiguousarray(X2)
+    *lead, _, _ = first.shape
+    items = math.prod(lead)
+    return tuple(x.reshape(items, *x.shape[-2:]) for x in (first, second)), tuple(lead)
+
+
+def _shape(X1, X2):
+    return X1, np.int64(X1.shape[-2]), X2, np.int64(X2.shape[-2]), np.int32(X1.shape[-1])
+
+
+# --- matrices ------------------------------------------------------------------------------------------------------------
+
+
+def stationary(family, X1, X2, variance, lengthscales):
+    symmetric = X2 is None
+    (X1, X2), lead = _pair(X1, X2)
+    items, N1, dtype = len(X1), X1.shape[1], X1.dtype
+    K = cuda_devices.cupy().empty((*lead, N1, X2.shape[1]), dtype)
+    if K.size and X1.shape[2] >= DIRECT_BELOW:
+        for x1, x2, k in zip(X1, X2, K.reshape(items, *K.shape[-2:]), strict=True):
+            wide.matrix(FAMILIES[family], x1, x1 if symmetric else x2, variance, lengthscales, k)
+    elif K.size:
+        parameters = *number(variance, dtype), *parameter(lengthscales, dtype)
+        grid, lines = _grid(items, N1, X2.shape[1])
+        given = np.int32(FAMILIES[family]), lines, *_shape(X1, X2)
+        _launch("matrix", dtype, grid, *given, *parameters, K, np.int32(_is_aligned(K)))
+    return K
+
+
+def inner(X1, X2, weights):
+    cp, dtype, symmetric = cuda_devices.cupy(), X1.dtype, X2 is None
+    if not symmetric and X1.shape[1] >= DIRECT_BELOW:
+        return matmul((X1 * _weak(weights, dtype)).astype(dtype, copy=False), X2, transpose_b=True)
+    X1 = cp.ascontiguousarray(X1)
+    X2 = X1 if symmetric else cp.ascontiguousarray(X2)
+    K = cp.empty((len(X1), len(X2)), dtype)
+    if K.size:
+        grid, lines = _grid(1, len(X1), len(X2))
+        arguments = *_shape(X1, X2), *parameter(weights, dtype), np.int32(symmetric), K, np.int32(_is_aligned(K))
+        _launch("inner", dtype, grid, lines, *arguments)
+    return K
+
+
+# --- contractions --------------------------------------------------------------------------------------------------------
+
+
+def _shares(N1, N2, items):
+    """How many tiles a block takes down and across: blocks enough for the device, in the grid that needs the least memory.
+
+    In a grid of bands x strips the partial sums are (bands N2 + strips N1) D numbers: they grow as the root of N1 N2.
+    """
+    tiles1, tiles2 = _tiles(N1), _tiles(N2)
+    blocks = max(1, BLOCKS_EACH * cuda_devices.multiprocessors() // items)
+    bands = min(tiles1, max(1, round(math.sqrt(blocks * tiles1 / tiles2))))
+    strips = min(tiles2, -(-blocks // bands))
+    bands = min(tiles1, -(-blocks // strips))
+    return -(-tiles1 // bands), -(-tiles2 // strips)
+
+
+def stationary_vjp(K_bar, family, X1, X2, variance, lengthscales, need, K):
+    symmetric = X2 is None
+    if K_bar.flags.f_contiguous and not K_bar.flags.c_contiguous and K_bar.ndim == 2:
+        K_bar, K = K_bar.T, None if K is None else K.T
+        if not symmetric:
+            swap = {"X1": "X2", "X2": "X1"}
+            need = tuple(swap.get(name, name) for name in need)
+            X2_bar, X1_bar, *rest = stationary_vjp(K_bar, family, X2, X1, variance, lengthscales, need, K)
+            return X1_bar, X2_bar, *rest
+    elif symmetric and K is not None and K.ndim == 2 and not K.flags.c_contiguous:
+        K = K.T
+    (X1, X2), lead = _pair(X1, X2)
+    cp, (N1, D), N2, dtype = cuda_devices.cupy(), X1.shape[1:], X2.shape[1], X1.dtype
+    sides = {"X1": N1} | ({} if symmetric else {"X2": N2})
+    sides = {name: cp.empty((*lead, N, D), dtype) for name, N in sides.items() if name in need}
+    totals = {"variance": (), "lengthscales": np.shape(lengthscales)}
+    totals = {name: cp.empty(shape, dtype) for name, shape in totals.items() if name in need}
+    if K_bar.size == 0:
+        for bar in (*sides.values(), *totals.values()):
+            bar[...] = 0
+    elif sides or totals:
+        K_bar, factor = cp.ascontiguousarray(K_bar), 2 if symmetric else 1
+        if D >= DIRECT_BELOW:
+            _contract_wide(K_bar, family, X1, X1 if symmetric else X2, variance, lengthscales, sides, totals, factor)
+        else:
+            known = family == "rbf" and K is not None and K.flags.c_contiguous  # else reading K saves no more than it costs
+            _contract(K_bar, family, X1, X2, variance, lengthscales, K if known else NULL, sides, totals, factor)
+    return *(sides.get(name) for name in ("X1", "X2")), *(totals.get(name) for name in ("variance", "lengthscales"))
+
+
+def _contract(K_bar, family, X1, X2, variance, lengthscales, K, sides, totals, factor):
+    """Fill the arrays in ``sides`` and ``totals``, which are those that are wanted. ``factor`` scales the side of X1."""
+    cp, (items, N1, D), N2, dtype = cuda_devices.cupy(), X1.shape, X2.shape[1], X1.dtype
+    down, across = _shares(N1, N2, items)
+    bands, strips = -(-_tiles(N1) // down), -(-_tiles(N2) // across)
+    blocks, both, contracted = items * bands * strips, "X2" in sides, bool(sides) or "lengthscales" in totals
+    features = D if contracted else 0
+    side1, side2 = cp.empty((items, strips, features, N1)), cp.empty((items, bands, features if both else 0, N2))
+    squares, total = cp.empty((blocks, features)), cp.empty(blocks)
+    aligned = _is_aligned(K_bar) and (K is NULL or _is_aligned(K))
+    spread = parameter(lengthscales, dtype)
+    given = np.int32(FAMILIES[family]), K_bar, np.int32(aligned), K, *_shape(X1, X2), *number(variance, dtype), *spread
+    split = np.int32(down), np.int32(across)
+    if both:
+        _launch("contract_both", dtype, (blocks,), *given, *split, side1, side2, squares, total)
+    else:
+        _launch("contract_rows", dtype, (blocks,), *given, *split, np.int32(contracted), side1, squares, total)
+    for name, partial, sign in (("X1", side1, factor), ("X2", side2, -1)):
+        if name in sides:
+            partial_sums.sum_sides(partial, sign, lengthscales, sides[name])
+    if "variance" in totals:
+        partial_sums.sum_parts(total, variance, False, totals["variance"])
+    if "lengthscales" in totals:
+        partial_sums.sum_parts(squares, lengthscales, True, totals["lengthscales"])
+
+
+def _contract_wide(K_bar, family, X1, X2, variance, lengthscales, sides, totals, factor):
+    for bar in totals.values():
+        bar[...] = 0
+    wanted = {**sides, **totals}
+    for i, (x1, k_bar) in enumerate(zip(X1, K_bar.reshape(len(X1), X1.shape[1], X2.shape[1]), strict=True)):
+        x2 = x1 if X2 is X1 else X2[i]
+        for name, bar in wide.contract(k_bar, FAMILIES[family], x1, x2, variance, lengthscales, set(wanted)).items():
+            if name in sides:
+                sides[name].reshape(-1, *bar.shape)[i] = bar * factor if name == "X1" else bar
+            else:
+                totals[name] += bar.astype(totals[name].dtype)
+
+
+# --- inner products: their cotangents --------------------------------------------------------------------------------------
+
+
+def _weak(value, dtype):
+    return value if on_device(value) else dtype.type(value)
+
+
+def inner_vjp(K_bar, X1, X2, weights, need):
+    dtype, symmetric = X1.dtype, X2 is None
+    X2 = X1 if symmetric else X2
+    factor = _weak(weights, dtype)
+    X1_bar = X2_bar = weights_bar = None
+    if "X1" in need or "weights" in need:
+        P = matmul(K_bar, X2)
+        if "weights" in need:
+            weights_bar = (X1 * P).sum(None if np.ndim(weights) == 0 else 0, dtype=np.float64).astype(dtype)
+        if "X1" in need:
+            X1_bar = P * (2 * factor if symmetric else factor)
+    if "X2" in need and not symmetric:
+        X2_bar = matmul(K_bar, X1, transpose_a=True) * factor
+    return X1_bar, X2_bar, weights_bar

@@ -1,0 +1,163 @@
+"""A deep GP to start from: by the data, layer by layer."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from .. import check, initialise, kernels
+from ..bounds.at_prior import at_prior
+from ..covariances import RBF, Covariance
+from ..likelihoods import Likelihood
+from ..means import IdentityMean, LinearMean
+from ..posteriors import LikelihoodForm, Posterior, Relaxed, Whitened
+from ..posteriors.orthogonal import OrthogonalSets
+from ..posteriors.pseudo_targets import PseudoData, with_noise
+from ..posteriors.whitened_pass import GaussianFactor
+from ..records import is_record, leaves, replace_at, tree_map
+from ..records.typed import ArrayLike, Seed
+from ..runtime import devices
+from ..runtime.memory import explaining
+from .layer import DeepGP, Layer, checked
+
+KINDS = GaussianFactor, OrthogonalSets, PseudoData
+WIDEST = 30
+ROWS = 20_000  # that are pushed through the mean functions
+NARROW = 1e-2  # of the prior's factor, in hidden layers: they begin as their mean functions, all but certain
+NOISE = 0.1  # of M pseudo-observations for N data, in the last layer
+
+
+@explaining
+def deep_gp(
+    X: ArrayLike,
+    likelihood: Likelihood,
+    num_layers: int,
+    M: int | tuple[int, int],
+    *,
+    width: int | None = None,
+    covariance: Callable[..., Covariance] = RBF,
+    posterior: type[Posterior] = Whitened,
+    rng: Seed = None,
+) -> DeepGP:
+    """A deep GP to start training from.
+
+    Hidden layers begin as their mean functions, with little noise: the identity, or the principal components of their inputs
+    where they are narrower. So the model begins as one layer on the inputs (or on their components), and depth comes by training.
+
+    Parameters
+    ----------
+    X : (N, D) array
+        Inputs, standardised.
+    likelihood : Likelihood
+        With classes, the last layer has one output for each; else one without a leading axis.
+    num_layers : int
+    M : int, or (M, M2)
+        Inducing inputs of each layer, by k-means, pushed through the mean functions below; two numbers for the sets of a
+        ``WhitenedOrthogonal`` or ``Orthogonal`` posterior.
+    width : int, optional
+        Outputs of the hidden layers; default min(D, 30).
+    covariance : type or function
+        Called as ``covariance(variance=1.0, lengthscales=...)`` for each layer, with the medians of the distances there.
+    posterior : type
+        ``Whitened``, ``Marginal``, ``LikelihoodForm``, ``Relaxed``, or of two sets ``WhitenedOrthogonal``, ``Orthogonal``.
+    rng : None, int or Generator
+
+    Returns
+    -------
+    DeepGP
+        In the dtype of X, and where X is. Mean functions of hidden layers are kept fixed as a rule.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``kmeans_inducing``; another posterior; what is no covariance or likelihood.
+
+    Notes
+    -----
+    Factors of hidden layers are 1e-2 of the prior's (S~ = 1e-4 in the form of a likelihood), those of the last one the prior's
+    (S~ = 0.1 M / N). Source: Salimbeni and Deisenroth 2017; Cortinovis et al., S5.
+
+    Examples
+    --------
+    >>> deep = fs.deep_gp(X, gaussian, num_layers=2, M=6, rng=0)
+    >>> len(deep.layers)
+    2
+    """
+    num_layers, rng = check.whole("num_layers", num_layers), check.generator(rng)
+    if not (isinstance(posterior, type) and issubclass(posterior, KINDS)):
+        name = posterior.__name__ if isinstance(posterior, type) else type(posterior).__name__
+        raise TypeError(
+            f"deep_gp: `posterior` must be a class with a factor or a noise that can be made small, such as fastsvgp.Whitened, "
+            f"LikelihoodForm or WhitenedOrthogonal, got {name}"
+        )
+    if not callable(covariance):
+        raise TypeError(f"deep_gp: `covariance` must be a class such as fastsvgp.RBF, got a {type(covariance).__name__}")
+    if isinstance(M, (tuple, list)) != (posterior.num_sets == 2):
+        takes = "(M, M2), for two sets" if posterior.num_sets == 2 else "one number"
+        raise TypeError(f"deep_gp: `M` must be {takes} of inducing inputs with a {posterior.__name__} posterior, got {M!r:.100}")
+    inducing = initialise.kmeans_inducing(X, M, rng)
+    rows, layers = _some_rows(X, rng), []
+    D = rows.shape[1]
+    width = min(D, WIDEST) if width is None else check.whole("width", width)
+    for number in range(num_layers):
+        hidden = number < num_layers - 1
+        own = _called(covariance, initialise.median_lengthscales(rows, rng))
+        mean = _mean(rows, width, rng) if hidden else None
+        q = _posterior(posterior, own, inducing, width if hidden else getattr(likelihood, "num_latent", None), hidden, len(X))
+        layers.append(Layer(own, inducing, q, mean))
+        if hidden:
+            push = partial(_pushed, mean)
+            rows, inducing = push(rows), tree_map(push, inducing) if is_record(inducing) else push(inducing)
+    model = DeepGP(tuple(layers), likelihood)
+    checked(model)
+    return model
+
+
+def _called(covariance, lengthscales):
+    try:
+        return covariance(variance=1.0, lengthscales=lengthscales)
+    except TypeError as error:
+        name = getattr(covariance, "__name__", type(covariance).__name__)
+        raise TypeError(
+            f"deep_gp: `covariance` is called as covariance(variance=1.0, lengthscales=...), which {name} does not take "
+            f"({error}); give fastsvgp.RBF, fastsvgp.Matern52, or a function of these two that returns a covariance"
+        ) from error
+
+
+def _some_rows(X, rng):
+    """Random rows of X, checked."""
+    N = len(X)
+    rows = np.sort(rng.choice(N, min(N, ROWS), replace=False))
+    rows = check.inputs("X", X[devices.like(rows, X)])
+    return rows.astype(check.common_dtype(rows), copy=False)
+
+
+def _mean(X, P, rng):
+    """A mean function of P outputs that keeps as much of X (N, D) as it can: all of it, beside zeros, where P is D or more."""
+    D = X.shape[1]
+    if P == D:
+        return IdentityMean()
+    if P < D:
+        return initialise.pca_mean(X, P, rng)
+    return LinearMean(*(devices.like(a.astype(X.dtype), X) for a in (np.eye(P, D), np.zeros(P))))
+
+
+def _pushed(mean, X):
+    return np.ascontiguousarray(mean(X).T, like=X)
+
+
+def _posterior(kind, covariance, inducing, outputs, hidden, num_data):
+    """The posterior of a layer: near its prior mean and certain of it, or of the last one, the prior."""
+    if not issubclass(kind, PseudoData):
+        q = at_prior(kind, covariance, inducing, outputs)
+        trils = [(path, value) for path, field, value in leaves(q) if field == "tril"] if hidden else []
+        for path, value in trils:
+            q = replace_at(q, path, NARROW * value)
+        return q
+    M, batch = len(inducing), () if outputs is None else (outputs,)
+    mean = np.zeros((*batch, M), inducing.dtype, like=inducing)
+    variance = kernels.full(M, NARROW**2 if hidden else NOISE * M / num_data, inducing)
+    if kind is LikelihoodForm:
+        return LikelihoodForm(mean, variance)
+    jitter = check.jitter_amount(None, inducing.dtype)
+    return Relaxed(mean, variance, kernels.cholesky_of_inverse(with_noise(covariance.Kuu(inducing), variance, jitter)))

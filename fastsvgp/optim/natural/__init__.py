@@ -1,0 +1,1 @@
+"""Natural-gradient steps, and their backtracking."""

@@ -1,0 +1,137 @@
+"""The units of the data and those of a model: affine scaling of inputs and targets, codes of classes."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import check
+from ..check import weights as weighing
+from ..errors import BadEntry
+
+LARGEST = 1e150  # of a value: its square is still a number
+
+
+@dataclass
+class Scale:
+    """Affine scaling by mean and standard deviation; a column that never varies keeps scale 1.
+
+    Attributes
+    ----------
+    x_mean, x_scale : (D,) arrays
+    y_mean, y_scale : float, or (P,) arrays for P targets
+    """
+
+    x_mean: np.ndarray
+    x_scale: np.ndarray
+    y_mean: Any = 0.0
+    y_scale: Any = 1.0
+
+    @classmethod
+    def of(cls, X, y, scale_target, shared=False, weights=None):
+        """Of training rows X (N, D), y (N,) or (N, P) and weights (N,); ``shared``: one mean and one scale for all columns."""
+        x_mean, x_scale = _moments(X, weights)
+        if shared:
+            x_mean, x_scale = np.full_like(x_mean, X.mean()), np.full_like(x_scale, X.std())
+        x_scale = np.where(constant(x_scale, X), 1.0, x_scale)
+        if not scale_target:
+            return cls(x_mean, x_scale)
+        y_mean, y_scale = _moments(y, weights)
+        y_scale = np.where(constant(y_scale, y), 1.0, y_scale)
+        return cls(x_mean, x_scale, *((y_mean, y_scale) if np.ndim(y) == 2 else (float(y_mean), float(y_scale))))
+
+    def X(self, X):
+        """Inputs (N, D) as the model wants them, in their dtype."""
+        return _in_dtype_of(X, (X - self.x_mean) / self.x_scale)
+
+    def X_back(self, X):
+        """Inputs of the model in the units of the data."""
+        return _in_dtype_of(X, X * self.x_scale + self.x_mean)
+
+    def y(self, y):
+        """Targets (N,) or (N, P) as the model wants them, in their dtype."""
+        return _in_dtype_of(y, (y - self.y_mean) / self.y_scale)
+
+    def back(self, mean, var=None):
+        """A mean of y in the units of the data; with its variance, both: (N,) or (N, P)."""
+        mean = _in_dtype_of(mean, mean * self.y_scale + self.y_mean)
+        return mean if var is None else (mean, _in_dtype_of(var, var * np.square(self.y_scale)))
+
+    def to_json(self):
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values):
+        return cls(*(np.asarray(v) if isinstance(v, list) else v for v in (values[name] for name in cls.__dataclass_fields__)))
+
+
+@dataclass
+class ClassScale(Scale):
+    """That of a classification: ``y`` makes codes 0, 1, ... of labels, and ``back`` labels of codes. classes : (C,) sorted."""
+
+    classes: Any = None
+
+    def y(self, y):
+        codes = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+        unknown = np.asarray(self.classes[codes] != y)
+        if unknown.any():
+            label, known = np.asarray(y)[unknown.argmax()], ", ".join(map(str, self.classes[:12]))
+            raise ValueError(f"`y` holds the class {label!s}, which is none of those of the model: {known}")
+        return codes
+
+    def back(self, codes, var=None):
+        return self.classes[np.asarray(codes, np.intp)]
+
+
+def _moments(values, weights):
+    """Mean and standard deviation of columns, in float64."""
+    if weights is None:
+        return values.mean(axis=0, dtype=np.float64), values.std(axis=0, dtype=np.float64)
+    mean = np.average(values, axis=0, weights=weights)
+    return mean, np.sqrt(np.average(np.square(values - mean), axis=0, weights=weights))
+
+
+def constant(scale, values):
+    """Which columns never vary, but for rounding, by their standard deviations or ranges."""
+    return scale <= 1e-12 * np.abs(values).max(axis=0)
+
+
+def _in_dtype_of(value, result):
+    """``result`` in the dtype of a value in float32, else as it is."""
+    return result.astype(np.float32) if getattr(value, "dtype", None) == np.float32 else result
+
+
+def usable_rows(X, y, weights, labels=False):
+    """The rows of positive weight, checked: X, y, and weights or None. Nobody looks at the others."""
+    for name, array in (("X", X), ("y", y)):
+        if hasattr(array, "__cuda_array_interface__"):
+            raise TypeError(f"`{name}` is on a device; start from arrays on the host, and take the model there: fs.to_device")
+    X, y = check.inputs("X", X, values=False), y if labels else check.as_array("y", y)
+    if y.ndim not in ((1,) if labels else (1, 2)) or len(y) != len(X) or y.size == 0:
+        raise ValueError(f"`y` must be ({len(X)},){'' if labels else f' or ({len(X)}, P)'}, a row for each of `X`, got {y.shape}")
+    if weights is None:
+        return *_checked_rows(X, y, labels), None
+    weights = weighing.shaped(weights, y)
+    weighing.check_values(weights)
+    if weights.ndim != 1:
+        raise ValueError(f"`weights` must be {y.shape[:1]}, one for each row, to start from, got {weights.shape}")
+    there = weights > 0
+    try:
+        found = _checked_rows(X[there], y[there], labels)
+    except BadEntry as error:
+        error.index = (int(np.flatnonzero(there)[error.index[0]]), *error.index[1:])
+        raise
+    return *found, weights[there].astype(np.float64)
+
+
+def _checked_rows(X, y, labels):
+    """X and y in the dtype of X, finite and small enough to be squared."""
+    check.finite("X", X)
+    X = X.astype(check.common_dtype(X, names=("X",)), copy=False)
+    if not labels:
+        check.finite("y", y)
+    for name, array in (("X", X),) if labels else (("X", X), ("y", y)):
+        if float(max(-array.min(initial=0.0), array.max(initial=0.0))) >= LARGEST:
+            largest = array.flat[np.abs(array).argmax()]
+            raise ValueError(f"`{name}` holds {largest:g}, too large to be squared; give it other units")
+    return X, y if labels else y.astype(X.dtype, copy=False)

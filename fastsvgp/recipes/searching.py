@@ -1,0 +1,435 @@
+"""The choices of a start, and ``begin``, which makes them."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypedDict, Unpack
+
+import numpy as np
+
+from .. import check
+from ..bounds.at_prior import at_prior
+from ..bounds.elbo import SVGP
+from ..collapsed.orthogonal import OrthogonalSGPR
+from ..collapsed.sgpr import SGPR
+from ..covariances import RBF, Covariance, Matern12, Matern32, Matern52
+from ..distributed import broadcast
+from ..errors import refuse_unknown
+from ..initialise import greedy_variance_inducing, kmeans_inducing, median_lengthscales, unique_rows
+from ..likelihoods import BernoulliLogit, BernoulliProbit, Gaussian, Laplace, Likelihood, Poisson, RobustMax, Softmax, StudentT
+from ..means import ConstantMean, LinearMean, Mean
+from ..optim.schedules import Size
+from ..posteriors import (
+    AbsorbedDualSites,
+    Decoupled,
+    DecoupledWeights,
+    DualSites,
+    InverseFreeWhitened,
+    LikelihoodForm,
+    Marginal,
+    Orthogonal,
+    Relaxed,
+    Whitened,
+    WhitenedOrthogonal,
+)
+from ..records import tree_map
+from ..records.inducing_sets import InducingPair
+from ..records.typed import ArrayLike, Seed
+from .relevance import ROWS, as_numbers, relevant_lengthscales
+from .routine import checked_natural_step, finished as finished, seed_of, steps_of, training
+from .scaling import ClassScale, Scale, constant, usable_rows
+
+log = logging.getLogger("fastsvgp")
+
+COVARIANCES = {"rbf": RBF, "matern12": Matern12, "matern32": Matern32, "matern52": Matern52}
+REGRESSION = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace, "poisson": Poisson}
+BINARY = {"bernoulli-probit": BernoulliProbit, "bernoulli-logit": BernoulliLogit}
+MULTICLASS = {"softmax": Softmax, "robustmax": RobustMax}
+POSTERIORS = {
+    "whitened": Whitened, "marginal": Marginal, "likelihood_form": LikelihoodForm, "relaxed": Relaxed,
+    "inverse_free_whitened": InverseFreeWhitened, "absorbed_dual_sites": AbsorbedDualSites, "dual_sites": DualSites,
+    "whitened_orthogonal": WhitenedOrthogonal, "orthogonal": Orthogonal, "decoupled": Decoupled,
+    "decoupled_weights": DecoupledWeights,
+}  # fmt: skip
+MEANS = ("constant", "linear")
+CHOICES = ("kmeans", "greedy", "random")
+SOLVERS = ("auto", "lbfgs", "adam", "natural")
+COLLAPSED = {Whitened: SGPR, Marginal: SGPR, AbsorbedDualSites: SGPR, WhitenedOrthogonal: OrthogonalSGPR}
+
+NOISE = 0.1  # variance at the start, of targets with variance 1
+FEW = 300  # distinct rows up to which lengthscales are medians over all pairs of them
+JITTER = 1e-7  # where all rows are inducing inputs, in float64: the bound loses up to N jitter / (2 noise)
+COLLAPSED_ROWS = 1000  # rows up to which "auto" is the collapsed bound: see bench/results/estimators.md
+
+OWN = "inducing", "covariance"  # options that may be given by their place
+Inducing: TypeAlias = int | tuple[int, int] | ArrayLike
+Choices = TypedDict("Choices", {  # noqa: UP013 (in few lines)
+    "posterior": str, "mean": str | Mean | None, "ard": bool, "chosen": str, "solver": str, "max_iter": int, "batch_size": int,
+    "learning_rate": float, "natural_step_size": str | Size, "jitter": float | None,
+}, total=False)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where to start.
+
+    Attributes
+    ----------
+    model : SVGP, SGPR or OrthogonalSGPR
+        In standardised units. Of a trained SGPR ``fs.optimal_svgp`` makes an SVGP to predict with.
+    fit : dict
+        The arguments of ``fs.fit`` beside model and data.
+    scale : Scale
+        ``scale.X(X)`` and ``scale.y(y)`` are what the model wants; ``scale.back(mean, var)`` is in the units of y.
+    """
+
+    model: Any
+    fit: dict
+    scale: Scale
+
+
+def regression(
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256, covariance: str | Covariance = "matern32", *,
+    likelihood: str | Likelihood = "gaussian", normalize_X: bool = True, normalize_y: bool = True,
+    weights: ArrayLike | None = None, rng: Seed = None, **choices: Unpack[Choices],
+) -> Start:  # fmt: skip
+    """A start for real-valued targets, or for counts.
+
+    Parameters
+    ----------
+    X : (N, D) array
+    y : (N,) or (N, P) array
+        P targets share covariance, noise and inducing inputs.
+    inducing : int, pair of int, or (M, D) array
+        How many inducing inputs; a pair for posteriors of two sets, for which a number stands for two sets of that many. At most
+        the distinct rows, which then are the inducing inputs. An array is in the units of X.
+    covariance : str or Covariance
+        "rbf", "matern12", "matern32" or "matern52": of variance 1, at lengthscales of the distances in the data; with more than
+        1000 rows, and few inputs that matter, of their relevance too. A record is taken as it is, in standardised units.
+    likelihood : str or Likelihood
+        "gaussian", "student-t", "laplace", or "poisson", whose counts are not standardised. A record is in standardised units.
+    normalize_X, normalize_y : bool
+        Whether to standardise.
+    weights : (N,) array, optional
+        Of the rows, zero or positive: a row of weight 2 counts as two equal ones, and one of weight 0 not at all.
+    rng : None, int or Generator
+    **choices
+        ``posterior``: "whitened" and others, as ``recipes.POSTERIORS`` lists them. ``mean``: None, "constant", "linear", or a
+        record. ``ard``: a lengthscale for each column, or one for all. ``chosen``: how the inducing inputs are, "kmeans",
+        "greedy" (greedy variance) or "random". ``solver``: "lbfgs" on the collapsed bound, "adam", "natural" (natural-gradient
+        steps of the posterior, Adam for all else), or "auto". ``max_iter``: epochs, or iterations of L-BFGS. ``batch_size``,
+        ``learning_rate``, ``natural_step_size`` (a number, a schedule, or "auto"), ``jitter``.
+
+    Returns
+    -------
+    Start
+
+    Raises
+    ------
+    ValueError, TypeError
+        Unknown names, which are listed with those there are; NaN, infinity, or values too large to be squared; a solver that does
+        not go with the likelihood or posterior.
+
+    Notes
+    -----
+    O(N D) beside the choice of inducing inputs: see ``kmeans_inducing``. Relevances take an exact Gaussian process on 1000 rows:
+    25 iterations of L-BFGS, some seconds.
+
+    Examples
+    --------
+    >>> start = fs.recipes.regression(X, Y, inducing=10, rng=0)
+    >>> trained, info = fs.fit(start.model, start.scale.X(X), start.scale.y(Y), **start.fit)
+    >>> type(trained).__name__, trained.inducing.shape
+    ('SGPR', (10, 1))
+    """
+    refuse_unknown("regression", choices, (*OWN, *regression.__kwdefaults__, *Choices.__annotations__))
+    X, y, w = usable_rows(X, y, weights)
+    kind = named("likelihood", likelihood, REGRESSION, Likelihood)
+    scale = _scale(Scale, X, y, normalize_X, normalize_y and not kind.counts, w)
+    if isinstance(likelihood, str):
+        likelihood = likelihood_of(likelihood, y, weights=w)
+    _refuse(likelihood, BINARY | MULTICLASS, "classes, and here targets are numbers")
+    return keeping_noise(_start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices), y)
+
+
+def classification(
+    X: ArrayLike, y: ArrayLike, inducing: Inducing = 256, covariance: str | Covariance = "matern32", *,
+    likelihood: str | Likelihood = "auto", normalize_X: bool = True, weights: ArrayLike | None = None, rng: Seed = None,
+    **choices: Unpack[Choices],
+) -> Start:  # fmt: skip
+    """A start for classes.
+
+    Parameters
+    ----------
+    X : (N, D) array
+    y : (N,) array
+        Labels, at least two different ones.
+    likelihood : str or Likelihood
+        "bernoulli-probit" or "bernoulli-logit" for two classes, "softmax" or "robustmax"; "auto" is the first for two classes,
+        and "softmax" for more.
+    inducing, covariance, normalize_X, weights, rng, **choices
+        As of ``regression``.
+
+    Returns
+    -------
+    Start
+        ``scale.y`` makes codes of labels, ``scale.back`` labels of codes; ``scale.classes`` are the labels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``regression``; and one class alone.
+
+    Examples
+    --------
+    >>> start = fs.recipes.classification(X, np.where(Y > 0, "above", "below"), inducing=10, rng=0)
+    >>> start.scale.classes.tolist()
+    ['above', 'below']
+    """
+    refuse_unknown("classification", choices, (*OWN, *classification.__kwdefaults__, *Choices.__annotations__))
+    check.unmasked("y", y)
+    X, y, w = usable_rows(X, np.asarray(y), weights, labels=True)
+    scale = _scale(ClassScale, X, y, normalize_X, False, w)
+    scale.classes = np.unique(y)
+    C = len(scale.classes)
+    if C < 2:
+        raise ValueError(f"`y` has one class only, {scale.classes[0]!s}; a classifier needs at least two classes")
+    if isinstance(likelihood, str) and likelihood == "auto":
+        likelihood = "bernoulli-probit" if C == 2 else "softmax"
+    named("likelihood", likelihood, BINARY | MULTICLASS, Likelihood, more=("auto",))
+    if isinstance(likelihood, str):
+        likelihood = likelihood_of(likelihood, num_classes=C)
+    _refuse(likelihood, REGRESSION, "numbers, and here targets are classes")
+    needed = 2 if likelihood.num_latent is None else likelihood.num_latent
+    if needed != C:
+        raise ValueError(f"`likelihood` {type(likelihood).__name__} has {needed} classes, but `y` has {C}; 'auto' goes by `y`")
+    return _start(X, y, w, weights, scale, likelihood, inducing, covariance, rng, **choices)
+
+
+def _start(
+    X, y, w, weights, scale, likelihood, inducing, covariance, rng, *, posterior="whitened", solver="auto", max_iter=100,
+    batch_size=512, learning_rate=0.01, natural_step_size="auto", jitter=None, **choices,
+):  # fmt: skip
+    seed, kind = seed_of(rng), named("posterior", posterior, POSTERIORS)
+    solver, natural_step_size = solver_for(solver, likelihood, kind, len(X)), checked_natural_step(natural_step_size)
+    if np.ndim(inducing) == 2 or isinstance(inducing, InducingPair):
+        inducing = _in_units(inducing, X, scale)
+    model, at_rows, jitter = begin(
+        scale.X(X), scale.y(y), likelihood, inducing, covariance, kind=kind, solver=solver, jitter=jitter, weights=w, seed=seed,
+        **choices,
+    )  # fmt: skip
+    fit = training(
+        solver, likelihood, kind, steps=steps_of(solver, max_iter, len(X), batch_size), batch_size=batch_size,
+        learning_rate=learning_rate, natural_step_size=natural_step_size, jitter=jitter, seed=seed, at_rows=at_rows,
+    )  # fmt: skip
+    return Start(model, fit if weights is None else fit | {"weights": weights}, scale)
+
+
+def begin(
+    X, Y, likelihood, inducing, covariance, *, kind=Whitened, solver, mean=None, ard=True, chosen="kmeans", jitter=None,
+    weights=None, seed, group=None, informed=True,
+):  # fmt: skip
+    """The model to start from, on standardised data.
+
+    Parameters
+    ----------
+    X : (N, D) array
+    Y : (N,) or (N, P) array
+        Standardised, counts, or codes of classes.
+    likelihood : Likelihood
+    inducing : int, pair of int, (M, D) array or InducingPair
+    covariance : str or Covariance
+    kind : class of the posterior
+    solver : str
+        "lbfgs", "adam" or "natural".
+    mean, ard, chosen, jitter
+        As ``regression`` has them.
+    weights : (N,) array, optional
+        Positive.
+    seed : int
+    group : group of ``fs.distributed``, optional
+        Whose ranks have the same data: all begin at what rank 0 finds.
+    informed : bool
+        Whether lengthscales go by relevance where there are rows for it; False where a checkpoint has them.
+
+    Returns
+    -------
+    model : SVGP, SGPR or OrthogonalSGPR
+    at_rows : bool
+        Whether the inducing inputs are all distinct rows.
+    jitter : float or None
+        The given one, or a smaller default where the bound is that of an exact Gaussian process.
+    """
+    rng, rows = np.random.default_rng([seed, 1]), unique_rows.distinct(X, weights)
+    outputs = Y.shape[1:] if likelihood.num_latent is None else (likelihood.num_latent,)
+    by_name = isinstance(covariance, str)
+    covariance = _covariance(covariance, rows, ard, rng)
+    named("chosen", chosen, CHOICES)
+    by_number = not isinstance(inducing, InducingPair) and np.ndim(inducing) < 2
+    at_rows = by_number and sum(sizes := sizes_for("inducing", inducing, kind)) >= len(rows[0])
+    units = 1.0
+    if informed and by_name and ard and not at_rows and len(X) > ROWS and X.shape[1] > 1:
+        targets, start = as_numbers(likelihood, Y), covariance.lengthscales
+
+        def relevant(X, seed):
+            return relevant_lengthscales(type(covariance), start, X, targets, weights, np.random.default_rng(seed))
+
+        draw = int(rng.integers(2**32))
+        units = relevant(X, draw) if group is None else broadcast.chosen(group, relevant, X, draw, ROWS)
+        covariance = replace(covariance, lengthscales=units)
+    Z = _inducing(sizes, rows[0], at_rows, covariance, chosen, units, rng) if by_number else inducing
+    if jitter is None and at_rows and solver == "lbfgs" and X.dtype == np.float64:
+        jitter = JITTER
+    mean, likelihood = _mean(mean, X.shape[1], outputs, X.dtype), _in(X.dtype, likelihood)
+    if solver == "lbfgs":
+        return COLLAPSED[kind](covariance, Z, likelihood.variance, mean=mean), at_rows, jitter
+    q = posterior_of(kind, covariance, Z, outputs[0] if outputs else None, len(X) if weights is None else weights.sum(), jitter)
+    return SVGP(covariance, Z, q, likelihood, mean), at_rows, jitter
+
+
+def keeping_noise(start, y):
+    """The start; that of a collapsed bound has its noise fixed where all targets are equal: it would go to zero without end."""
+    if isinstance(start.model, SVGP) or not constant(np.ptp(y, axis=0), y).all():
+        return start
+    log.warning("all %d targets are equal, which says nothing about their noise: it stays at its start", len(y))
+    return replace(start, fit=start.fit | {"fixed": (*start.fit.get("fixed", ()), "noise_variance")})
+
+
+def solver_for(solver, likelihood, kind, rows):
+    """ "lbfgs", "adam" or "natural"; what "auto" stands for, and a ``ValueError`` where a solver cannot be.
+
+    likelihood : Likelihood; kind : class of the posterior; rows : int
+    """
+    named("solver", solver, SOLVERS)
+    collapses = isinstance(likelihood, Gaussian) and kind in COLLAPSED
+    if solver == "auto":
+        return "lbfgs" if collapses and rows <= COLLAPSED_ROWS else "natural" if kind.natural_fields else "adam"
+    if solver == "lbfgs" and not collapses:
+        posteriors = ", ".join(name for name, other in POSTERIORS.items() if other in COLLAPSED)
+        raise ValueError(
+            f"solver 'lbfgs' is for the collapsed bound, of likelihood 'gaussian' and posteriors {posteriors}; here they are "
+            f"{type(likelihood).__name__} and {kind.__name__}: use solver 'natural', 'adam' or 'auto'"
+        )
+    if solver == "natural" and not kind.natural_fields:
+        raise ValueError(f"solver 'natural': a {kind.__name__} posterior has no natural-gradient steps; use solver 'adam'")
+    if solver == "adam" and kind.natural_by_default:
+        raise ValueError(f"solver 'adam': a {kind.__name__} posterior is moved by natural-gradient steps alone; use 'natural'")
+    return solver
+
+
+def named(setting, value, table, record=None, more=()):
+    """What a name in a setting stands for, or a record as it is; ``ValueError`` lists the names there are."""
+    if record is not None and isinstance(value, record):
+        return value
+    if not isinstance(value, str) or value not in table:
+        known = ", ".join(map(repr, (*more, *table)))
+        or_record = "" if record is None else f", or a {record.__name__} of fastsvgp"
+        raise ValueError(f"`{setting}` must be one of {known}{or_record}; got {value!r:.200}")
+    return table[value] if isinstance(table, dict) else value
+
+
+def likelihood_of(name, y=None, num_classes=None, weights=None):
+    """The likelihood of a name, to start from: of noise for targets of variance 1, of counts as ``y`` has them."""
+    kind = named("likelihood", name, REGRESSION | BINARY | MULTICLASS)
+    if kind is Poisson:
+        rate = float(np.mean(np.average(y, axis=0, weights=weights)))  # f = 0 is then the mean rate
+        return Poisson(exposure=rate if rate > 0 else 1.0)
+    if name in MULTICLASS:
+        return kind(num_classes=num_classes)
+    settings = {Gaussian: {"variance": NOISE}, StudentT: {"scale": NOISE**0.5}, Laplace: {"scale": NOISE**0.5}}
+    return kind(**settings.get(kind, {}))
+
+
+def posterior_of(kind, covariance, inducing, outputs, num_data, jitter=None):
+    """A posterior to start from: at the prior, or with pseudo-observations that each stand for an equal share of the data.
+
+    kind : class of the posterior; outputs : int or None; num_data : float
+    """
+    if kind not in (LikelihoodForm, Relaxed, InverseFreeWhitened):
+        return at_prior(kind, covariance, inducing, outputs=outputs, jitter=jitter)
+    M, dtype = len(inducing), inducing.dtype
+    mean, eye = np.zeros((M,) if outputs is None else (outputs, M), dtype), np.eye(M, dtype=dtype)
+    if kind is InverseFreeWhitened:
+        return InverseFreeWhitened(mean, np.broadcast_to(eye, (*mean.shape, M)).copy(), eye)  # ``fit`` begins with the inverse
+    variance = np.full(M, NOISE * M / num_data, dtype)
+    return kind(mean, variance) if kind is LikelihoodForm else Relaxed(mean=mean, variance=variance, inverse_tril=eye)
+
+
+def _refuse(likelihood, kinds, what):
+    if isinstance(likelihood, tuple(kinds.values())):
+        raise ValueError(f"`likelihood` {type(likelihood).__name__} is for {what}; choose another")
+
+
+def _scale(kind, X, y, inputs, targets, weights):
+    scale = kind.of(X, y, targets, weights=weights)
+    if not inputs:
+        scale.x_mean, scale.x_scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    return scale
+
+
+def _in(dtype, tree):
+    """A record whose arrays have this dtype; Python's numbers are weak."""
+    return tree_map(lambda value: value if isinstance(value, (int, float)) else np.asarray(value, dtype)[()], tree)
+
+
+def _covariance(covariance, rows, ard, rng):
+    X, shares = rows
+    kind = named("covariance", covariance, COVARIANCES, Covariance)
+    if hasattr(covariance, "geometry"):
+        raise TypeError("`covariance` is of images, whose inducing inputs are patches: see fastsvgp.patch_inducing")
+    if not isinstance(covariance, str):
+        covariance.check_dim(X.shape[1])
+        return _in(X.dtype, covariance)
+    scales = median_lengthscales(X, rng=rng, ard=ard) if len(X) > FEW else unique_rows.medians(X, shares, ard)
+    return kind(variance=1.0, lengthscales=scales)
+
+
+def sizes_for(name, asked, kind):
+    """How many inducing inputs each set of a posterior of this kind gets: a number for all, or one for each."""
+    each = isinstance(asked, tuple | list)
+    sizes = [check.whole(name, size) for size in (asked if each else (asked,) * kind.num_sets)]
+    if len(sizes) != kind.num_sets:
+        takes = "one set of inducing inputs; give one number"
+        if kind.num_sets > 1:
+            takes = f"{kind.num_sets} sets of inducing inputs; give a number for each of them, or one for all"
+        raise ValueError(f"`{name}` is {tuple(sizes)}, and the posterior, {kind.__name__}, has {takes}")
+    return sizes
+
+
+def _in_units(inducing, X, scale):
+    """Given inducing inputs, which are in the units of X, as the model wants them."""
+    def scaled(name, Z):
+        Z = check.inputs(name, Z)
+        check.columns(Z, X.shape[1], name, "`X`")
+        return np.ascontiguousarray(scale.X(Z), X.dtype)
+
+    if isinstance(inducing, InducingPair):
+        return InducingPair(scaled("inducing.Z", inducing.Z), scaled("inducing.O", inducing.O))
+    return scaled("inducing", inducing)
+
+
+def _inducing(sizes, rows, everything, covariance, chosen, units, rng):
+    """Inducing inputs of these sizes among the distinct rows; clusters are by distances in ``units``."""
+    num_sets = len(sizes)
+    if len(rows) < num_sets:
+        raise ValueError(f"a posterior of {num_sets} sets of inducing inputs needs {num_sets} distinct rows; `X` has one sample")
+    if sum(sizes) > len(rows):
+        log.info("%s inducing inputs were asked for; the %d distinct rows are used", " + ".join(map(str, sizes)), len(rows))
+    if everything:
+        return rows if num_sets == 1 else InducingPair(rows[::2].copy(), rows[1::2].copy())
+    asked = sizes[0] if num_sets == 1 else tuple(sizes)
+    if chosen == "kmeans":
+        Z = kmeans_inducing(rows / units, asked, rng=rng)
+        return Z * units if num_sets == 1 else tree_map(lambda one: one * units, Z)
+    if chosen == "greedy":
+        return greedy_variance_inducing(rows, asked, covariance, rng=rng)
+    some = rows[rng.choice(len(rows), sum(sizes), replace=False)]
+    return some if num_sets == 1 else InducingPair(some[: sizes[0]], some[sizes[0] :])
+
+
+def _mean(mean, D, outputs, dtype):
+    if mean is None:
+        return None
+    named("mean", mean, MEANS, Mean, more=(None,))
+    if mean == "constant":
+        return ConstantMean(np.zeros(outputs, dtype)[()])
+    return LinearMean(np.zeros((*outputs, D), dtype), np.zeros(outputs, dtype)[()]) if mean == "linear" else _in(dtype, mean)

@@ -1,0 +1,54 @@
+"""What constructors of records do with their arguments: settings come by keyword, lists of numbers become arrays."""
+
+import dataclasses
+import functools
+import inspect
+
+import numpy as np
+
+from ..errors import warn
+
+
+def keyword_only(cls):
+    """The constructor of a record, which says how to write a setting that came by position.
+
+    One without a default may, for a while, still come in the place where it is declared.
+    """
+    init, fields = cls.__init__, dataclasses.fields(cls)
+    settings = {f.name: f.default for f in fields if f.metadata.get("kind") == "static"}
+    records = (base for base in cls.__mro__ if base is cls or "_record_fields" in vars(base))  # others have their own rules
+    declared = {name for base in records for name in inspect.get_annotations(base)}
+    due = frozenset(name for name in declared if settings.get(name) is dataclasses.MISSING)
+    in_place = [f.name for f in fields if not f.kw_only or f.name in due]
+    places = sum(not f.kw_only for f in fields)
+    if not settings:
+        return init
+
+    @functools.wraps(init)
+    def __init__(self, *args, **named):
+        if len(args) > places or args and not due <= named.keys():
+            order = [name for name in in_place if name not in named]
+            given, rest = dict(zip(order, args, strict=False)), args[len(order) :]
+            by_place = {name: value for name, value in given.items() if name in due}
+            more = dict(zip((name for name in settings if name not in given and name not in named), rest, strict=False))
+            if by_place or more:
+                shown = [f"{name}={value!r:.40}" for name, value in (by_place | more).items()]
+                line = f"{cls.__name__}({', '.join(['...'] * (len(given) > len(by_place)) + shown)})"
+                if rest:
+                    raise TypeError(f"{cls.__name__}: settings are keyword-only: write {line}")
+                warn(f"{cls.__name__}: settings are keyword-only: write {line}; other forms will be refused", DeprecationWarning)
+                args, named = (), given | named
+        init(self, *args, **named)
+
+    return __init__
+
+
+def array_of(values):
+    """What cannot be an array of real numbers stays as it came: the public functions refuse it by its name."""
+    if any(isinstance(row, np.ma.MaskedArray) for row in values):
+        return values
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # rows of unequal length, or on a device
+        return values
+    return array if array.dtype.kind in "fiub" else values

@@ -1,0 +1,74 @@
+"""The types that signatures name, for readers and type checkers."""
+
+from collections.abc import Sequence
+from dataclasses import Field
+from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike as ArrayLike
+
+Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float32 | np.float64]]  # on a device CuPy's, which has no types
+Vector: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
+Number: TypeAlias = float | np.float32 | Array  # a leaf of a record
+Seed: TypeAlias = int | np.random.Generator | None
+Names: TypeAlias = str | Sequence[str]  # dotted paths of fields
+
+
+class Record(Protocol):
+    """Any class under ``fastsvgp.record``."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+class Rows(Protocol):
+    """What ``fit`` reads by row number, such as a data set of h5py."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+class Group(Protocol):
+    """What several ranks compute with; see ``fastsvgp.distributed``."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def rows(self) -> str: ...
+    def sum(self, buffer: Any, /) -> Any: ...
+    def broadcast(self, buffer: Any, /) -> Any: ...
+
+
+class Moves(Protocol):
+    """What ``fit`` takes for an optimiser; see ``fastsvgp.optim.base``."""
+
+    def init(self, model: Any, /) -> Any: ...
+    def step(self, model: Any, grad: Any, state: Any, /, value: Any = None) -> Any: ...
+    def paths(self, model: Any, /) -> Any: ...
+    def moving(self, model: Any, state: Any, /) -> Any: ...
+    def fixing(self, names: Any, /) -> Any: ...
+    @property
+    def fixed(self) -> Any: ...
+    def step_size_at(self, state: Any, /) -> Any: ...
+
+
+class Random(TypedDict, total=False):
+    """Random quantities of posteriors: how many are drawn, or which ones."""
+
+    probes: int | ArrayLike | None
+    sampled: int | ArrayLike | None
+
+
+class RandomCounts(TypedDict, total=False):
+    """Of the same, how many are drawn at each step."""
+
+    probes: int | None
+    sampled: int | None

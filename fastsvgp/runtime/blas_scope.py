@@ -1,0 +1,83 @@
+"""Public functions that compute on as many BLAS threads as their matrices deserve."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from numpy import ndarray
+
+from .dispatch import twin
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class computing:
+    """A ``with`` block that sets the threads of SciPy's BLAS by the sizes of what it works on; see ``cpu.openblas``.
+
+    ``arguments`` hold a model, whose inducing inputs count (all arrays of a record of them; of layers the most), or ``Blocks``,
+    or matrices; rows of all other arrays are the batch. A ``joint`` distribution of N inputs is a matrix of its own. On a device
+    nothing is set, nor in a block within a block.
+    """
+
+    __slots__ = ("_begun", "_sizes")
+
+    def __init__(self, arguments, joint=False):
+        self._sizes = _sizes(arguments, joint)
+
+    def __enter__(self):
+        self._begun = self._sizes is not None and twin("common.blas_threads").enter(*self._sizes)
+
+    def __exit__(self, *_):
+        if self._begun:
+            twin("common.blas_threads").leave()
+
+
+def governed(function: Callable[P, R]) -> Callable[P, R]:
+    """A public function whose call is such a block, with its arguments."""
+    always_joint = function.__name__ == "sample_f"
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:  # 3 us
+        sizes = _sizes((*args, *kwargs.values()) if kwargs else args, always_joint or kwargs.get("full_cov") is True)
+        if sizes is None or not (pool := twin("common.blas_threads")).enter(*sizes):
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            pool.leave()
+
+    return call
+
+
+def _sizes(arguments, joint):
+    """``(M, B)``: rows of the matrices that are factorised, and of the batch; ``None`` where no array of NumPy says."""
+    M, B, first, full = None, 0, None, False
+    for value in arguments:
+        if type(value) is ndarray:
+            if value.ndim:
+                B = max(B, len(value))
+                first = value if first is None else first
+        elif isinstance(getattr(value, "layers", None), tuple):
+            layers = [sizes for sizes in (_sizes((layer,), False) for layer in value.layers) if sizes is not None]
+            if not layers:
+                return None
+            M = max(rows for rows, _ in layers)
+        elif value is not None and type(value) not in (float, int) and M is None:
+            matrix = getattr(value, "inducing", None)
+            if matrix is None:
+                full = full or hasattr(value, "sites")  # of all data
+                matrix = getattr(value, "Kuu", None)
+                B = max(0, B, *getattr(getattr(value, "Kuf", None), "shape", ())[-1:])
+            if matrix is not None:
+                sets = [matrix]
+                if hasattr(matrix, "_record_fields"):
+                    sets = [one for one in vars(matrix).values() if getattr(one, "ndim", 0)]
+                if not sets or not all(type(one) is ndarray and one.ndim for one in sets):
+                    return None
+                M = sum(map(len, sets))
+    if full and first is not None:
+        return len(first), len(first)
+    if M is None:
+        return None if first is None else (first.shape[-1], first.shape[-1])
+    return (max(M, B), B) if joint else (M, B)

@@ -1,0 +1,96 @@
+"""Models from the host to a device and back."""
+
+import numpy as np
+
+from ..records import is_record, leaves, tree_map
+from ..records.dtypes import common_dtype
+from ..records.typed import RecordT
+from . import cuda_devices
+from .deferred_checks import on_device
+from .memory import explained
+
+
+def to_device(tree: RecordT, device: str = "cuda") -> RecordT:
+    """A copy of a model, or of any record, with all of its numbers on a device.
+
+    Parameters
+    ----------
+    tree : record
+    device : str
+        "cuda" for CuPy's current device, "cuda:1" for the one with that number, "cpu" for ``to_host``.
+
+    Returns
+    -------
+    record
+        Its leaves are CuPy arrays, 0-d for single numbers, which take the dtype of the others.
+
+    Raises
+    ------
+    ImportError, RuntimeError
+        No CuPy, no driver, no such device.
+    MemoryError
+        It does not fit: names the leaf.
+
+    Examples
+    --------
+    >>> on_gpu = fs.to_device(model, "cuda")  # doctest: +SKIP
+    >>> fs.elbo(on_gpu, X, Y)  # doctest: +SKIP
+    """
+    if not is_record(tree):
+        raise TypeError(f"to_device: `tree` must be a fastsvgp record, got {type(tree).__name__}; for arrays use cupy.asarray")
+    kind, _, number = str(device).partition(":")
+    if kind == "cpu":
+        return to_host(tree)
+    if kind != "cuda" or not (number.isdecimal() or number == ""):
+        raise ValueError(f'to_device: `device` must be "cuda", "cuda:<number>" or "cpu", got {device!r}')
+    cp = cuda_devices.cupy()
+    dtype = common_dtype(*(value for _, _, value in leaves(tree) if value is not None))
+    with cuda_devices.device(int(number) if number else cuda_devices.current_device()):
+        try:
+            return tree_map(lambda v: cp.asarray(v, dtype=dtype if isinstance(v, (int, float)) else None), tree)
+        except MemoryError as error:
+            raise explained(error, {path: value for path, _, value in leaves(tree)}) from error
+
+
+def to_host(tree: RecordT) -> RecordT:
+    """A copy of a model, or of any record, with NumPy arrays and numbers in place of those on a device.
+
+    Parameters
+    ----------
+    tree : record
+
+    Returns
+    -------
+    record
+
+    Raises
+    ------
+    TypeError
+        This is no record.
+
+    Examples
+    --------
+    >>> fs.to_host(model).inducing.shape
+    (6, 1)
+    """
+    if not is_record(tree):
+        raise TypeError(f"to_host: `tree` must be a fastsvgp record, got {type(tree).__name__}; arrays have .get()")
+    return tree_map(lambda v: v.get()[()] if on_device(v) else v, tree)
+
+
+def home_of(tree):
+    """An array of the record that lives on a device, or None."""
+    return next((value for _, _, value in leaves(tree) if on_device(value)), None)
+
+
+def like(value, home):
+    """A NumPy array or a number where ``home`` is; the copy to a device does not wait."""
+    return np.asarray(value, like=home) if on_device(home) and not on_device(value) else value
+
+
+def all_like(home, **data):
+    """Arrays where ``home`` is, as ``like`` does it; a ``MemoryError`` calls them by these names."""
+    try:
+        return tuple(like(value, home) for value in data.values())
+    except MemoryError as error:
+        raise explained(error, data) from error

@@ -1,0 +1,70 @@
+"""What tells the data of one training from those of another: digests of their numbers, or of some rows where all take long."""
+
+import hashlib
+
+import numpy as np
+
+from ..runtime.deferred_checks import on_device
+from .batches import read_rows, whole
+
+WHOLE = 2**26  # bytes: arrays in memory, or on a device, up to this size are digested as a whole
+ROWS = 256  # of all data, spread evenly, the first and the last among them
+
+
+def of(**data):
+    """Digests of arrays by name, as JSON can hold them.
+
+    Each has the shape, the dtype, a digest of 256 rows, and one of all of them for arrays in memory or on a device of at most
+    64 MiB: that takes some 0.2 s for the largest. What is read lazily (``numpy.memmap``, h5py) is not read as a whole, so that
+    two such data sets are the same if they agree in shape, dtype and those rows. The byte order, and where an array lives, do
+    not count.
+    """
+    return {name: _one(name, array) for name, array in data.items()}
+
+
+def _one(name, array):
+    count = len(array)
+    rows = np.arange(min(count, ROWS)) * (count - 1) // max(min(count, ROWS) - 1, 1)
+    some = _on_host(read_rows(name, array, rows))
+    found = {"shape": [int(n) for n in array.shape], "dtype": some.dtype.name, "some": _hash(some), "all": None}
+    at_hand = on_device(array) or isinstance(array, np.ndarray) and not isinstance(array, np.memmap)
+    if at_hand and array.nbytes <= WHOLE:
+        found["all"] = _hash(_on_host(whole(name, array)))
+    return found
+
+
+def _on_host(array):
+    return array.get() if on_device(array) else array
+
+
+def hashed(array):
+    """An array's shape, dtype and digest, in words."""
+    array = _on_host(array)
+    return f"{array.dtype.name} {array.shape} {_hash(array)}"
+
+
+def _hash(array):
+    native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return hashlib.blake2b(native, digest_size=16).hexdigest()
+
+
+def differences(then, now):
+    """In words, what makes data of ``now`` others than those of ``then``: an empty list where nothing does."""
+    words = [f"there were `{name}` then, there are none now" for name in then if name not in now]
+    for name, new in now.items():
+        if name not in then:
+            words.append(f"there were no `{name}` then, there are now")
+            continue
+        old = then[name]
+        for what in ("shape", "dtype"):
+            if old[what] != new[what]:
+                words.append(f"`{name}` had {what} {_shown(old[what])} then, {_shown(new[what])} now")
+                break
+        else:
+            if old["some"] != new["some"] or None not in (old["all"], new["all"]) and old["all"] != new["all"]:
+                words.append(f"the numbers in `{name}` are others")
+    return words
+
+
+def _shown(value):
+    return tuple(value) if isinstance(value, list) else value

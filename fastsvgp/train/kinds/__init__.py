@@ -1,0 +1,1 @@
+"""What the arguments of ``fit`` mean for each kind of model."""

@@ -1,0 +1,56 @@
+"""How ``fit`` trains an SGPR: what its arguments mean where there are no batches."""
+
+from ... import check, models
+from ...check import weights as weighing
+from ...collapsed.orthogonal import OrthogonalSGPR
+from ...collapsed.sgpr import SGPR
+from ...errors import BadEntry
+from ...optim.flat import free_paths
+from ...records import replace
+from ...runtime import devices
+from .. import asked
+from ..batches import whole
+from ..ranks import recording
+from ..state import TrainingState, settled, started
+from ..steps.lbfgs import CollapsedSteps
+
+
+def sgpr_training(model, X, Y, plan, about, resume, fixed, jitter, rng, *, weights=None, **others):
+    """The ``Recorder`` of a training of an SGPR; arguments as of ``minibatch_training``, but for ``others``, which it refuses."""
+    given = [*others, *(name for name in ("patience", "validate") if getattr(plan, name) is not None)]
+    if given:
+        listed = ", ".join(f"`{name}`" for name in given)
+        kind = type(model).__name__
+        raise ValueError(f"fit: an {kind} is trained on all data by L-BFGS-B; {listed} would have no effect")
+    # its values are not noisy: they need no average
+    plan = replace(plan, steps=1000 if plan.steps is None else plan.steps, smoothing=0.0)
+    fixed = fixed or ()
+    moved = free_paths(model, fixed)
+    if not moved:
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+    check.parts(model)
+    num_data = len(X) if plan.group is None else plan.group.num_rows
+    settings = asked.settings(total=plan.steps, moved=moved, jitter=jitter)
+    state = started(TrainingState(model, num_data=num_data, batch_size=num_data, settings=settings, **about), resume)
+    if plan.group is not None:
+        X, Y, weights = plan.group.rows_of(X, Y, weights)
+    home = devices.home_of(model)
+    X, Y = devices.all_like(home, X=whole("X", X), Y=whole("Y", Y))
+
+    def checked(X, Y):
+        return check.parameters(state.model, check.inputs("X", X), *((Y,) if Y.dtype.kind == "f" else ()))
+
+    weights = None if weights is None else devices.like(weights, home)
+    try:
+        _, dtype = checked(X, Y) if weights is None else weighing.through(checked, X, Y, weights)[0]
+    except BadEntry as error:
+        if plan.group is not None:
+            plan.group.locate(error)
+        raise
+    state = replace(state, model=settled(state.model, dtype))
+    steps = CollapsedSteps(state, X, Y, weights, fixed, check.jitter_amount(jitter, dtype), dtype, plan.group)
+    return recording(state, steps, plan)
+
+
+models.register(SGPR, fit=sgpr_training)
+models.register(OrthogonalSGPR, fit=sgpr_training)

@@ -1,0 +1,282 @@
+"""How ``fit`` trains an SVGP, and any kind of model whose bound takes minibatches: what its arguments mean there."""
+
+import logging
+import math
+import numbers
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ... import check, models
+from ...bounds.elbo import SVGP
+from ...check import weights as weighing
+from ...errors import BadEntry
+from ...likelihoods import Gaussian
+from ...optim.base import begun, check_offered
+from ...optim.first_order import adam
+from ...optim.inverse.updates import InverseUpdates, inverse_updates as default_updates
+from ...optim.schedules import as_schedule, log_linear
+from ...posteriors.base import Posterior
+from ...records import matches, replace
+from ...runtime import deferred_checks, devices
+from .. import asked
+from ..arguments import MOST, count, given_seed
+from ..batches import OnDevice
+from ..rank_batches import batches_of
+from ..ranks import recording
+from ..state import TrainingState, settled, started
+from ..steps import Steps
+from ..steps.cuda_graph import CapturedSteps, reason_against
+from ..steps.minibatch import MinibatchSteps
+
+log = logging.getLogger("fastsvgp")
+NATURAL_STEP = 0.1  # of posteriors that take natural steps by default,
+SAMPLING = "basis_size", "control", "closed_form_every"
+RAMP = 100  # reached after so many where the noise is not Gaussian
+
+
+def minibatch_training(
+    model, X, Y, plan, about, resume, fixed, jitter, rng, *,
+    epochs=None, batch_size=None, optimiser=None, natural_step_size=None, inverse_updates=None, e_steps=None, m_steps=None,
+    weights=None, checked=None, **random,
+):  # fmt: skip
+    """The ``Recorder`` of a training on minibatches: ``models.register(Kind, ..., fit=minibatch_training)``.
+
+    It takes steps along ``elbo_and_grad`` of the kind. Natural steps, updates of an inverse and random quantities are there where
+    the model has a ``posterior`` that has them.
+
+    Parameters
+    ----------
+    model, X, Y, resume, jitter, rng
+        As they came to ``fit``.
+    plan : Plan
+        What to do besides stepping; its ``steps`` and ``validate_every`` may be None.
+    about : dict
+        Fields of ``TrainingState``.
+    fixed : tuple of str, or None
+    epochs, batch_size, optimiser, natural_step_size, inverse_updates, e_steps, m_steps, weights, **random
+        As they came to ``fit``, where they were given. A kind of model refuses what it does not take.
+    checked : function, optional
+        ``checked(model, X, Y)`` refuses a model, or a first batch, that makes no sense, and returns last the dtype in which the
+        bound computes. Default: rows, numbers and devices are checked.
+
+    Returns
+    -------
+    Recorder
+
+    Examples
+    --------
+    >>> @fs.record
+    ... class Halved:
+    ...     gp: object
+    >>> def halved(model, X, Y, *, wrt=None, **options):
+    ...     wrt = tuple(name.removeprefix("gp.") for name in wrt)
+    ...     value, grad = fs.elbo_and_grad(model.gp, X / 2, Y, wrt=wrt, **options)
+    ...     return value, Halved(grad)
+    >>> fs.models.register(Halved, elbo_and_grad=halved, fit=minibatch_training)
+    >>> fs.fit(Halved(model), X, Y, steps=3, rng=0)[1].steps
+    3
+    """
+    check.parts(model, ("posterior",))
+    _refuse(model, random)
+    if weights is not None and not models.takes("elbo_and_grad", model, "weights"):
+        raise TypeError(f"fit: `weights` are given, and elbo_and_grad of a {type(model).__name__} takes none; leave them out")
+    q = getattr(model, "posterior", Posterior)
+    random = {name: count(name, value) for name, value in random.items()}
+    check.random_names(random, q)
+    movers = _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates)
+    if weights is not None and movers.inverse is not None and movers.inverse.nats is not None:
+        raise ValueError("fit: `nats` of `inverse_updates` count each row once, and there are `weights`; give `tolerance` there")
+    if plan.group is not None:
+        _refuse_graph(plan)
+    steps = MinibatchSteps if plan.group is not None else _captured(plan.graph, model, movers, random, m_steps)
+    if random and movers.inverse is not None and movers.inverse.direction != "exact":
+        given, asked = ", ".join(f"`{name}`" for name in random), movers.inverse.direction
+        raise ValueError(f"fit: {given} estimate the gradient, but `inverse_updates` asks for direction {asked!r}; drop one")
+    return recorder(
+        model, X, Y, plan, about, resume, jitter, rng, steps, movers, random, checked or _checked, epochs, batch_size, e_steps,
+        m_steps, weights,
+    )  # fmt: skip
+
+
+def _refuse_graph(plan):
+    """Of several ranks none captures its steps."""
+    if plan.graph is True:
+        raise ValueError("fit: `graph=True` captures whole steps, and with a `group` each has a sum over the ranks; leave it out")
+
+
+def _captured(graph, model, movers, random, m_steps):
+    """``CapturedSteps`` where steps shall and can be captured into a graph, else ``MinibatchSteps``."""
+    if graph is False:
+        return MinibatchSteps
+    reason = reason_against(model, movers, random, count("m_steps", m_steps) or 1, ours=graph == "auto")
+    if reason is None:
+        return CapturedSteps
+    if graph is True:
+        raise ValueError(f"fit: `graph=True` cannot be: {reason}")
+    if devices.home_of(model) is not None:
+        log.info("fit: steps are not captured into a graph: %s", reason)
+    return MinibatchSteps
+
+
+class Movers(NamedTuple):
+    """What moves which fields: the optimiser, with the others' fields fixed; natural steps and updates of inverses, or None."""
+
+    optimiser: Any
+    natural: Any
+    inverse: Any
+
+
+def recorder(
+    model, X, Y, plan, about, resume, jitter, rng, steps: Callable[..., Steps], movers, random, checked, epochs, batch_size,
+    e_steps, m_steps, weights,
+):  # fmt: skip
+    """The ``Recorder`` of a training by ``steps``, a kind of ``MinibatchSteps``; all else as of ``minibatch_training``."""
+    batches = batches_of(plan.group, X, Y, count("batch_size", batch_size) or 1024, seed_of(rng), weights)
+    e_steps, m_steps = count("e_steps", e_steps) or 1, count("m_steps", m_steps) or 1
+    per_round = e_steps + m_steps - 1
+    total, every = total_steps(plan.steps, epochs, batches, per_round), plan.validate_every or -(-batches.per_epoch // per_round)
+    plan = replace(plan, steps=total, validate_every=every)
+    optimiser, natural, inverse = movers
+    if natural is None and e_steps > 1:
+        said = f"fit: `e_steps` of {e_steps} are natural steps of the posterior"
+        raise ValueError(f"{said}; give `natural_step_size` too, and do not fix it")
+    num_rows = len(X) if plan.group is None else plan.group.num_rows
+    moments, schedule = begun(optimiser, model), None if natural is None else natural.init()
+    settings = asked.settings(
+        total=total, optimiser=optimiser, natural_step_size=natural, inverse_updates=inverse, moved=optimiser.paths(model),
+        jitter=jitter, rng=given_seed(rng), **random,
+    )  # fmt: skip
+    fresh = TrainingState(
+        model, moments, schedule, seed=batches.seed, num_data=num_rows, batch_size=batches.size, e_steps=e_steps,
+        m_steps=m_steps, num_samples=random.get("num_samples", 0), settings=settings, **about,
+    )  # fmt: skip
+    state = started(fresh, resume)
+    batches, home = batches.reseeded(state.seed), devices.home_of(model)
+    if home is not None:
+        batches = OnDevice(batches, home)
+    try:
+        with deferred_checks.waiting():
+            dtype = _dtype(checked, state.model, *batches.at(state.step * per_round))
+    except BadEntry as error:
+        batches.locate(error, state.step * per_round)
+        raise
+    state = replace(state, model=settled(state.model, dtype))
+    jitter = check.jitter_amount(jitter, dtype)
+    return recording(state, steps(state, batches, movers, random, jitter, dtype), plan)
+
+
+def _dtype(checked, model, X, Y, weights=None):
+    """What ``checked`` says of the first batch, of those targets that count."""
+    if weights is None:
+        return checked(model, X, Y)[-1]
+    return weighing.through(lambda X, Y: checked(model, X, Y), X, Y, weights)[0][-1]
+
+
+models.register(SVGP, fit=partial(minibatch_training, checked=check.svgp))
+
+
+def _refuse(model, options):
+    """Raise ``ValueError`` where options came that other kinds of models have."""
+    refuse_sampling(model, options)
+    if "num_samples" in options:
+        raise ValueError(f"fit: `num_samples` counts draws of hidden layers, and a {type(model).__name__} has none; leave it out")
+
+
+def refuse_sampling(model, options):
+    """Raise ``ValueError`` where options that only samples of a basis have came for another kind of model."""
+    given = [name for name in SAMPLING if name in options]
+    if given:
+        raise ValueError(f"fit: a {type(model).__name__} has no basis to sample; `{given[0]}` would have no effect")
+
+
+def _checked(model, X, Y):
+    """What any kind of model has to stand: rows, numbers, devices."""
+    X, Y = check.inputs("X", X), check.as_array("Y", Y)
+    return check.parameters(model, X, *((Y,) if Y.dtype.kind == "f" else ()))
+
+
+def _movers(model, q, optimiser, fixed, natural_step_size, inverse_updates):
+    optimiser = begun_with(optimiser, fixed or ())
+    natural, optimiser = natural_of(model, q, "posterior", natural_step_size, optimiser)
+    inverse = _updates(model, q, optimiser, inverse_updates)
+    if inverse is not None:
+        optimiser = optimiser.fixing(f"posterior.{q.inverse_field}")
+    check_moving(model, optimiser, natural)
+    return Movers(optimiser, natural, inverse)
+
+
+def begun_with(optimiser, fixed):
+    """The optimiser that came as an argument, or the default one, with these fields fixed too."""
+    if optimiser is not None:
+        check_offered("fit: `optimiser`", optimiser)
+    return (adam() if optimiser is None else optimiser).fixing(fixed)
+
+
+def natural_of(model, q, path, natural_step_size, optimiser):
+    """``(natural steps of the posterior q at this path or None, the optimiser of the rest)``."""
+    moved = paths(path, q.natural_fields)
+    held = held_of(optimiser, moved)
+    if natural_step_size is None and q.natural_by_default and not held:
+        natural_step_size = NATURAL_STEP if isinstance(model.likelihood, Gaussian) else log_linear(1e-3, NATURAL_STEP, RAMP)
+    optimiser = optimiser.fixing(paths(path, q.held_fields))
+    if isinstance(natural_step_size, numbers.Real) and natural_step_size == 0:
+        raise ValueError("fit: `natural_step_size` must be positive, got 0; without it the optimiser moves the posterior")
+    if natural_step_size is None:
+        return None, optimiser
+    natural = as_schedule(natural_step_size, "natural_step_size")
+    if held:
+        raise ValueError(f"fit: {held[0]!r} is fixed, but `natural_step_size` asks for steps of the posterior; drop one")
+    return natural, optimiser.fixing(moved)
+
+
+def held_of(optimiser, moved):
+    """The names that an optimiser holds fixed among, or above, these paths."""
+    return [name for name in optimiser.fixed if any(matches(path, (name,)) for path in moved)]
+
+
+def check_moving(model, optimiser, others):
+    """``ValueError`` where nothing is left to the optimiser, and there are no ``others``."""
+    if not others and not optimiser.paths(model):
+        raise ValueError("fit: all fields are fixed, there is nothing to train")
+
+
+def _updates(model, q, optimiser, asked):
+    """How to keep the posterior's factor of an inverse up to date; None where it has none, or is held or moved by others."""
+    field = q.inverse_field
+    if asked not in (None, False) and not isinstance(asked, InverseUpdates):
+        raise TypeError(f"fit: `inverse_updates` must be made by fs.inverse_updates(...), or be False, got {asked!r}")
+    if asked is False or (asked is None and (field is None or f"posterior.{field}" not in optimiser.paths(model))):
+        return None
+    updates = default_updates() if asked is None else asked
+    updates.check_model(model)
+    if f"posterior.{field}" not in optimiser.paths(model):
+        raise ValueError(f"fit: 'posterior.{field}' is fixed, but `inverse_updates` asks for updates of it; drop one")
+    return updates
+
+
+def paths(root, fields):
+    return tuple(f"{root}.{field}" for field in fields)
+
+
+def total_steps(steps, epochs, batches, per_round):
+    if (steps is None) == (epochs is None):
+        raise ValueError("fit: give the length of the training as either `steps` or `epochs`")
+    if steps is not None:
+        return steps
+    epochs = check.scalar("epochs", epochs)
+    if epochs < 0:
+        raise ValueError(f"fit: `epochs` must be zero or more, got {epochs:g}")
+    steps = epochs * batches.num_data / batches.size / per_round
+    if steps > MOST:
+        raise ValueError(f"fit: `epochs` of {epochs:g} are {steps:.3g} steps; at most 10**15 can be counted")
+    return math.ceil(steps)
+
+
+def seed_of(rng):
+    """A seed that can be written down: shuffling and sampling are functions of it and of the step."""
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool):
+        if rng < 0:
+            raise ValueError(f"fit: the seed `rng` must be zero or more, got {rng}")
+        return int(rng)
+    return int(check.generator(rng).integers(2**63))

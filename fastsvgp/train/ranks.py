@@ -1,0 +1,323 @@
+"""``fit`` on several ranks: the step of one process, shared out; what only rank 0 does; how all of them end together.
+
+Model and optimiser are the same on every rank, bit by bit, for they move by summed numbers. Rank 0 alone calls back, validates,
+logs and writes checkpoints. What a rank decides by itself, such as an interrupt, an error in a callback, or patience with a
+score, it tells in the words of the next sum, in place of computing; all ranks then end with the step before. After the last
+step one sum of words alone says that all is well.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import tempfile
+import threading
+
+import numpy as np
+
+from .. import files, models
+from ..distributed import broadcast, reduce, same_data
+from ..distributed.protocol import NUMBERS, Disagreement, Stopped, Team, disagreement, known, told, unheard
+from ..errors import Diverged, warn
+from ..records import leaves, replace
+from ..runtime.signals import obeyed
+from .arguments import rows as data_rows
+from .info import FitInfo
+from .loop import Ended, Recorder
+
+log = logging.getLogger("fastsvgp")
+REASONS = {"interrupted": 1, "callback": 2**16, "patience": 2**32}  # as words of sums: so many ranks have each
+KINDS = "SVGP, DeepGP, SGPR and OrthogonalSGPR"
+ALONE = {
+    "QSGP": "a step takes some hundred rows and a sample of the basis, however many there are, so that there is little to share"
+}
+ON_RANK_0 = "callback", "validate", "checkpoint", "resume", "note"
+
+
+class Session(reduce.Placed):
+    """A group during one call of ``fit``.
+
+    num_rows : of all ranks together; counts : rows that count somewhere, of each rank; validates, ending : whether rank 0
+    validates, and writes checkpoints; unheard : function by which an error is told that nobody has heard of yet
+    """
+
+    def __init__(self, group, facts, validates, ending):
+        super().__init__(group)
+        self.rank, self.size, self.own = group.rank, group.size, group.rows == "own"
+        self.counts = [one["_rows"][1] for one in facts]
+        self.num_rows = sum(one["_rows"][0] for one in facts) if self.own else facts[0]["_rows"][0]
+        self.validates, self.ending, self.replicating = validates, ending, False
+        self.unheard = lambda error: self.team.agree(None, error)
+
+    def rows_of(self, X, Y, weights):
+        """``(X, Y, weights)`` of this rank."""
+        _, self.locate, *own = reduce.rows_of(self.group, X, Y, weights)
+        return own
+
+
+def fitted(fit, group, model, X, Y, options):
+    """``fit(model, X, Y, **options, group=Session)`` on all ranks of a group."""
+    team, facts, error = Team.of(group), None, None
+    try:
+        facts = _facts(group, model, X, Y, options)
+    except Exception as failure:
+        error = failure
+    everyone = team.gathered(facts, error)
+    if "_data" in facts and (other := same_data.differing([one["_data"] for one in everyone])):
+        raise disagreement(NUMBERS + other[0], other[1])
+    options = dict(options)
+    if not isinstance(everyone[0]["seed"], int):
+        options["rng"] = np.random.default_rng(reduce.common_seed(team, options["rng"]))  # no seed that was given
+    session = Session(group, everyone, options["validate"] is not None, options["checkpoint"] is not None)
+    with contextlib.ExitStack() as stack:
+        if group.rank:
+            options |= dict.fromkeys(("callback", "validate", "checkpoint"))
+            stack.enter_context(_quiet())
+        team.training = True
+        try:
+            if everyone[0]["_resume"] is not None:
+                options["resume"] = stack.enter_context(_resumed(team, group, options["resume"], everyone[0]["_resume"]))
+            return fit(model, X, Y, **options, group=session)
+        except Exception as failure:
+            if not told(failure):
+                session.unheard(failure)
+            raise
+        finally:
+            team.training = False
+
+
+def _facts(group, model, X, Y, options):
+    """What ranks must have alike; names that begin with "_" may differ."""
+    X, Y, weights = data_rows("X", X), data_rows("Y", Y), options["weights"]
+    models.serving("fit", model)
+    if not any(models.takes(name, model, "group") for name in ("elbo_and_grad", "collapsed_bound_and_grad")):
+        kind = type(model).__name__
+        why = f": {ALONE[kind]}" if kind in ALONE else ", for its bound takes no `group`"
+        raise TypeError(f"fit: a {kind} is trained by one process{why}. Leave `group` out, or train one of {KINDS}")
+    if len(X) != len(Y):
+        raise ValueError(f"fit: `X` and `Y` must have the same number of rows, got {len(X)} and {len(Y)}")
+    if group.rows == "own" and len(X) == 0:
+        raise ValueError(f'fit: rank {group.rank} has no rows: with rows="own" each rank needs some; use fewer ranks')
+    counted = len(X)
+    if weights is not None:
+        counted = int((reduce.on_host(weights).reshape(len(X), -1) > 0).any(axis=1).sum())
+    if group.rows == "own" and counted == 0:
+        raise ValueError(f"fit: no row of rank {group.rank} has a weight above 0; each rank needs one that counts")
+    found = {"model": type(model).__name__, "shape of X": list(X.shape[1:]), "shape of Y": list(Y.shape[1:])}
+    found |= {"dtype of X": str(X.dtype), "dtype of Y": str(Y.dtype), "rows": group.rows, "_rows": [len(X), counted]}
+    if group.rows == "all":
+        found["rows of X"] = len(X)
+    if group.rows == "all" and group.size > 1:
+        found["_data"] = same_data.of_all(X, Y, weights)
+    for path, _, value in leaves(model):
+        found[f"shape of {path}"] = None if value is None else [*np.shape(value), str(getattr(value, "dtype", "number"))]
+    found["place of the model"], found["numbers of the model"] = reduce.lives_on(model), reduce.fingerprint(model)
+    found["seed"] = reduce.seed_of(options["rng"])
+    for name, value in options.items():
+        if name in ON_RANK_0:
+            found[name] = value is not None
+        elif name == "weights":
+            found[name] = value is not None
+        elif name != "rng":
+            found[name] = "function" if callable(value) else re.sub(" at 0x[0-9a-f]+", "", repr(value))
+    resume = options["resume"]
+    found["_resume"] = None if resume is None else _length(group, resume)
+    return found
+
+
+def _length(group, path):
+    """Bytes of a file that rank 0 alone has to see."""
+    path = files.as_path("fit: `resume`", path)
+    return os.path.getsize(path) if group.rank == 0 else 0
+
+
+@contextlib.contextmanager
+def _resumed(team, group, path, length):
+    """The checkpoint of rank 0, as a file that this rank can read."""
+    content, error = np.zeros(length), None
+    try:
+        if group.rank == 0:
+            with open(path, "rb") as file:
+                content[:] = np.frombuffer(file.read(length), np.uint8)
+    except Exception as failure:
+        error = failure
+    team.agree({}, error)
+    group.broadcast(content)
+    if group.rank == 0:
+        yield path
+        return
+    handle, copy = tempfile.mkstemp(suffix=".npz")
+    try:
+        with open(handle, "wb") as file:
+            file.write(content.astype(np.uint8).tobytes())
+        yield copy
+    finally:
+        os.unlink(copy)
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Nothing is logged by this thread: rank 0 says it."""
+    here = threading.get_ident()
+
+    def others(record):
+        return record.thread != here
+
+    log.addFilter(others)
+    try:
+        yield
+    finally:
+        log.removeFilter(others)
+
+
+def recording(state, steps, plan):
+    """The ``Recorder`` of a training, on one rank or several."""
+    return (Recorder if plan.group is None else RankRecorder)(state, steps, plan)
+
+
+class RankRecorder(Recorder):
+    """That of one rank; ``plan.group`` is a ``Session``."""
+
+    def __init__(self, state, steps, plan):
+        super().__init__(state, steps, plan)
+        self._session = plan.group
+
+    def run(self):
+        session = self._session
+        session.team.agree({"function": "fit"})  # all have come as far as this
+        session.unheard = session.tell
+        self._compile()
+        with obeyed(ending=session.ending) as self._asked:
+            reason, error = self._train(), None
+            try:
+                if reason != "interrupted" or self._state.step > self._begun:
+                    self._save()
+                if reason != "interrupted" and not self._asked and session.pending is None:
+                    self._validate(at_end=True)
+            except BaseException as failure:
+                error = _of_our_own(failure)
+            reason = self._closed(reason, error)
+        end = self._whole_state()
+        if session.validates:
+            end = self._best_of_rank_0(end)
+        model = end.model if end.best is None else end.best
+        more = self._steps.at_end(model)
+        return model, FitInfo(end.values, end.trend.smoothed, end.scores, end.step, end.seconds, reason, end.retries, **more)
+
+    def _compile(self):
+        """Have the first rank of each host compile what a step takes, while others wait: they then find it in the cache."""
+        group = self._session.group
+        if not hasattr(group, "wait_on_host") or group.local_size == 1:
+            return
+        try:
+            if group.local_rank == 0:
+                with contextlib.suppress(Exception):  # what is wrong the first step tells, on all ranks
+                    self._steps.rehearse()
+        finally:  # Ctrl-C and SystemExit leave here; the others wait for nothing else
+            group.wait_on_host()
+
+    def _train(self):
+        session, total = self._session, self._plan.steps
+        try:
+            self._validate()
+        except BaseException as error:
+            session.pending = _of_our_own(error)
+        while self._state.step < total:
+            try:
+                self._steps.run(total - self._state.step, self._record)
+                break
+            except Ended as end:
+                return str(end)
+            except Stopped as stop:
+                session.pending = None
+                return _reason(stop.words)
+            except Disagreement as error:
+                if not told(error):
+                    raise
+                warn(
+                    f"step {self._state.step + 1}: the ranks hold different parameters, as rounding on different processors "
+                    "makes them; from here on those of rank 0 are sent to all before each step"
+                )
+                session.replicating = True
+            except BaseException as error:
+                raise self._after(self._shared(error)) from None
+        return "steps" if self._state.step >= total else "converged"
+
+    def _shared(self, error):
+        """The error of this rank, when all know of it: it is told in place of the next step."""
+        session = self._session
+        if told(error):
+            return known(error)  # itself too: its cause will be gone
+        session.unheard = _heard
+        try:
+            session.tell(error)
+        except BaseException as shared:
+            return shared
+        return error
+
+    def _after(self, error):
+        """The error that ends a training, the last whole step saved where it can be gone on from."""
+        if not isinstance(error, Diverged) and self._state.step > self._begun:
+            self._save_after(error)
+        error.add_note(self._plan.checkpoints.whereabouts(self._steps.unit, self._state.step, self._plan.steps))
+        return error
+
+    def _record(self, value, retried, **told):
+        session = self._session
+        try:
+            super()._record(value, retried, **told)
+        except Ended as end:
+            session.pending = Stopped(REASONS[str(end)])
+        except BaseException as error:
+            session.pending = _of_our_own(error)
+        state, plan = self._state, self._plan
+        more = plan.patience is not None and state.step < plan.steps
+        if more and not session.validates and state.trend.waited >= plan.patience:
+            raise Ended("patience")  # of summed numbers: on all ranks alike
+
+    def _heed(self):
+        """Only what this rank knows by itself."""
+        state, plan = self._state, self._plan
+        if self._asked:
+            raise Ended("interrupted")
+        if plan.validate is not None and plan.patience is not None and state.validation.waited >= plan.patience:
+            raise Ended("patience")
+
+    def _closed(self, reason, error):
+        """The reason why all ranks end, once all know of it; raises where one failed after the last step."""
+        session = self._session
+        pending = error or session.pending
+        if pending is None and self._asked:
+            pending = Stopped(REASONS["interrupted"])
+        session.pending, session.unheard = None, _heard
+        try:
+            session.tell(pending)
+        except Stopped as stop:
+            return _reason(stop.words)
+        except BaseException as failure:
+            raise self._after(failure) from None
+        return reason
+
+    def _best_of_rank_0(self, end):
+        """The state at the end with the scores and the best model of rank 0."""
+        group, scores = self._session.group, end.scores
+        count = np.array([float(len(scores))])
+        group.broadcast(count)
+        flat = np.array(scores, float).reshape(-1) if group.rank == 0 else np.zeros(2 * int(count[0]))
+        group.broadcast(flat)
+        best = end.model if end.best is None else end.best
+        return replace(end, scores=flat.reshape(-1, 2), best=broadcast.sent(group, best))
+
+
+def _of_our_own(error):
+    """What a callback, or what follows a step, raised, to be told: Ctrl-C there ends a training as it does elsewhere."""
+    return Stopped(REASONS["interrupted"]) if isinstance(error, KeyboardInterrupt) else unheard(error)
+
+
+def _heard(error):
+    """Nothing is left to be told: the others have heard of it, or have gone."""
+
+
+def _reason(words):
+    """The first of the reasons, of some rank."""
+    return next(name for name, unit in REASONS.items() if words // unit % 2**16)

@@ -1,0 +1,54 @@
+"""Steps of a deep GP: the last layer's natural step in closed form, then one gradient for all the rest."""
+
+from ...errors import BadEntry, Diverged
+from ...optim.natural.from_gradient import factor_pairs, natural_update
+from ...records import replace
+from .minibatch import MinibatchSteps
+
+
+class LayeredSteps(MinibatchSteps):
+    """As ``MinibatchSteps``. What a step draws of hidden layers is a function of the seed and of its batch.
+
+    ``hidden``: the numbers of the layers whose posteriors take natural updates along the gradient that moves the rest.
+    """
+
+    def __init__(self, *args, hidden):
+        self._hidden = hidden
+        super().__init__(*args)
+
+    def _moving(self, model, optimised):
+        updated = (path for number in self._hidden for path in updated_paths(model, number))
+        return *super()._moving(model, optimised), *updated
+
+    def _updated(self, model, grad, natural_size):
+        layers = list(model.layers)
+        for number in self._hidden:
+            layer, bar = layers[number], grad.layers[number].posterior
+            try:
+                layers[number] = replace(layer, posterior=natural_update(layer.posterior, bar, natural_size))
+            except BadEntry as error:
+                raise Diverged(
+                    f"the gradient has NaN or infinity in 'layers.{number}.posterior' at step {self._step + 1}. Likely causes, "
+                    "in order: a step size that is too large; targets or inputs on a wild scale (standardise them); float32"
+                ) from error
+        return replace(model, layers=tuple(layers))
+
+    @staticmethod
+    def _taken(model, stepped):
+        *below, last = model.layers
+        return replace(model, layers=(*below, replace(last, posterior=stepped.layers[-1].posterior)))
+
+    def _refreshed(self, model, X):
+        """As of one layer, for each that has a factor to keep up to date; a tuple, None for the others."""
+        if self._inverse is None:
+            return model, None
+        layers, told = list(model.layers), [None] * len(model.layers)
+        for number in self._inverse.layers:
+            layers[number], told[number] = self._inverse.updates.refreshed(layers[number], self._jitter)
+            self._tell(told[number])
+        return replace(model, layers=tuple(layers)), tuple(told)
+
+
+def updated_paths(model, number):
+    """What a natural update moves of one layer. ``TypeError`` where its posterior takes none."""
+    return [f"layers.{number}.posterior.{name}" for pair in factor_pairs(model.layers[number].posterior) for name in pair]

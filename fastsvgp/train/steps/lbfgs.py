@@ -1,0 +1,170 @@
+"""Steps of an SGPR on all data at once: iterations of L-BFGS-B on the collapsed bound."""
+
+import logging
+import math
+
+import numpy as np
+
+from ...collapsed.sgpr import collapsed_bound_and_grad, optimal_svgp
+from ...distributed.protocol import told
+from ...errors import Diverged, NotPositiveDefinite
+from ...optim.flat import ravel
+from ...runtime import devices
+from ...runtime.blas_scope import computing
+from ...runtime.deferred_checks import on_device
+from ..jitter_retries import with_more_jitter
+from ..loop import Ended
+from .base import Snapshot, Steps
+
+log = logging.getLogger("fastsvgp")
+END, TRIAL, ACCEPTED = 0, 1, 2  # what rank 0 says to others: the search is over, compute here, this point was accepted
+
+
+class CollapsedSteps(Steps):
+    """Iterations from ``state``, a ``TrainingState``. What they reach is the last point that the line search accepted."""
+
+    unit = "iteration"
+
+    def __init__(self, state, X, Y, weights, fixed, jitter, dtype, group=None):
+        self._X, self._Y, self._weights, self._jitter, self._dtype = X, Y, weights, jitter, dtype
+        self._start, self._step = state.model, state.step
+        self._vector, self._unravel = ravel(state.model, fixed=fixed)
+        self.snapshot = Snapshot(lambda: state.model)
+        self._retried, self._reference, self._group = False, None, group
+
+    def run(self, count, record):
+        if self._group is None:
+            return self._minimise(count, record)
+        if self._group.rank:
+            return self._follow(record)
+        try:
+            self._minimise(count, record)
+        except BaseException as error:
+            if not told(error):
+                self._say(END)
+            raise
+        self._say(END)
+
+    def at_end(self, model):
+        """The SVGP at the optimal q, by one more pass over the data. Ranks, which all are here, sum as in a step."""
+        more = {} if self._group is None else {"group": self._group.afresh()}
+
+        def compute(jitter):
+            return optimal_svgp(model, self._X, self._Y, jitter=jitter, weights=self._weights, **more)
+
+        try:
+            return {"svgp": with_more_jitter(compute, self._jitter, self._dtype, self._step)[0]}
+        except NotPositiveDefinite as error:
+            problem = str(error).split(". Likely")[0]
+            log.warning("fit: no optimal SVGP could be computed (%s), so info.svgp is None; more `jitter` may help", problem)
+            return {}
+
+    def rehearse(self):
+        """The bound of a single row: what an iteration needs is compiled then."""
+        collapsed_bound_and_grad(self._start, self._X[:1], self._Y[:1], jitter=self._jitter, wrt=self._unravel.paths)
+
+    def _minimise(self, count, record):
+        from scipy.optimize import minimize
+
+        def accepted(intermediate_result):
+            """After each iteration; SciPy passes an OptimizeResult to an argument of this name."""
+            value, vector = -float(intermediate_result.fun), intermediate_result.x
+            if self._group is not None:
+                self._say(ACCEPTED, value, vector)
+            self._accept(value, vector, record)
+
+        options = {"maxiter": count, "maxfun": 100 * count, "maxcor": 20}
+        with computing((self._start, self._X)):  # SciPy's optimiser has products too
+            start = self._host(self._vector)
+            loss = self._loss if self._group is None else self._loss_of_all
+            found = minimize(loss, start, jac=True, method="L-BFGS-B", callback=accepted, options=options)
+        log.info("L-BFGS-B: %s", found.message)
+
+    def _accept(self, value, vector, record):
+        """Note a point that the line search accepted."""
+        model = self._at(vector)
+        self._reference, self._step, retried, self._retried = -value, self._step + 1, self._retried, False
+        self.snapshot = Snapshot(lambda: model)
+        record(value, retried, epoch=float(self._step), step_size=None, natural_step_size=None, jitter=self._jitter)
+
+    def _say(self, *said):
+        """Send a command of rank 0 to all: what to do, a value, a vector. Other ranks say nothing, and get that of rank 0."""
+        message = np.zeros(2 + self._vector.size)
+        for part, at in zip(said, (0, 1, slice(2, None)), strict=False):
+            message[at] = part
+        self._group.group.broadcast(message)
+        return message[0], float(message[1]), message[2:]
+
+    def _loss_of_all(self, vector):
+        """``_loss`` on rank 0, where all others compute it too."""
+        self._say(TRIAL, 0.0, vector)
+        return self._together(vector)
+
+    def _together(self, vector):
+        """``_loss`` on all ranks; what one of them meets before the first sum of it, it tells there."""
+        self._group.begin_step()
+        try:
+            return self._loss(vector)
+        except BaseException as error:
+            if self._group.awaited and not told(error):
+                self._group.tell(error)
+            raise
+
+    def _follow(self, record):
+        """What other ranks than 0 do: as it says, to the end. An error of their own they tell at the next sum."""
+        ended = None
+        while True:
+            command, value, vector = self._say()
+            if command == END and ended is not None:
+                raise ended
+            if command == END:
+                return
+            try:
+                if command == TRIAL:
+                    self._together(vector)
+                else:
+                    self._accept(value, vector, record)
+            except Ended as end:
+                ended = end
+            except BaseException as error:
+                if told(error):
+                    raise
+                self._group.pending = error
+
+    def _at(self, vector):
+        return self._unravel(devices.like(vector, self._unravel.home))
+
+    @staticmethod
+    def _host(vector):
+        """SciPy's line search runs on the host."""
+        return vector.get() if on_device(vector) else vector
+
+    def _loss(self, vector):
+        """Minus the bound, and its gradient.
+
+        A trial point of the line search where the bound cannot be computed, even with more jitter, gets a value that is worse
+        than the best so far by as much as that is worth: the line search then comes back.
+        """
+        model = self._at(vector)
+
+        def compute(jitter):
+            weights, wrt = self._weights, self._unravel.paths
+            more = {} if self._group is None else {"group": self._group}
+            return collapsed_bound_and_grad(model, self._X, self._Y, jitter=jitter, weights=weights, wrt=wrt, **more)
+
+        try:
+            (value, grad), used = with_more_jitter(compute, self._jitter, self._dtype, self._step + 1)
+            self._retried |= used > self._jitter
+            flat = -self._host(self._unravel.pullback(devices.like(vector, self._unravel.home), grad))
+            if math.isfinite(value) and np.isfinite(flat).all():
+                self._reference = -value if self._reference is None else self._reference
+                return -value, flat
+            problem = f"the bound is {value}, or its gradient is not finite"
+        except (NotPositiveDefinite, Diverged) as error:
+            if self._reference is None:
+                raise
+            problem = str(error).split(". Likely")[0]
+        if self._reference is None:
+            raise ValueError(f"fit: {problem} at the model to start from; standardise inputs and targets, or start elsewhere")
+        log.warning("iteration %d: the line search went too far and comes back (%s)", self._step + 1, problem)
+        return self._reference + max(1.0, abs(self._reference)), np.zeros_like(vector)

@@ -1,0 +1,222 @@
+"""Steps of stochastic training: a first-order optimiser on minibatches, with natural-gradient steps for q(u) where asked."""
+
+import functools
+import logging
+import math
+
+import numpy as np
+
+from ... import check, models
+from ...bounds.elbo import elbo_and_grad, likelihood_direction
+from ...distributed import broadcast, reduce
+from ...errors import BadEntry, Diverged
+from ...optim.natural.svgp import natural_step, natural_step_and_grad
+from ...records import replace
+from ...runtime import deferred_checks, devices
+from ..jitter_retries import with_more_jitter
+from ..natural_steps import WALKING, steps_on
+from .base import Snapshot, Steps
+
+log = logging.getLogger("fastsvgp")
+
+
+class MinibatchSteps(Steps):
+    """Steps from ``state``, a ``TrainingState``, by ``movers``. Nothing is updated in place.
+
+    A step is a round of natural steps, ``state.e_steps`` of them, each on a batch of its own, and ``state.m_steps`` of the
+    optimiser: the first on the last of these batches, others on new ones.
+    """
+
+    def __init__(self, state, batches, movers, random, jitter, dtype):
+        self._e_steps, self._m_steps = state.e_steps, state.m_steps
+        self._batches, (self._optimiser, self._natural, self._inverse) = batches, movers
+        self._random, self._jitter, self._dtype, self._warned = random, jitter, dtype, False
+        self._seed, self._step = state.seed, state.step
+        self._group = batches.group
+        alone_on_device = self._group is None and devices.home_of(state.model) is not None
+        self._patient = alone_on_device and not getattr(self._optimiser, "needs_value", True)
+        self._move_to(state.model, state.optimiser, state.natural)
+
+    def _move_to(self, model, optimised, scheduled):
+        self._model, self._optimised, self._scheduled = model, optimised, scheduled
+        self.snapshot = Snapshot(lambda: model, lambda: {"optimiser": optimised, "natural": scheduled})
+
+    @property
+    def _per_round(self):
+        return self._e_steps + self._m_steps - 1
+
+    def run(self, count, record):
+        for _ in range(count):
+            value, told = self._take()
+            self._step += 1
+            epoch = self._step * self._per_round * self._batches.size / self._batches.num_data
+            record(value, told["jitter"] > self._jitter, epoch=epoch, **told)
+
+    def rehearse(self):
+        """A step on a single row, of which nothing stays: what it needs is compiled then."""
+        X, Y, *_ = self._batches.at(self._step * self._per_round)
+        wrt = self._moving(self._model, self._optimised)
+        if self._natural is not None and models.offers("natural_step_and_grad", self._model):
+            natural_step_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+        else:
+            elbo_and_grad(self._model, X[:1], Y[:1], wrt=wrt, jitter=self._jitter, **self._random)
+
+    def _take(self):
+        """One step: its objective, and what ``StepInfo`` tells of it."""
+        if self._group is not None:
+            self._group.begin_step()
+            if self._group.replicating:
+                self._group.tell()
+                state = self._model, self._optimised, self._scheduled
+                self._move_to(*(broadcast.sent(self._group.group, part) for part in state))
+            self._group.fingerprint = reduce.fingerprint(self._model)
+        if not self._patient:
+            return self._attempt()
+        try:
+            with deferred_checks.leaving() as left:
+                return self._attempt(left)
+        except MemoryError:
+            raise
+        except Exception:  # also what a check would have said before, had it been waited for
+            return self._attempt()
+
+    def _attempt(self, left=None):
+        """As ``_take``; with ``left`` the objective and the verdict on the gradient are read in one copy, when all is done."""
+        model, optimised, scheduled, step = self._model, self._optimised, self._scheduled, self._step
+        at = step * self._per_round
+        batch = self._batches.at(at)
+        value = asked = natural_size = step_size = inverse = None
+        if step == 0:
+            model, _ = self._refreshed(model, batch[0])
+        used, grad = self._jitter, None
+        if self._natural is not None:
+            asked = self._natural.size(step, scheduled)
+            batches = [batch, *(self._batches.at(at + i) for i in range(1, self._e_steps))]
+            natural = functools.partial(self._natural_steps, model, batches, at, asked, self._moving(model, optimised))
+            (model, taken, value, grad), used = self._safely(natural)
+            natural_size = taken[-1].step_size
+            batch, at = batches[-1], at + self._e_steps - 1
+            for one in taken:
+                if one.backed_off:
+                    log.info("step %d: the natural step of %g would leave the cone; took %g", step + 1, asked, one.step_size)
+        for i in range(self._m_steps):
+            batch = self._batches.at(at + i) if i else batch
+            paths = self._moving(model, optimised)
+            if (i or grad is None) and (paths or value is None):
+                exact = self._inverse is None or self._inverse.direction == "exact"
+                uphill = functools.partial(elbo_and_grad, **self._random) if exact else likelihood_direction
+                shared = self._shared(at + i)
+                ascent = functools.partial(self._on_batch, uphill, at + i, model, batch, wrt=paths, **shared)
+                (value, grad), also_used = self._safely(ascent)
+                used = max(used, also_used)
+            self._refuse_infinite(value)
+            if self._optimiser.paths(model):
+                step_size = self._optimiser.step_size_at(optimised)
+                model, optimised = self._optimiser.step(model, grad, optimised, value)
+            if left is not None and left.value is not None:
+                value, clamped = deferred_checks.judged(left.found().get())
+                check.report_clamped(clamped)
+                self._refuse_infinite(value)
+            model = self._updated(model, grad, asked)
+            model, inverse = self._refreshed(model, batch[0])
+        if self._natural is not None:
+            scheduled = self._natural.observe(scheduled, value)
+        self._move_to(model, optimised, scheduled)
+        return value, {"step_size": step_size, "natural_step_size": natural_size, "jitter": used, "inverse": inverse}
+
+    def _refuse_infinite(self, value):
+        if not math.isfinite(value):
+            raise Diverged(
+                f"fit: the bound is {value} at step {self._step + 1}, though all parameters are finite. Likely causes, in order: "
+                "a step size that is too large; targets on a wild scale (standardise them); float32 where float64 is needed"
+            )
+
+    def _moving(self, model, optimised):
+        """The leaves that the next step along a gradient moves."""
+        return self._optimiser.moving(model, optimised)
+
+    def _updated(self, model, grad, natural_size):
+        """The model after whatever moves along the gradient beside the optimiser: nothing here."""
+        return model
+
+    def _natural_steps(self, model, batches, at, size, paths, *, jitter):
+        """``(model, infos, value, gradient)`` after one on each of the batches, the first of which has the number ``at``.
+
+        The value is the last that is known. The gradient, in ``paths`` and on the last batch, is None where it takes a pass of
+        its own.
+        """
+        exact = self._inverse is None or self._inverse.direction == "exact"
+        if len(batches) == 1 and paths and exact and models.offers("natural_step_and_grad", model):
+            options = {"step_size": size, "wrt": paths, "jitter": jitter} | self._shared(at) | self._random
+            stepped, info, value, grad = self._on_batch(natural_step_and_grad, at, model, batches[0], **options)
+            return self._taken(model, stepped), [info], value, grad
+        walks = isinstance(getattr(model, "posterior", None), WALKING)
+        if len(batches) == 1 or self._group is not None or not walks:
+            infos = []
+            for i, batch in enumerate(batches):
+                more = self._shared(at if walks else at + i) | self._random  # as ``steps_on`` has it
+                stepped, info = self._on_batch(natural_step, at + i, model, batch, step_size=size, jitter=jitter, **more)
+                model = self._taken(model, stepped)
+                infos.append(info)
+            return model, infos, infos[-1].value, None
+
+        def located(function, i, *args):
+            return self._located(function, at + i, *args)
+
+        options = self._shared(at) | {"step_size": size, "jitter": jitter, "located": located}
+        stepped, infos = steps_on(model, batches, **options)
+        return self._taken(model, stepped), infos, infos[-1].value, None
+
+    @staticmethod
+    def _taken(model, stepped):
+        """A model with the posterior that a natural step has made; all else as it was, casts apart."""
+        return replace(model, posterior=stepped.posterior)
+
+    def _shared(self, at):
+        """What all bounds of the batch with this number take."""
+        group = {} if self._group is None else {"group": self._group}
+        return {"num_data": self._batches.num_data, "rng": self._draws(at)} | group
+
+    def _draws(self, step):
+        """The seed of what the bound samples at a step."""
+        # likelihoods that sample get new points every 16 steps: to make them costs more than a small step; others are cheap
+        epoch_of_draws = step // (1 if self._random else 16)
+        return int(np.random.SeedSequence([self._seed, 1, epoch_of_draws]).generate_state(1)[0])
+
+    def _refreshed(self, model, X):
+        """The model with its factor of an inverse up to date, and how that went; None where there is none to update."""
+        if self._inverse is None:
+            return model, None
+        model, outcome = self._inverse.refreshed(model, self._jitter, X, self._batches.num_data, self._group)
+        self._tell(outcome)
+        return model, outcome
+
+    def _tell(self, outcome):
+        """Log where an update of an inverse has not come as near as asked for."""
+        if not outcome.converged:
+            log.log(
+                logging.DEBUG if self._warned else logging.WARNING,
+                "step %d: the factor of the inverse is not as near as asked for: %s after %d updates, normalised residual %.2g%s",
+                self._step + 1, outcome.reason, outcome.steps, outcome.residual,
+                "" if self._warned else " (further such steps are logged at level DEBUG)",
+            )  # fmt: skip
+            self._warned = True
+
+    def _safely(self, function):
+        return with_more_jitter(lambda jitter: function(jitter=jitter), self._jitter, self._dtype, self._step + 1)
+
+    def _on_batch(self, function, at, model, batch, **kwargs):
+        """A bound, or a step, on the batch with this number."""
+        X, Y, *weights = batch
+        return self._located(function, at, model, X, Y, **kwargs, **({"weights": weights[0]} if weights else {}))
+
+    def _located(self, function, at, *args, **kwargs):
+        """A call about the batch with this number; what it raises of a bad entry tells the row of the data."""
+        if self._group is not None:
+            self._group.locate = lambda error: self._batches.locate(error, at)  # before the other ranks are told
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except BadEntry as error:
+            self._batches.locate(error, at)
+            raise

@@ -1,0 +1,151 @@
+"""Covariances with inducing inputs as basis functions: phi = K_xz, S = K_zz, so that f(z) = K_zz w has the covariance K_zz."""
+
+
+import numpy as np
+
+from ... import kernels
+from ...records import leaf, record, total
+from ...records.inducing_sets import naming_repeated
+from ...records.typed import Array, Record
+from .base import Basis, Energy, below
+from .samples import counted
+
+PANEL_NUMBERS = 2**20  # of one panel of phi', functions by inputs: 8 MiB in float64
+
+
+@record
+class InducingBasis(Basis):
+    """m functions k(., z_i) of weights N(0, S^-1), S = Kuu + jitter I: on its weights the prior of an SVGP with inputs Z.
+
+    Parameters
+    ----------
+    covariance : Covariance
+    inducing : (m, D) array
+
+    Notes
+    -----
+    Every bound and closed form takes the same ``jitter``, by default 1e-6 in float64 and 1e-4 in float32. The features are
+    covariances without it, so predictions and samples of f, which need no S, have none.
+    Source: Evans and Nair 2018, section 2.2 (phi = K, S = K).
+
+    Examples
+    --------
+    >>> fs.InducingBasis(covariance, Z)
+    InducingBasis(covariance=RBF(variance=1.0, lengthscales=<float64 (1,)>), inducing=<float64 (6, 1)>)
+    """
+
+    per_function = ("inducing",)
+    dense_precision = True
+
+    covariance: Record
+    inducing: Array = leaf()
+
+    def num_functions(self):
+        return len(self.inducing)
+
+    def check_columns(self, D):
+        self.check_settings()
+        if self.inducing.shape[1] != D:
+            raise ValueError(f"`basis.inducing` must have shape (m, {D}), D the columns of `X`, got {self.inducing.shape}")
+        self.covariance.check_dim(D)
+
+    def check_settings(self):
+        shape = getattr(self.inducing, "shape", None)
+        if shape is None or len(shape) != 2 or 0 in shape:
+            came = type(self.inducing).__name__ if shape is None else shape
+            raise ValueError(f"`basis.inducing` must be an array (m, D) with m and D > 0, got {came}")
+
+    def features(self, X, units=None):
+        return self.covariance.matrix(X, self.inducing if units is None else self.inducing[units])
+
+    def precision_times(self, W, jitter):
+        return self.products(self.inducing, W, None)[0] + jitter * W
+
+    def precision_diagonal(self, jitter):
+        return self.covariance.kff(self.inducing) + jitter
+
+    def _panels(self, X, units):
+        """``(slice of the weights, their inducing inputs)`` of each panel."""
+        Z = self.inducing if units is None else self.inducing[units]
+        size = max(1, PANEL_NUMBERS // max(1, len(X)))
+        return [(slice(at, at + size), Z[at : at + size]) for at in range(0, len(Z), size)]
+
+    def products(self, X, W, v, units=None, kept=None):
+        out = np.zeros((len(W), len(X)), X.dtype, like=X)
+        squares = None if v is None else np.zeros((1, len(X)), X.dtype, like=X)
+        for at, Z in self._panels(X, units):
+            K = self.covariance.matrix(Z, X)
+            out += kernels.matmul(W[:, at], K)
+            if v is not None:
+                squares += kernels.matmul(v[None, at], np.square(K, out=K))
+        return out, None if v is None else squares[0]
+
+    def products_vjp(self, out_bar, squares_bar, X, W, v, need, units=None, kept=None):
+        W_bar, v_bar, covariance_bars = np.empty_like(W), None if v is None else np.empty_like(v), []
+        asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
+        inducing_bar = np.empty((W.shape[1], X.shape[1]), X.dtype, like=X) if "X1" in asked else None
+        for at, Z in self._panels(X, units):
+            K = self.covariance.matrix(Z, X)
+            W_bar[:, at] = kernels.matmul(out_bar, K, transpose_b=True)
+            if v is not None:
+                v_bar[at] = kernels.matmul(squares_bar[None], np.square(K), transpose_b=True)[0]
+            if asked:
+                K_bar = kernels.matmul(np.ascontiguousarray(W[:, at], like=W), out_bar, transpose_a=True)
+                if v is not None:
+                    K_bar += 2 * v[at, None] * squares_bar * K
+                covariance_bar, panel_bar, _ = self.covariance.matrix_vjp(K_bar, K, Z, X, asked)
+                covariance_bars.append(covariance_bar)
+                if inducing_bar is not None:
+                    inducing_bar[at] = panel_bar
+        return W_bar, v_bar, {"covariance": total(covariance_bars), "inducing": inducing_bar} if asked else {}
+
+    def energy(self, W, v, jitter):
+        """S = Kuu + jitter I, and its factor: (R + 1) m^2 + m^3 / 3 flops."""
+        K = self.covariance.matrix(self.inducing)
+        with naming_repeated(self.inducing, "basis.inducing"):
+            L = kernels.cholesky(K, jitter)
+        WS = kernels.matmul(W, K) + jitter * W
+        pivots = np.log(L.diagonal(), dtype=np.float64)
+        return Energy(_sum(W * WS) + _sum((K.diagonal() + jitter) * v), 2 * pivots.sum(), (K, L, WS, jitter))
+
+    def energy_vjp(self, quadratic_bar, log_det_bar, saved, W, v, need):
+        K, L, WS, jitter = saved
+        W_bar, v_bar = 2 * quadratic_bar * WS, quadratic_bar * (K.diagonal() + jitter)
+        asked = below(need, "covariance") + (("X1",) if below(need, "inducing") else ())
+        if not asked:
+            return W_bar, v_bar, {}
+        K_bar = kernels.cholesky_inverse(L)
+        K_bar *= log_det_bar
+        K_bar += kernels.matmul(quadratic_bar * W, W, transpose_a=True)
+        K_bar.reshape(-1)[:: len(K) + 1] += quadratic_bar * v
+        covariance_bar, inducing_bar, _ = self.covariance.matrix_vjp(kernels.symmetrise(K_bar), K, self.inducing, None, asked)
+        return W_bar, v_bar, {"covariance": covariance_bar, "inducing": inducing_bar}
+
+    def sampled_energy(self, i, j, need, jitter):
+        """sum_ij (w A)_i K_ij (w A)_j + jitter sum_i w |A_i|^2 + sum_i w S_ii d_i^2, with S = K + jitter I; log|S|, which no
+        sample tells, counts 0, and fields have no bars. The jitter's coincidences are summed exactly, as in a diagonal S.
+        """
+        own, to_i, to_j = self.sampled_covariance(i, j)
+        own = own + jitter
+        i.A_bar -= i.w * (0.5 * to_i + jitter * i.A)
+        j.A_bar -= 0.5 * j.w * to_j
+        i.squares_bar -= 0.5 * i.w * own
+        products, of_jitter = to_j * j.weighted, jitter * i.weighted * i.A
+        of_mean, of_columns = _sum(products[0]) + _sum(of_jitter[0]), _sum(products[1:]) + _sum(of_jitter[1:])
+        return (of_mean, of_columns + _sum(i.w * own * np.square(i.d))), 0.0, {}
+
+    def sampled_precision(self, i, j, jitter):
+        own, to_i, to_j = self.sampled_covariance(i, j)
+        to_i += jitter * counted(j.functions, j.w, i.functions) * i.A
+        to_j += jitter * counted(i.functions, i.w, j.functions) * j.A
+        return own + jitter, to_i, to_j
+
+    def sampled_covariance(self, i, j):
+        """``sampled_precision`` of S without its jitter."""
+        to_i, _ = self.products(self.inducing[i.units], j.weighted, None, j.units)
+        to_j, _ = self.products(self.inducing[j.units], i.weighted, None, i.units)
+        return self.covariance.kff(self.inducing[i.units]), to_i, to_j
+
+
+def _sum(values):
+    return values.sum(dtype=np.float64)

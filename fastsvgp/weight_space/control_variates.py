@@ -1,0 +1,359 @@
+"""Control variates of sampled bounds: what a sample gets wrong at some points tells what it gets wrong nearby.
+
+At points P the exact values a = A phi_P' of the mean and of the dense columns, the rows A, are known, and those of a sample, A_P,
+come with it. The errors e = A_P - a are nothing on average, whatever P is and whatever basis the features phi_P are of: so a
+control keeps the basis that it was made with, and hyperparameters may move under it (Evans and Nair 2018, appendix F.3).
+
+*Kriging* carries the errors over to the batch,
+
+    p(x)  becomes  p(x) - k_xP K_PP^-1 e,
+
+and all that was unbiased still is; what a sample of smooth functions gets wrong is smooth. With Gaussian noise a gradient is
+phi_i' times the kriged residual that the other sample sees (unbiased as before, for it is the product of two independent means);
+nothing goes back through the points. Other likelihoods: ``kriged_tangent``.
+
+*A dense S* = K_zz has N = K_zP K_PP^-1 K_Pz near it (appendix F.2), and A_i S_ij A_j' less what N says of it, plus what it is on
+average, is A_i S_ij A_j' less
+
+    A_Pi K_PP^-1 A_Pj' - a K_PP^-1 a' = a K_PP^-1 (e_i + e_j)' + e_i K_PP^-1 e_j'.
+
+Its gradient in A_i is phi_Pi' K_PP^-1 A_Pj', and less the dense phi_P' K_PP^-1 a', in place of which comes what the sample has of
+it, by the weights of its draws (F.1, whose m / |i u j| is biased for strata of unequal sizes): phi_Pi' K_PP^-1 e_j'.
+"""
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import check, kernels, models
+from ..records import leaf, plus, record, replace, tree_map
+from ..records.inducing_sets import naming_repeated
+from ..records.typed import ArrayLike, Record
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
+from .bases import Basis
+from .bases.samples import SparseRows
+from .posterior import ChevronWeights
+from .qsgp import QSGP, check_columns, checked_inputs, checked_parts, lightly_checked
+
+ControlT = TypeVar("ControlT", bound="Control")
+
+
+class Control:
+    """Base of controls: records with ``points`` (p, D), ``values`` a (1 + k, p), ``basis``, and ``factor``, chol(K_PP) or None.
+
+    The sides of a sample gain ``errors`` e (1 + k, p), and ``there_bar``, the cotangent of what they see at the points.
+    """
+
+    coefficient: Any = 1.0  # a number or (1 + k,): how much of what there is in products of both sides is taken off
+    serves_all = False  # whether likelihoods other than the Gaussian too
+
+    def shapes(self, p, rows):
+        """What the arrays must be, for p points, and rows of the mean and the dense columns."""
+        return {"points": (p, self.points.shape[1]), "values": (rows, p), "factor": (p, p)}
+
+    def checked(self, model, dtype):
+        """The control, if it is one of this model; nothing is looked at that has an entry for each function."""
+        ours, theirs = (_name(basis) if isinstance(basis, Basis) else None for basis in (self.basis, model.basis))
+        if ours != theirs:
+            raise ValueError(f"`control` is one of {ours}, and the model has {theirs}; make one of this model")
+        rows = 1 + model.posterior.columns.shape[1]
+        spare = self._optional_fields - ({"factor"} if model.basis.dense_precision else set())
+        given = {name: getattr(self, name) for name, kind in self._record_fields if kind != "record"}
+        arrays = {name: check.as_array(f"control.{name}", a) for name, a in given.items() if a is not None or name not in spare}
+        if [arrays[name].ndim for name in ("points", "values")] != [2, 2]:
+            raise ValueError("`control.points` and `control.values` must have two dimensions; make the control anew")
+        if len(arrays["values"]) != rows:
+            came = len(arrays["values"]) - 1
+            raise ValueError(f"`control` was made with {came} dense columns, and the posterior has {rows - 1}; make it anew")
+        one_device(*((f"control.{name}", array) for name, array in arrays.items()), ("posterior.mean", model.posterior.mean))
+        arrays |= {name: array[()] for name, array in arrays.items() if type(array) is np.ndarray and array.ndim == 0}
+        control = replace(self, **arrays)
+        for name, shape in control.shapes(len(control.points), rows).items():
+            if name in arrays:
+                if arrays[name].shape != shape:
+                    raise ValueError(f"`control.{name}` must have shape {shape}, got {arrays[name].shape}; make the control anew")
+                if arrays[name].dtype != dtype and name not in ("coefficient", "moments"):
+                    came = arrays[name].dtype
+                    raise TypeError(f"`control.{name}` is {came}, and the model and data are {dtype}; make one of this model")
+                check.finite(f"control.{name}", arrays[name].diagonal() if name == "factor" else arrays[name])
+        basis = lightly_checked(QSGP(self.basis, model.posterior, model.likelihood))[0].basis
+        check_columns(basis, control.points, "control.points")
+        return replace(control, basis=basis)
+
+    def renewed(self, model, jitter):
+        """The control at the same points of a model as it is now: without the rounding of many advances, and of its basis."""
+        factor = None if self.factor is None else factor_at(model, self.points, jitter)
+        return replace(self, basis=kept(model.basis), values=values_at(model, self.points), factor=factor)
+
+    def near(self, X):
+        """What errors at the points are carried over to the batch by (p, n), or None where they are not."""
+        return None
+
+    def weighed(self, rows):
+        """K_PP^-1 of rows (r, p), which then are carried over: 2 r p^2 flops."""
+        return self._kriged(rows.T).T
+
+    def see(self, side):
+        """What a side gets wrong at the points: 2 (1 + k) p s flops, and the features there."""
+        there, _ = self.basis.products(self.points, side.weighted, None, side.units)
+        side.errors, side.there_bar = there - self.values, None
+
+    def of_squares(self, i, j, c, count):
+        """What is taken off the squares (1 + k,) that c / 2 counts, over ``count`` data; the sides get their cotangents."""
+        return np.zeros(len(self.values), like=self.values)
+
+    def of_prior(self, i, j):
+        """What is taken off sum_ij A_i S_ij A_j' of a dense S (1 + k,); the sides get their cotangents."""
+        i_there, j_there = (self._kriged(side.errors.T).T for side in (i, j))
+        add_there(i, 0.5 * j_there)
+        add_there(j, 0.5 * i_there)
+        return self.times((self.values + j.errors) * i_there + self.values * j_there)
+
+    def _kriged(self, B):
+        """K_PP^-1 B (p, r)."""
+        half = kernels.solve_triangular(self.factor, np.ascontiguousarray(B, like=B))
+        return kernels.solve_triangular(self.factor, half, transpose=True, overwrite_b=True)
+
+    def times(self, terms):
+        """What there is of each row (1 + k,), by its coefficient."""
+        return self.coefficient * terms.sum(axis=1, dtype=np.float64)
+
+    def pull(self, side):
+        """Add to the cotangents of a side's rows what comes by way of the points: the cost of ``see`` again."""
+        if side.there_bar is not None:
+            side.A_bar += self.scaled(self.on_rows(side))
+
+    def on_rows(self, side):
+        """The cotangent of a side's rows, by way of the points, before the coefficient."""
+        bar, _, _ = self.basis.products_vjp(side.there_bar, None, self.points, side.weighted, None, (), side.units)
+        return side.w * bar
+
+    def scaled(self, rows):
+        """Rows times their coefficients."""
+        each = self.coefficient if np.ndim(self.coefficient) == 0 else self.coefficient[:, None]
+        return np.multiply(each, rows, dtype=rows.dtype)
+
+    def learnt(self, sides):
+        """The control after a step whose cotangents ``pull`` saw."""
+        return self
+
+
+def add_there(side, bar):
+    """Add to the cotangent of what a side sees at the points."""
+    side.there_bar = plus(bar, side.there_bar)
+
+
+def checked_control(control, model, X, dtype):
+    """The control, checked; O(its size)."""
+    _check_kind(control)
+    model.posterior.check_size(model.basis.num_functions())
+    control = control.checked(model, dtype)
+    if control.points.shape[1] != X.shape[1]:
+        raise ValueError(f"`control` has points of {control.points.shape[1]} columns, and `X` has {X.shape[1]}")
+    return control
+
+
+def _check_kind(control):
+    if not isinstance(control, Control):
+        raise TypeError(f"`control` must be made by fastsvgp.kriged_control or paired_control, got {type(control).__name__}")
+
+
+@record
+class KrigedControl(Control):
+    """What ``kriged_control`` makes: the function at some points, and what carries its errors over to a batch.
+
+    Parameters
+    ----------
+    points : (p, D)
+    factor : (p, p)
+        chol(K_PP + jitter I).
+    values : (1 + k, p)
+        Of the mean and the dense columns at the points.
+    basis : record
+        As it was, whose features these are.
+
+    Examples
+    --------
+    >>> fs.kriged_control(weights, X[::4]).points.shape
+    (10, 1)
+    """
+
+    serves_all = True
+
+    points: Any = leaf()
+    factor: Any = leaf("tril")
+    values: Any = leaf()
+    basis: Any
+
+    def near(self, X):
+        return self.basis.covariance.Kff(self.points, X)
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def kriged_control(model: Record, points: ArrayLike, *, jitter: float | None = None) -> KrigedControl:
+    """A control variate for ``sampled_bound_and_grad``: errors at some points, carried over to the batch.
+
+    Parameters
+    ----------
+    model : QSGP
+    points : (p, D) array
+        Some hundred of the inputs, say.
+    jitter : float, optional
+        Added to the diagonal of K_PP; default as in ``elbo``.
+
+    Returns
+    -------
+    KrigedControl
+        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters may move under it; the
+        further, the less it is worth.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+
+    Notes
+    -----
+    2 (1 + k) m p flops and the features, once; p^3 / 3.
+
+    Examples
+    --------
+    >>> control = fs.kriged_control(weights, X[::4])
+    >>> sample = fs.draw_basis_sample(weights.basis, 10, rng=0)
+    >>> value, grad, info = fs.sampled_bound_and_grad(weights, X, Y, sample, control=control)
+    >>> control.values.shape
+    (2, 10)
+    """
+    deferred_checks.begin(points)
+    model, points, dtype = checked_inputs(model, points, "points")
+    factor = factor_at(model, points, check.jitter_amount(jitter, dtype))
+    return KrigedControl(points.copy(), factor, values_at(model, points), kept(model.basis))
+
+
+def factor_at(model, points, jitter):
+    """chol(K_PP + jitter I)."""
+    with naming_repeated(points, "points"):
+        return kernels.cholesky(model.basis.covariance.Kff(points), jitter)
+
+
+def values_at(model, points):
+    """The mean and the dense columns at points (1 + k, p), exactly."""
+    W, _ = model.posterior.by_rows()
+    values, _ = model.basis.products(points, W, None)
+    check.result(np.abs(values).sum(), model)
+    return values
+
+
+def kept(basis):
+    """A basis as it is now, whatever becomes of its arrays."""
+    return tree_map(lambda a: a.copy() if deferred_checks.on_device(a) else np.copy(a)[()], basis)
+
+
+@models.public(QSGP)
+def advance_control(model: Record, control: ControlT, change: Record) -> ControlT:
+    """The control after the posterior has moved.
+
+    Parameters
+    ----------
+    model : QSGP
+        Of the basis that the control is of; its hyperparameters may have moved.
+    control : KrigedControl or PairedControl
+        With a running coefficient ``info.control`` of the step.
+    change : ChevronWeights
+        Of ``SparseRows``: what was added to ``mean`` and ``columns``; None where nothing was. ``diagonal`` is not looked at.
+
+    Returns
+    -------
+    KrigedControl or PairedControl
+
+    Raises
+    ------
+    ValueError, TypeError
+
+    Notes
+    -----
+    2 (1 + k) p s flops for s functions, and their features; on a device, which finds no pairs among the rows, those of both
+    functions of each row's unit. There nobody waits: what is not finite the next bound finds. Source: Evans and Nair 2018,
+    Proposition 3.
+
+    Examples
+    --------
+    >>> control = fs.kriged_control(weights, X[::4])
+    >>> change = fs.ChevronWeights(fs.SparseRows(np.array([3]), np.array([0.5])), None, None)
+    >>> fs.advance_control(weights, control, change).values.shape
+    (2, 10)
+    """
+    _check_kind(control)
+    checked_parts(model)
+    with deferred_checks.unread(model.posterior.mean):
+        model, dtype = lightly_checked(model)
+        model.posterior.check_size(model.basis.num_functions())
+        checked = control.checked(model, dtype)
+    basis, k = checked.basis, model.posterior.columns.shape[1]
+    parts = _changed(change, k)
+    if not parts:
+        return control
+    one_device(("control.values", checked.values), *((f"change.{name}.rows", part.rows) for name, part in parts.items()))
+    if deferred_checks.on_device(checked.values):
+        return replace(checked, values=checked.values + _moved(parts, basis, checked.points, k))
+    units = _units([part.rows for part in parts.values()], basis.width)
+    functions = basis.functions(units)
+    if functions[0] < 0 or functions[-1] >= basis.num_functions():
+        raise ValueError(f"`change` names functions beyond the {basis.num_functions()} of the basis")
+    W = np.zeros((1 + k, len(functions)), dtype)
+    if "mean" in parts:
+        W[0, np.searchsorted(functions, parts["mean"].rows)] = parts["mean"].values
+    if "columns" in parts:
+        rows = parts["columns"].rows
+        W[1:, np.searchsorted(functions, rows)] = np.where(rows[:, None] >= np.arange(k), parts["columns"].values, 0).T
+    moved, _ = basis.products(checked.points, W, None, units)
+    return replace(checked, values=checked.values + moved)
+
+
+def _changed(change, k):
+    """What there is of a change, by name."""
+    if not isinstance(change, ChevronWeights):
+        raise TypeError(f"`change` must be a fastsvgp.ChevronWeights of SparseRows, got {type(change).__name__}")
+    parts = {name: getattr(change, name) for name in ("mean", "columns") if getattr(change, name) is not None}
+    for name, part in parts.items():
+        if not isinstance(part, SparseRows):
+            raise TypeError(f"`change.{name}` must be a fastsvgp.SparseRows or None, got {type(part).__name__}")
+        shape = (len(part.rows),) if name == "mean" else (len(part.rows), k)
+        if np.shape(part.values) != shape:
+            raise ValueError(f"`change.{name}` must have values {shape}, one for each of its rows, got {np.shape(part.values)}")
+        if not deferred_checks.on_device(part.rows) and not (np.diff(part.rows) > 0).all():
+            raise ValueError(f"`change.{name}` must have rows that increase, each once, as those of a gradient do")
+    return {name: part for name, part in parts.items() if len(part.rows)}
+
+
+def _moved(parts, basis, points, k):
+    """By how much the values at points change (1 + k, p), on a device: a unit for each row, and a row again does not count."""
+    moved = np.zeros((1 + k, len(points)), points.dtype, like=points)
+    for name, part in parts.items():
+        rows = part.rows
+        changes = part.values[None] if name == "mean" else part.values.T
+        if name == "columns":
+            changes = np.where(rows >= np.arange(k, like=rows)[:, None], changes, changes.dtype.type(0))
+        counts = rows[:, None] % basis.width == np.arange(basis.width, like=rows)
+        counts[1:] *= (rows[1:] != rows[:-1])[:, None]
+        W = (changes[:, :, None] * counts).reshape(len(changes), -1)
+        at = slice(0, 1) if name == "mean" else slice(1, None)
+        moved[at] = basis.products(points, W, None, rows // basis.width)[0]
+    return moved
+
+
+def _units(lists, width):
+    """The distinct units of increasing numbers of functions."""
+    found = []
+    for rows in lists:
+        units = rows // width
+        found.append(units[np.append(True, units[1:] != units[:-1])])
+    same = all(np.array_equal(units, found[0]) for units in found)
+    return found[0] if same else np.unique(np.concatenate(found))
+
+
+def _name(basis):
+    basis.check_settings()
+    seed = f", seed {basis.seed}" if hasattr(basis, "seed") else ""
+    return f"{type(basis).__name__} of {basis.num_functions()} functions{seed}"

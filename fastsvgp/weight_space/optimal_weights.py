@@ -1,0 +1,215 @@
+"""Optimal weights in closed form: the mean by conjugate gradients, the diagonal of the chevron by Proposition 1.
+
+With Gaussian noise s^2 the bound is quadratic in mu, and its optimum solves
+
+    (phi' phi / s^2 + S) mu = phi' y / s^2,
+
+each product with phi or phi' made of features that are never stored. The bound, as a function of the iterate, rises in every
+iteration, so that stopping early is safe. In an entry c of the diagonal beyond the dense columns the bound is
+-c^2 (S_ii + |phi_i|^2 / s^2) / 2 + log c, whatever the rest of q is: c^-2 = S_ii + |phi_i|^2 / s^2.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import check, models
+from ..likelihoods import Gaussian
+from ..records import replace
+from ..records.typed import ArrayLike, RecordT
+from ..runtime import deferred_checks
+from .qsgp import QSGP, checked, checked_inputs
+
+ROWS = 4096  # data at a time
+
+
+class WeightsInfo(NamedTuple):
+    """What ``optimal_weights`` says of its iterations.
+
+    Parameters
+    ----------
+    iterations : int
+        Taken.
+    residual : float
+        The last, relative to the first.
+    gains : list of float
+        By how much the bound rose in each iteration, in nats.
+
+    Examples
+    --------
+    >>> _, info = fs.optimal_weights(weights, X, Y, iterations=30)
+    >>> len(info.gains) == info.iterations
+    True
+    """
+
+    iterations: int
+    residual: float
+    gains: list
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def optimal_weights(
+    model: RecordT,
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    iterations: int = 100,
+    tolerance: float = 1e-6,
+    jitter: float | None = None,
+    callback: Callable[..., object] | None = None,
+) -> tuple[RecordT, WeightsInfo]:
+    """The mean of the weights that maximises the bound with Gaussian noise, and the optimal diagonal of their factor.
+
+    Parameters
+    ----------
+    model : QSGP
+        With ``Gaussian`` noise; the mean that it has is where the iteration starts.
+    X : (N, D) array
+    Y : (N,) array
+        All data.
+    iterations : int
+        At most so many of conjugate gradients.
+    tolerance : float
+        End when the residual is this part of that of a mean of zeros.
+    jitter : float, optional
+        As in ``weight_bound``.
+    callback : function ``(model, info)``, optional
+        After each iteration, with the mean so far; a true result ends the iteration.
+
+    Returns
+    -------
+    model : QSGP
+    info : WeightsInfo
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``weight_bound``; ``TypeError`` where the likelihood is not Gaussian.
+
+    Notes
+    -----
+    4 m N flops an iteration and twice the features, in O(m) memory; for an ``InducingBasis`` m^2 covariances more.
+    Ctrl-C between two iterations ends it as the tolerance does. Source: Evans and Nair 2018, equation 2 and Proposition 1.
+
+    Examples
+    --------
+    >>> best, info = fs.optimal_weights(weights, X, Y)
+    >>> info.residual < 1e-6, fs.weight_bound(best, X, Y) > fs.weight_bound(weights, X, Y)
+    (True, True)
+    """
+    if callback is not None and not callable(callback):
+        raise TypeError(f"optimal_weights: `callback` must be a function, got {callback!r:.200}")
+    steps, tolerance = check.whole("iterations", iterations, 0), check.scalar("tolerance", tolerance)
+    model, X, Y, dtype = checked(model, X, Y)
+    noise = _noise("optimal_weights", model)
+    basis, jitter = model.basis, check.jitter_amount(jitter, dtype)
+
+    def times(p):
+        return _transposed(basis, X, _product(basis, X, p)) / noise + basis.precision_times(p[None], jitter)[0]
+
+    mean = model.posterior.mean.astype(np.float64)
+    right = _transposed(basis, X, Y) / noise
+    residual = right - (times(mean.astype(dtype)) if mean.any() else 0)
+    direction, squared = residual.copy(), _sum(residual * residual)
+    first, gains, taken = _sum(right * right) or squared, [], 0  # targets of zeros: relative to where the iteration starts
+    try:
+        while taken < steps and squared > tolerance**2 * first:
+            along = times(direction.astype(dtype))
+            size = squared / _sum(direction * along)
+            mean += size * direction
+            residual -= size * along
+            before, squared = squared, _sum(residual * residual)
+            gains.append(0.5 * size * before)
+            direction = residual + squared / before * direction
+            taken += 1
+            info = WeightsInfo(taken, (squared / first) ** 0.5, gains)
+            if callback is not None and callback(_with_mean(model, mean), info):
+                break
+    except KeyboardInterrupt:
+        pass
+    found = _with_mean(model, mean)
+    check.result(float(np.abs(mean).sum()), found)
+    info = WeightsInfo(taken, (squared / first) ** 0.5 if first else 0.0, gains)
+    return optimal_diagonal(found, X, jitter=jitter), info
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def optimal_diagonal(model: RecordT, X: ArrayLike, *, num_data: float | None = None, jitter: float | None = None) -> RecordT:
+    """The model with the optimal diagonal of C beyond its dense columns (Proposition 1), for Gaussian noise.
+
+    2 m N flops and the features.
+
+    Parameters
+    ----------
+    model : QSGP
+    X : (N, D) array
+        All data, or a part of them.
+    num_data : float, optional
+        How many data there are, where X is a part of them.
+    jitter : float, optional
+        As in ``weight_bound``.
+
+    Returns
+    -------
+    QSGP
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+        As in ``weight_bound``.
+
+    Examples
+    --------
+    >>> fs.weight_bound(fs.optimal_diagonal(weights, X), X, Y) > fs.weight_bound(weights, X, Y)
+    True
+    """
+    deferred_checks.begin(X)
+    model, X, dtype = checked_inputs(model, X, "X")
+    noise = _noise("optimal_diagonal", model)
+    scale, q = check.data_scale(num_data, len(X)), model.posterior
+    k, m = q.columns.shape[1], len(q.mean)
+    squares = np.zeros(m, like=X)
+    nothing = np.zeros((1, m), dtype, like=X)
+    for at in range(0, len(X), ROWS):
+        rows = X[at : at + ROWS]
+        none = np.zeros((1, len(rows)), dtype, like=X)
+        squares += model.basis.products_vjp(none, none[0] + 1, rows, nothing, nothing[0], ())[1]
+    own = model.basis.precision_diagonal(check.jitter_amount(jitter, dtype))
+    diagonal = (own + scale * squares / noise)[k:] ** -0.5
+    if deferred_checks.postponed():
+        check.result(diagonal.sum(), model)
+    return replace(model, posterior=replace(q, diagonal=diagonal.astype(dtype)))
+
+
+def _noise(name, model):
+    if not isinstance(model.likelihood, Gaussian):
+        kind = type(model.likelihood).__name__
+        raise TypeError(f"{name}: the optimum is known for a Gaussian likelihood, not for a {kind}")
+    variance = model.likelihood.variance
+    return variance if deferred_checks.on_device(variance) else float(variance)
+
+
+def _product(basis, X, w):
+    """phi w (N,)."""
+    return np.concatenate([basis.products(X[at : at + ROWS], w[None], None)[0][0] for at in range(0, len(X), ROWS)])
+
+
+def _transposed(basis, X, u):
+    """phi' u (m,), in float64."""
+    total, nothing = 0.0, np.zeros((1, basis.num_functions()), X.dtype, like=X)
+    for at in range(0, len(X), ROWS):
+        rows = slice(at, at + ROWS)
+        total = total + basis.products_vjp(u[None, rows], None, X[rows], nothing, None, ())[0][0].astype(np.float64)
+    return total
+
+
+def _sum(values):
+    return float(values.sum(dtype=np.float64))
+
+
+def _with_mean(model, mean):
+    q = model.posterior
+    return replace(model, posterior=replace(q, mean=mean.astype(q.mean.dtype)))

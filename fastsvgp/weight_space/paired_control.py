@@ -1,0 +1,157 @@
+"""The control variates of Evans and Nair 2018: products of what two samples see, at some points for all the data.
+
+The bound for Gaussian noise has (c / 2) sum_x r_i r_j over the batch, r = y - p, and c / 2 of the dense columns' X_i X_j. At p of
+the data the same products are known exactly, with the errors e of ``controls`` and b = a - y for the mean (a for columns):
+
+    (count / p) [sum_P (b + e_i) (b + e_j) - sum_P b^2] = (count / p) [sum_P b (e_i + e_j) + e_i e_j],
+
+nothing on average, and alike what the batch has: taken off, times a coefficient, it leaves less. Without targets at the points b
+is a: eq. 3 and Proposition 3. With them it has the data-target term of appendix F.2 too, Phi' y of all data estimated from the
+points, without which the value of a good fit, whose r is far smaller than p, would vary more than without a control. The gradient
+in A_i is (c / 2) (count / p) phi_Pi' e_j either way, the dense phi_P' b by the weights of the draws as in ``controls``.
+
+*The coefficient* that leaves least of a gradient g + beta h, h of mean 0, is beta = -E<g, h> / E|h|^2: for the mean and for each
+dense column its own, from the earlier steps alone, or it would bias.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from .. import check, models
+from ..records import leaf, record, replace
+from ..records.typed import ArrayLike, Record
+from ..runtime import deferred_checks
+from ..runtime.dispatch import one_device
+from .control_variates import Control, add_there, factor_at, kept, values_at
+from .qsgp import QSGP, checked_inputs
+
+KEPT = 0.99  # of what earlier steps say of the coefficient
+
+
+@record
+class PairedControl(Control):
+    """What ``paired_control`` makes: the function at some points, subtracted with a coefficient.
+
+    Parameters
+    ----------
+    points : (p, D)
+    values : (1 + k, p)
+        Of the mean and the dense columns at the points.
+    basis : record
+        As it was.
+    coefficient : () or (1 + k,)
+        One for each row of ``values`` where it runs.
+    factor : (p, p), optional
+        chol(K_PP + jitter I), for a dense S.
+    targets : (p,), optional
+    moments : (2, 1 + k), optional
+        Running sums of <g, h> and ``|h|^2``.
+
+    Examples
+    --------
+    >>> fs.paired_control(weights, X[::4]).coefficient
+    1.0
+    """
+
+    points: Any = leaf()
+    values: Any = leaf()
+    basis: Any
+    coefficient: Any = leaf()
+    factor: Any = leaf("tril", default=None)
+    targets: Any = leaf(default=None)
+    moments: Any = leaf(default=None)
+
+    def shapes(self, p, rows):
+        each = (rows,) if np.ndim(self.coefficient) else ()
+        return super().shapes(p, rows) | {"coefficient": each, "targets": (p,), "moments": (2, rows)}
+
+    def of_squares(self, i, j, c, count):
+        ratio, known = count / len(self.points), self.values
+        add_there(i, 0.5 * c * ratio * j.errors)
+        add_there(j, 0.5 * c * ratio * i.errors)
+        if self.targets is not None:
+            known = known.copy()
+            known[0] -= self.targets
+        return ratio * self.times((known + j.errors) * i.errors + known * j.errors)
+
+    def pull(self, side):
+        rows = self.on_rows(side)
+        side.moments = np.stack([(other * rows).sum(axis=1, dtype=np.float64) for other in (side.A_bar, rows)])
+        side.A_bar += self.scaled(rows)
+
+    def learnt(self, sides):
+        if self.moments is None:
+            return self
+        moments = KEPT * self.moments + sum(side.moments for side in sides)
+        known = moments[1] > 0
+        least = -moments[0] / np.where(known, moments[1], 1.0)
+        return replace(self, moments=moments, coefficient=np.where(known, least, 1.0))
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def paired_control(
+    model: Record,
+    points: ArrayLike,
+    coefficient: float | Literal["running"] = 1.0,
+    *,
+    targets: ArrayLike | None = None,
+    jitter: float | None = None,
+) -> PairedControl:
+    """A control variate for ``sampled_bound_and_grad`` with Gaussian noise: that of Evans and Nair 2018.
+
+    Parameters
+    ----------
+    model : QSGP
+    points : (p, D) array
+        Some hundred of the inputs, drawn at random.
+    coefficient : float or "running"
+        How much of it is taken off; "running": what earlier steps say leaves the gradient of the mean, and of each dense column,
+        the least variance, 1 at first. Their word is in ``info.control``, for ``advance_control``.
+    targets : (p,) array, optional
+        At the points. They serve the value alone.
+    jitter : float, optional
+        Added to the diagonal of K_PP, for a dense S; default as in ``elbo``.
+
+    Returns
+    -------
+    PairedControl
+        Of this posterior: after it has moved, ``advance_control``, or make another. Hyperparameters may move under it.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefinite
+
+    Notes
+    -----
+    2 (1 + k) m p flops and the features, once; p^3 / 3 for an ``InducingBasis``, whose prior term it serves too. A step has
+    4 (1 + k) p flops more for each function, and its features at the points twice. Source: Evans and Nair 2018, equation 3,
+    Proposition 3 and appendix F; ``kriged_control`` leaves less.
+
+    Examples
+    --------
+    >>> fs.paired_control(weights, X[::4], "running").coefficient.shape
+    (2,)
+    """
+    deferred_checks.begin(points)
+    model, points, dtype = checked_inputs(model, points, "points")
+    running = isinstance(coefficient, str) and coefficient == "running"
+    if isinstance(coefficient, str) and not running:
+        raise ValueError(f'paired_control: `coefficient` must be a number or "running", got {coefficient!r:.200}')
+    if not running:
+        coefficient = check.scalar("coefficient", coefficient)
+    if targets is not None:
+        targets = check.as_array("targets", targets)
+        one_device(("points", points), ("targets", targets))
+        if targets.shape != (len(points),):
+            raise ValueError(f"`targets` must have shape ({len(points)},), one for each of `points`, got {targets.shape}")
+        check.finite("targets", targets)
+        targets = targets.astype(dtype)
+    factor = factor_at(model, points, check.jitter_amount(jitter, dtype)) if model.basis.dense_precision else None
+    values = values_at(model, points)
+    rows = len(values)
+    return PairedControl(
+        points.copy(), values, kept(model.basis), np.zeros(rows, like=values) + 1 if running else coefficient, factor, targets,
+        np.zeros((2, rows), like=values) if running else None,
+    )  # fmt: skip

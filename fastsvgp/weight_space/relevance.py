@@ -1,0 +1,168 @@
+"""Relevance vectors: the precisions of a ``RelevanceBasis`` in closed form, which of them stay small, and a model of those alone.
+
+In a precision s_i the bound is log s_i / 2 - s_i E[w_i^2] / 2, whatever the likelihood; its maximum is s_i = 1 / E[w_i^2], with
+E[w_i^2] = mu_i^2 + Sigma_ii, Sigma = C C'. Where the data have no use for a function the mean falls to 0 and the precision grows
+in each turn of mean, variances and precision, without bound: the weight is 0, and the function may go.
+"""
+
+import numpy as np
+
+from .. import check, models
+from ..records import leaves, replace
+from ..records.typed import ArrayLike, Record, RecordT
+from ..runtime import deferred_checks
+from .bases import RelevanceBasis
+from .qsgp import QSGP, checked_parts, on_host
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def optimal_precision(model: RecordT) -> RecordT:
+    """The model with the precisions that maximise the bound for its posterior: s_i = 1 / (mu_i^2 + Sigma_ii).
+
+    Parameters
+    ----------
+    model : QSGP
+        With a ``RelevanceBasis``; any likelihood.
+
+    Returns
+    -------
+    QSGP
+
+    Raises
+    ------
+    ValueError, TypeError
+        Another basis; a model that does not fit together.
+
+    Notes
+    -----
+    3 m (k + 1) flops. In turns with ``optimal_weights``, or with steps of the posterior, no turn lowers the bound.
+    Source: Evans and Nair 2018, section I.3; the expectation-maximisation of Tipping 2001, appendix A.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(np.ones(40), np.eye(40, 1), np.ones(39))
+    >>> sparse = fs.QSGP(fs.RelevanceBasis(covariance, X, np.ones(40)), q, gaussian)
+    >>> fs.optimal_precision(sparse).basis.precision[:2]
+    array([0.5, 0.5])
+    """
+    model, dtype = _checked("optimal_precision", model)
+    q = model.posterior
+    second = np.square(q.mean, dtype=np.float64) + q.variances()
+    return replace(model, basis=replace(model.basis, precision=(1 / second).astype(dtype)))
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def relevance_vectors(model: Record, threshold: float = 1e4) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Numbers of the functions whose precision is below a threshold, increasing.
+
+    Parameters
+    ----------
+    model : QSGP
+        With a ``RelevanceBasis``.
+    threshold : float
+        The paper's 10^4 is for targets and functions of about 1: a prior standard deviation of the weight of 0.01.
+
+    Returns
+    -------
+    (r,) array of int64
+        Their inputs are ``model.basis.inducing`` at these rows.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As ``optimal_precision``; a threshold that is not positive.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(np.ones(40), np.eye(40, 1), np.ones(39))
+    >>> precision = np.where(np.arange(40) % 10 == 0, 1.0, 1e6)
+    >>> sparse = fs.QSGP(fs.RelevanceBasis(covariance, X, precision), q, gaussian)
+    >>> fs.relevance_vectors(sparse)
+    array([ 0, 10, 20, 30])
+    """
+    threshold = check.scalar("threshold", threshold)
+    check.positive("threshold", threshold, "")
+    model, _ = _checked("relevance_vectors", model)
+    return np.flatnonzero(model.basis.precision < threshold)
+
+
+@deferred_checks.retried
+@models.public(QSGP)
+def prune(model: RecordT, keep: ArrayLike) -> RecordT:
+    """The model of some of its functions alone: their inputs, precisions and posterior.
+
+    Parameters
+    ----------
+    model : QSGP
+        With a ``RelevanceBasis``.
+    keep : sequence of r row numbers, each once, or mask (m,)
+        In any order: the functions stay in theirs.
+
+    Returns
+    -------
+    QSGP
+        Of min(k, r) dense columns; what has an entry for each function is new, hyperparameters are those of the model.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Another basis; rows that there are not, or twice, or none.
+
+    Notes
+    -----
+    The posterior is the marginal of q: exactly, where all of the first k rows stay. A marginal without some of these may be no
+    chevron; it is then the nearest one in KL[marginal || chevron], which has its means, all of its variances, and its covariances
+    with the first k of the rows that stay. 2 r k^2 flops. Of an ``InducingBasis``, without some of its inputs, the prior would be
+    another: it is refused.
+
+    Examples
+    --------
+    >>> q = fs.ChevronWeights(np.ones(40), np.eye(40, 1), np.ones(39))
+    >>> sparse = fs.QSGP(fs.RelevanceBasis(covariance, X, np.ones(40)), q, gaussian)
+    >>> fs.prune(sparse, np.arange(0, 40, 2)).basis.inducing.shape
+    (20, 1)
+    """
+    model, _ = _checked("prune", model)
+    basis = model.basis
+    rows = _rows(keep, basis.num_functions())
+    return replace(model, basis=basis.of(rows), posterior=model.posterior.marginal(rows))
+
+
+def _checked(name, model):
+    """``(model, dtype)``, checked and cast."""
+    basis, _ = checked_parts(model)
+    if not isinstance(basis, RelevanceBasis):
+        raise TypeError(
+            f"{name}: `basis` of the model must be a fastsvgp.RelevanceBasis, whose functions have precisions of their own, got "
+            f"{type(basis).__name__}"
+        )
+    on_host(name, *(value for _, _, value in leaves(model)))
+    model, dtype = check.parameters(model)
+    model.basis.check_settings()
+    model.posterior.check_size(model.basis.num_functions())
+    return model, dtype
+
+
+def _rows(keep, m):
+    """The row numbers that ``keep`` stands for, increasing."""
+    keep = check.as_array("keep", keep)
+    on_host("prune", keep)
+    if keep.dtype.kind == "b":
+        if keep.shape != (m,):
+            raise ValueError(f"prune: `keep` is a mask of shape {keep.shape}, but there are {m} functions: use ({m},)")
+        keep = np.flatnonzero(keep)
+    if keep.size == 0:
+        raise ValueError("prune: `keep` names no function, and a model needs one; relevance_vectors takes a larger threshold")
+    if keep.ndim != 1 or keep.dtype.kind not in "iu":
+        came = f"{keep.dtype} {keep.shape}"
+        raise TypeError(f"prune: `keep` must hold row numbers (r,), or be a mask ({m},) of truth values, got {came}")
+    least, most = int(keep.min()), int(keep.max())
+    if least < 0 or most >= m:
+        raise ValueError(f"prune: `keep` names function {least if least < 0 else most}, and there are {m}, from 0")
+    rows = np.sort(keep.astype(np.int64))
+    twice = rows[1:][np.diff(rows) == 0]
+    if len(twice):
+        raise ValueError(f"prune: `keep` names function {twice[0]} more than once; name each once, as numpy.unique does")
+    return rows
